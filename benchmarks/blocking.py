@@ -1,10 +1,11 @@
-"""How many records a CPU second brings to a thread, beside a plain ``async for``.
+"""Measure ``for`` in a thread, without asyncio, and compare it with ``async for``.
 
     python -m benchmarks.blocking [LAYOUT…]
 
-Canned GetRecords answers through the whole path: decoding, buffer, the way to the
-thread, marks, commits to a store in memory, telemetry. Each way runs three times, in
-turns; the best counts. Last, what it would cost to ask the event loop for each record.
+Prints records per CPU second. Prepared GetRecords responses take the whole path:
+decoding, buffer, transfer to the thread, acks, commits to a store in memory, and
+telemetry. Each way to consume runs three times, and its best run counts. The last
+figure shows the rate that would remain if each record needed a call to the event loop.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.canned import Engine, Spent, consume, set_up_telemetry
+from benchmarks.canned_source import Engine, Spent, consume, set_up_telemetry
 from benchmarks.consume import RECORDS
 from benchmarks.handlers import TIMES, batches
 from benchmarks.pages import LAYOUTS, Layout
 from benchmarks.report import Report
-from kinesumer.blocking.delivery import Records, ThreadDelivery, ThreadIterator
+from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.runtime.clock import SystemClock
 
@@ -31,17 +32,15 @@ CROSSINGS = 5_000
 
 
 class Desk:
-    """What a client does for a thread: the engine, with the block's begin and end."""
+    """Runs the engine for a thread, as a client without asyncio does."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._delivery = ThreadDelivery(
-            SystemClock(), acks_by_asking=True, ack=lambda _: None
-        )
         self.loop_thread = LoopThread(self)
-        self.records = Records(
-            ThreadIterator(self.loop_thread, self._delivery, self._start)
+        self._delivery = ThreadDelivery(
+            self.loop_thread, SystemClock(), acks_by_asking=True, ack=lambda _: None
         )
+        self.records = Records(self._delivery, self._start)
 
     async def __aenter__(self) -> None:
         self._engine = Engine(self._layout, self._delivery)
@@ -54,7 +53,7 @@ class Desk:
 
 
 def by_record(layout: Layout, records: int) -> Spent:
-    """Take one record after the other; the clock starts after the first one."""
+    """Iterate over records. The clock starts after the first record."""
     desk = Desk(layout)
     with desk.loop_thread:
         next(desk.records)
@@ -65,7 +64,7 @@ def by_record(layout: Layout, records: int) -> Spent:
 
 
 def by_batch(layout: Layout, records: int) -> Spent:
-    """Take one batch after the other; the clock starts after the first one."""
+    """Iterate over batches. The clock starts after the first batch."""
     desk, count = Desk(layout), 0
     with desk.loop_thread:
         taken = desk.records.batches()
@@ -79,7 +78,7 @@ def by_batch(layout: Layout, records: int) -> Spent:
 
 
 def by_crossing(layout: Layout, _: int) -> Spent:
-    """Go to the loop and back as if for each record."""
+    """Call the event loop from the thread, as if for each record."""
     desk = Desk(layout)
     with desk.loop_thread:
         began = time.process_time()

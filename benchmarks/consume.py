@@ -1,85 +1,120 @@
-"""How many records a CPU second brings to user code, beside what peers bring.
+"""Measure records per CPU second in user code, compared with other libraries.
 
-    python -m benchmarks.consume [LAYOUT…]
+    python -m benchmarks.consume [--tls] [LAYOUT…]
 
-In process: canned GetRecords answers through the whole path (decoding, buffer,
-delivery, marks, commits to a store in memory, telemetry). Over HTTP: each consumer in a
-process of its own against a server of canned answers; only the consumer's CPU time
-counts. The peers need an environment of their own, made once by:
+The first part runs in this process. Prepared GetRecords responses take the whole path:
+decoding, buffer, delivery, acks, commits to a store in memory, and telemetry. The
+second part uses HTTP, with ``--tls`` through TLS 1.3 and then without it: each consumer
+runs in its own process and reads from a server of prepared responses. Only the
+consumer's CPU time counts. "Receive only" is a loop that receives responses into one
+buffer and decodes nothing, so it is the limit of every consumer. The other libraries
+need their own environment, which this command creates:
 
     bash -c '. scripts/environment.sh; environment .venv-bench bench editable'
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.canned import consume, set_up_telemetry
-from benchmarks.decode import SOURCE, cheapest
-from benchmarks.pages import LAYOUTS
-from benchmarks.report import Report
-from benchmarks.serving import served
+from benchmarks.canned_source import consume, set_up_telemetry
+from benchmarks.decode import SOURCE, cheapest, each
+from benchmarks.http_server import served_kinesis
+from benchmarks.pages import JSON, LAYOUTS, Order
+from benchmarks.report import Report, percentile
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.records import decode_page
 
 PEERS_PYTHON = Path(".venv-bench/bin/python")
 HOW_TO = "bash -c '. scripts/environment.sh; environment .venv-bench bench editable'"
-AIMS = {"100B": 1.5e6, "1KB": 300e3, "10KB": 40e3, "KPL": 1.2e6}
-RECORDS = {"100B": 3_000_000, "1KB": 600_000, "10KB": 60_000, "KPL": 2_000_000}
-RATIOS = {"aioboto3": 20.0, "async-kinesis": 40.0}
-"""Aims at 100 B."""
-PEER_RECORDS = {
-    "kinesumer": {"100B": 3_000_000, "1KB": 600_000, "10KB": 60_000},
-    "aioboto3": {"100B": 200_000, "1KB": 100_000, "10KB": 25_000},
-    "async-kinesis": {"100B": 100_000, "1KB": 80_000, "10KB": 25_000},
+AIMS = {"100B": 1.5e6, "1KB": 300e3, "10KB": 40e3, "1MB": 300.0, "KPL": 1.2e6}
+RECORDS = {
+    "100B": 3_000_000,
+    "1KB": 600_000,
+    "10KB": 60_000,
+    "1MB": 600,
+    "KPL": 2_000_000,
 }
-"""So many that each takes some seconds, and that pages read ahead don't count much."""
+RATIOS = {"aioboto3": 20.0, "async-kinesis": 40.0}  # target ratios for 100 B
+OUR_RECORDS = {"100B": 3_000_000, "1KB": 600_000, "10KB": 60_000, "1MB": 1_000}
+# So many that each run takes some seconds, and pages read ahead hardly matter.
+PEER_RECORDS = {
+    "receive-only": {
+        "100B": 10_000_000,
+        "1KB": 1_500_000,
+        "10KB": 200_000,
+        "1MB": 2_000,
+    },
+    "kinesumer": OUR_RECORDS,
+    "kinesumer-json": OUR_RECORDS,
+    "kinesumer-cbor": OUR_RECORDS,
+    "aioboto3": {"100B": 200_000, "1KB": 100_000, "10KB": 25_000, "1MB": 300},
+    "async-kinesis": {"100B": 100_000, "1KB": 80_000, "10KB": 25_000, "1MB": 300},
+}
+# No page may keep other tasks waiting for longer.
+DECODE_MILLISECONDS = 20.0
 
 
 def main() -> None:
     """Print one table per layout."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.consume")
+    parser.add_argument("layouts", nargs="*", choices=[[], *LAYOUTS])
+    parser.add_argument("--tls", action="store_true")
+    given = parser.parse_args()
     set_up_telemetry()
-    for name in sys.argv[1:] or LAYOUTS:
+    for name in given.layouts or LAYOUTS:
         report = Report(f"{LAYOUTS[name].name}: records per CPU second")
         canned = in_process(report, name)
         if not LAYOUTS[name].aggregated:
-            over_http(report, name, canned)
+            for tls in (True, False) if given.tls else (False,):
+                over_http(report, name, canned, tls=tls)
         report.print()
 
 
 def in_process(report: Report, name: str) -> float:
-    """Measure decoding alone, then all the way to user code, and return that."""
+    """Measure decoding alone, then the whole path. Return the rate of the path."""
     layout = LAYOUTS[name]
     body = layout.body()
-    decoded = layout.records / cheapest(
-        lambda: open_records(decode_page(body).records, SOURCE)
-    )
+
+    def decode() -> object:
+        return open_records(decode_page(body).records, SOURCE)
+
+    decoded = layout.records / cheapest(decode)
     report.note("decoding and opening alone", f"{decoded:,.0f}")
+    seconds = each(decode)
+    report.note("  a page, median", f"{1e3 * percentile(seconds, 0.5):.1f} ms")
+    slowest = 1e3 * max(seconds)
+    report.at_most("  the slowest of 25 pages", slowest, DECODE_MILLISECONDS, " ms")
     spent = asyncio.run(consume(layout, RECORDS[name]))
     report.at_least("async for, canned pages", spent.per_cpu_second, AIMS[name])
     report.note("  of decoding alone", f"{spent.per_cpu_second / decoded:.0%}")
+    if layout.size == JSON.size and not layout.aggregated:
+        for what, type_ in (("JSON", None), ("JSON, decode= a Struct", Order)):
+            rate = asyncio.run(consume(JSON, RECORDS[name], type_)).per_cpu_second
+            report.note(f"  {what}", f"{rate:,.0f}")
     return spent.per_cpu_second
 
 
-def over_http(report: Report, name: str, canned: float) -> None:
-    """Measure kinesumer and its peers over HTTP."""
+def over_http(report: Report, name: str, canned: float, *, tls: bool) -> None:
+    """Measure kinesumer and the other libraries over HTTP, or over TLS."""
+    over = "over TLS" if tls else "over HTTP"
     if not PEERS_PYTHON.exists():
         report.note("peers: not installed; make them by", HOW_TO)
-    with background(EmbeddedAws()) as aws, served("benchmarks.server", name) as url:
+    with (
+        background(EmbeddedAws()) as aws,
+        served_kinesis("benchmarks.canned_server", name, tls=tls) as reach,
+    ):
         aws.create_table("state")
-        environment = {
-            **os.environ,
-            **aws.environment(),
-            "AWS_ENDPOINT_URL_KINESIS": url,
-        }
+        environment = {**os.environ, **aws.environment(), **reach}
         figures = {}
         for consumer, amounts in PEER_RECORDS.items():
-            python = sys.executable if consumer == "kinesumer" else str(PEERS_PYTHON)
+            python = str(PEERS_PYTHON) if consumer in RATIOS else sys.executable
             if not Path(python).exists():
                 continue
             records = str(amounts[name])
@@ -92,7 +127,10 @@ def over_http(report: Report, name: str, canned: float) -> None:
                     check=True,
                 ).stdout
             )
-            report.note(f"{consumer}, over HTTP", f"{figures[consumer]:,.0f}")
+            report.note(f"{consumer}, {over}", f"{figures[consumer]:,.0f}")
+    for other in ("receive-only", "kinesumer-json"):
+        share = figures["kinesumer"] / figures[other]
+        report.note(f"  kinesumer's ratio to {other}", f"{share:.2f} ×")
     for peer, ratio in RATIOS.items():
         if peer not in figures:
             continue

@@ -1,12 +1,13 @@
-"""What the state store is asked and what DynamoDB would bill, against the formula.
+"""Compare the DynamoDB units that a fleet consumes with the documented formula.
 
     python -m benchmarks.cost
 
-3 clients × 16 shards: processes over HTTP, counted by the embedded AWS. 100 × 1,000:
-in memory and in virtual time. The formula, in write units a minute: 60 N / H, and 12 S
-where all shards are active (a commit each 5 s; of more than 4,000 shards of one stream,
-48,000 in place of 12 S). A heartbeat is one unit for up to about ten streams, and one
-more for each further KB of the client's row, in which the streams' ARNs are.
+A fleet of 3 clients and 16 shards runs in processes over HTTP, and the embedded AWS
+counts the units. A fleet of 100 clients and 1,000 shards runs in memory and in virtual
+time. N clients with a heartbeat each H seconds consume 60 N / H write units a minute.
+If all S shards are active, commits (one each 5 s) add 12 S, but at most 48,000 for one
+stream. A heartbeat consumes one unit for up to about ten streams. It consumes one more
+for each further KB of the client's row, which contains the streams' ARNs.
 """
 
 from __future__ import annotations
@@ -35,24 +36,23 @@ if TYPE_CHECKING:
     from kinesumer.testing.memory import MemorySource
 
 SLACK = 1.05
-READS = {(100, 1000): 814}
-"""Read units of protocol.md section 10."""
+READS = {(100, 1000): 814}  # expected read units a minute, by clients and shards
 HEARTBEAT = Config().heartbeat_interval_seconds
 SETTLE_SECONDS = 15.0
+# Both windows are multiples of the intervals of heartbeats and commits.
 WINDOW_SECONDS = 40.0
-"""A multiple of the intervals of heartbeats and commits."""
 VIRTUAL_SECONDS = 120.0
 
 
 class Bill(NamedTuple):
-    """What was used."""
+    """The units of DynamoDB that were consumed, and the number of requests."""
 
     write_units: float
     read_units: float
     requests: float
 
     def a_minute(self, before: Bill, seconds: float) -> Bill:
-        """Return what was used since, a minute."""
+        """Return the use since an earlier bill, per minute."""
         pairs = zip(self, before, strict=True)
         return Bill(*(60 * (now - then) / seconds for now, then in pairs))
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def report_on(clients: int, shards: int, active: Bill, idle: Bill) -> None:
-    """Print figures and the formula."""
+    """Print the measured units of a fleet, and those of the formula."""
     report = Report(f"{clients} clients × {shards:,} shards: DynamoDB a minute")
     beats = 60 * clients / HEARTBEAT
     for name, bill, formula in (
@@ -86,7 +86,7 @@ def report_on(clients: int, shards: int, active: Bill, idle: Bill) -> None:
 
 
 def over_http(clients: int, shards: int) -> tuple[Bill, Bill]:
-    """Return what is used while all shards are active, and while none is."""
+    """Return the use per minute while all shards are active, and while none is."""
     found = []
     with fleet() as made:
         streams = ["orders", "payments"]
@@ -104,7 +104,7 @@ def over_http(clients: int, shards: int) -> tuple[Bill, Bill]:
 
 
 def billed(aws: EmbeddedAws) -> Bill:
-    """Return what all clients used of DynamoDB so far."""
+    """Return what all clients have used of DynamoDB so far."""
     counts = [c for c in aws.journal.counts() if c.service == "dynamodb"]
     return Bill(
         sum(c.write_units for c in counts),
@@ -117,7 +117,7 @@ def billed(aws: EmbeddedAws) -> Bill:
 
 
 def in_memory(clients: int, shards: int) -> tuple[Bill, Bill]:
-    """Return what is used while all shards are active, and while none is."""
+    """Return the use per minute while all shards are active, and while none is."""
     loop = VirtualLoop(random.Random(1))
     return loop.run(World(loop, shards).measure(clients))
 
@@ -134,7 +134,7 @@ class World:
         self._active = True
 
     async def measure(self: Self, clients: int) -> tuple[Bill, Bill]:
-        """Let all shards be active, then none."""
+        """Return the use per minute while all shards are active, then while none is."""
         for number in range(clients):
             asyncio.ensure_future(self._consume(f"client-{number:03}"))  # noqa: RUF006
         producer = asyncio.ensure_future(self._produce())
@@ -177,7 +177,7 @@ class World:
         group = GroupConsumer(context, open_source, HeartbeatTask(context), delivery)
 
         async def begin() -> None:
-            # Read seldom: reading costs the state store nothing, but this run time.
+            # Read rarely to save time: reads don't use the state store.
             await group.start(
                 Stream("orders", min_read_interval_seconds=2.5), Start.TRIM_HORIZON
             )

@@ -2,8 +2,8 @@
 
     python -m benchmarks.first_record
 
-Over HTTP against the embedded AWS, each client a process of its own. The clock starts
-when the client does, not with the interpreter.
+Each client is a process, and uses the embedded AWS over HTTP. The clock starts when the
+client starts, and not with the interpreter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def first_records(made: Fleet, app: str, clients: int) -> list[float]:
-    """Start clients together; return each one's time to its first record."""
+    """Start clients together. Return the seconds to each client's first record."""
     workers = [made.start(app, ",".join(STREAMS), "first") for _ in range(clients)]
     found = [float(worker.line()) for worker in workers]
     for worker in workers:

@@ -1,4 +1,4 @@
-"""Judges whether what a process has stays flat once it has warmed up."""
+"""Check that the resources of a process don't grow after its warm-up."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from statistics import linear_regression, mean
 from typing import NamedTuple
 
 MIB = 1 << 20
+# ``others`` are file descriptors other than those of established connections.
 MEASURES = (
     "memory",
     "descriptors",
@@ -15,7 +16,11 @@ MEASURES = (
     "threads",
     "objects",
 )
-"""``others`` are the descriptors that are no established connections."""
+# The growth that still counts as flat: the larger of an absolute amount and a share of
+# the first mean. The number of open connections depends on how many reads coincided, at
+# most one for each shard: it was 31 to 48 in two hours of a steady client. If each
+# reshard and restart leaked a connection, 30 more would be open. A leaked connection
+# that the service has closed counts as one of the others. Tasks come and go with reads.
 ALLOWED = {
     "memory": (5 * MIB, 0.05),
     "descriptors": (16, 0.0),
@@ -24,10 +29,6 @@ ALLOWED = {
     "tasks": (4, 0.1),
     "threads": (1, 0.0),
 }
-"""Growth that is flat still: so much, or this share. How many connections stay open
-follows from how many reads last coincided, at most one for each shard: 31 to 48 in two
-hours of a steady client. One left behind at each reshard and restart would be 30 more;
-one that the service closes counts among the others. Tasks come and go with reads."""
 WINDOW_SECONDS = 600.0
 RULE = """\
 Flat: the mean of the last ten minutes is above the mean of the ten minutes after the
@@ -40,23 +41,19 @@ Samples = list[dict[str, float]]
 
 
 class Trend(NamedTuple):
-    """One measure of one process, after its warm-up."""
+    """How one measure of a process changed after its warm-up."""
 
     measure: str
-    warm: float
-    """The sample at the end of the warm-up."""
+    warm: float  # the sample at the end of the warm-up
+    # The mean of the first window, which begins after the warm-up.
     before: float
-    """The mean of the window after the warm-up."""
-    after: float
-    """The mean of the last window."""
-    most: float
-    """The most of the last window."""
-    per_hour: float
-    """The slope, by least squares."""
+    after: float  # the mean of the last window
+    most: float  # the largest sample of the last window
+    per_hour: float  # the growth per hour, by least squares
 
     @property
     def flat(self) -> bool | None:
-        """Whether it stays within the rule; None for what isn't judged."""
+        """Whether the growth is allowed; None for a measure that isn't judged."""
         if self.measure not in ALLOWED:
             return None
         least, share = ALLOWED[self.measure]
@@ -64,7 +61,7 @@ class Trend(NamedTuple):
 
 
 def trends(samples: Samples, began: float, ended: float, warm_up: float) -> list[Trend]:
-    """Return the trends of a process; none if it didn't live for long enough."""
+    """Return the trends of a process, or an empty list if it ended too early."""
     since = began + warm_up
     window = min(WINDOW_SECONDS, (ended - since) / 2)
     rest = [one for one in samples if since <= one["at"] <= ended]

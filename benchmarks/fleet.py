@@ -1,4 +1,4 @@
-"""An embedded AWS in this process, and clients in processes of their own."""
+"""Run an embedded AWS in this process, and each client in its own process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from queue import Queue
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.http_server import TLS_DIRECTORY, served
 from kinesumer.local import EmbeddedAws, background
 
 if TYPE_CHECKING:
@@ -22,17 +25,28 @@ PATIENCE_SECONDS = 60.0
 
 
 class Fleet:
-    """Starts workers, and ends those that are left."""
+    """Starts worker processes, and kills those that still run at the end."""
 
-    def __init__(self, aws: EmbeddedAws, stack: ExitStack) -> None:
+    def __init__(
+        self, aws: EmbeddedAws, stack: ExitStack, environment: dict[str, str]
+    ) -> None:
         self.aws = aws
-        self._stack = stack
+        self._stack, self._environment = stack, environment
+        # Lets further servers use the certificate that the workers trust.
+        self.tls_environment: dict[str, str] = {}
+
+    def use_tls(self, directory: str) -> None:
+        """Let workers use TLS, with a certificate in this directory."""
+        front = served("benchmarks.tls_server", self.aws.url, directory, "http/1.1")
+        self._environment["AWS_ENDPOINT_URL"] = self._stack.enter_context(front)
+        self._environment["AWS_CA_BUNDLE"] = str(Path(directory, "cert.pem"))
+        self.tls_environment[TLS_DIRECTORY] = directory
 
     def start(self, app: str, streams: str, what: str, **environment: str) -> Worker:
-        """Start a worker."""
+        """Start a worker; ``what`` names its task."""
         worker = Worker(
             [app, streams, what],
-            {**os.environ, **self.aws.environment(), **environment},
+            {**os.environ, **self._environment, **environment},
         )
         self._stack.callback(worker.end)
         return worker
@@ -51,7 +65,7 @@ class Worker:
         )
 
         self._lines: Queue[str] = Queue()
-        # Read all the time: a worker whose lines nobody takes would stand still.
+        # Read continuously, since a worker would block on a full pipe.
         self._reading = threading.Thread(target=self._read)
         self._reading.start()
 
@@ -60,21 +74,25 @@ class Worker:
         for line in self._process.stdout:
             self._lines.put(line)
 
-    def line(self) -> str:
-        """Return the next line that it says. Raises queue.Empty after a while."""
-        return self._lines.get(timeout=PATIENCE_SECONDS)
+    def line(self, patience_seconds: float = PATIENCE_SECONDS) -> str:
+        """Return the next line that the worker prints. Raises queue.Empty if late."""
+        return self._lines.get(timeout=patience_seconds)
 
     def leave(self) -> list[str]:
-        """Let it leave the group; return all lines that nobody has taken."""
+        """Let the worker leave the group, and return its remaining lines."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.close()
         self._process.wait(PATIENCE_SECONDS)
         self._reading.join()
+        return self.printed()
+
+    def printed(self) -> list[str]:
+        """Return the lines that are left of what the worker printed."""
         return [self._lines.get() for _ in range(self._lines.qsize())]
 
     def end(self) -> None:
-        """End it if it still runs."""
+        """Kill the worker if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -85,8 +103,10 @@ class Worker:
 def producing(
     aws: EmbeddedAws, streams: Iterable[str], per_second: float
 ) -> Iterator[None]:
-    """Put records at a rate, at random moments and with random keys; each holds the
-    time at which it was put."""
+    """Put records at this average rate while the block runs.
+
+    The intervals and keys are random. A record's data is the time of its put.
+    """
     stop, names, draw = threading.Event(), list(streams), random.Random(1)
 
     def produce() -> None:
@@ -105,8 +125,14 @@ def producing(
 
 
 @contextmanager
-def fleet() -> Iterator[Fleet]:
-    """Give an empty embedded AWS with a state store."""
+def fleet(*, tls: bool = False) -> Iterator[Fleet]:
+    """Yield a fleet without workers, on an embedded AWS with only a state store.
+
+    With ``tls``, the workers reach all services through TLS 1.3.
+    """
     with background(EmbeddedAws()) as aws, ExitStack() as stack:
         aws.create_table("state")
-        yield Fleet(aws, stack)
+        made = Fleet(aws, stack, aws.environment())
+        if tls:
+            made.use_tls(stack.enter_context(tempfile.TemporaryDirectory()))
+        yield made

@@ -1,10 +1,10 @@
-"""How many records a CPU second brings to a handler, beside a plain ``async for``.
+"""Measure ``run()`` with a handler, and compare it with ``async for``.
 
     python -m benchmarks.handlers [LAYOUT…]
 
-Canned GetRecords answers through the whole path: decoding, buffer, handler, marks,
-commits to a store in memory, telemetry. Each way runs three times, in turns; the best
-counts.
+Prints records per CPU second. Prepared GetRecords responses take the whole path:
+decoding, buffer, handler, acks, commits to a store in memory, and telemetry. Each way
+to consume runs three times, and its best run counts.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.canned import Engine, Spent, consume, set_up_telemetry
+from benchmarks.canned_source import Engine, Spent, consume, set_up_telemetry
 from benchmarks.consume import RECORDS
 from benchmarks.pages import LAYOUTS, Layout
 from benchmarks.report import Report
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.records import Records
-from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.runner import HandlerRunner
+from kinesumer.handlers.stream_handlers import read_handlers
 from kinesumer.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Unpack
 
     from kinesumer import Batch, Record
+    from kinesumer.handlers.handler import HandlerDefaults
 
     Way = Callable[[Layout, int], Any]
 
@@ -36,7 +38,7 @@ TIMES = 3
 
 
 class Count:
-    """Counts what handlers get, and ends the run when that is enough."""
+    """Counts the records of handlers, and ends the run when there were enough."""
 
     def __init__(self, records: int) -> None:
         self.records = 0
@@ -44,11 +46,14 @@ class Count:
         self.spent: Spent | None = None
         self._enough = records
         self._handling: HandlerRunner
+        self._close: Callable[[], object] = lambda: None
 
-    async def run(self, layout: Layout, handler: Any, **options: Any) -> Spent:
-        """Let the engine bring records to a handler of this."""
+    async def run(
+        self, layout: Layout, handler: Any, options: HandlerDefaults
+    ) -> Spent:
+        """Let the engine call one of this object's handlers."""
         self._handling = HandlerRunner(
-            read_run_options(handler, **options),
+            read_handlers("orders", handler, options),
             app="benchmark",
             clock=SystemClock(),
             random=random.Random(),
@@ -63,7 +68,7 @@ class Count:
         return self.spent
 
     def add(self, records: int) -> None:
-        """Count records; the clock starts with the first ones."""
+        """Count records. The first call only starts the clock."""
         if self.began is None:
             self.began = time.process_time()
             return
@@ -75,24 +80,24 @@ class Count:
     # --- handlers ---
 
     async def each(self, record: Record) -> None:
-        """Take a record."""
+        """Count a record on the event loop."""
         self.add(1)
 
     async def batch(self, batch: Batch) -> None:
-        """Take a batch."""
+        """Count a batch on the event loop."""
         self.add(len(batch))
 
     def each_in_thread(self, record: Record) -> None:
-        """Take a record, in a thread."""
+        """Count a record in a thread."""
         self.add(1)
 
     def batch_in_thread(self, batch: Batch) -> None:
-        """Take a batch, in a thread."""
+        """Count a batch in a thread."""
         self.add(len(batch))
 
 
 async def batches(layout: Layout, records: int) -> Spent:
-    """Consume by the plain iterator over batches."""
+    """Consume batches by ``async for``."""
     delivery = RecordDelivery(SystemClock(), acks_by_asking=True)
     engine, count, began = Engine(layout, delivery), 0, 0.0
     async for batch in Records(delivery, engine.begin).batches():
@@ -108,10 +113,9 @@ async def batches(layout: Layout, records: int) -> Spent:
 
 
 async def calling(layout: Layout, records: int) -> Spent:
-    """Consume by the plain iterator, and await a function with each record."""
+    """Consume records by ``async for``, and await a function for each of them."""
     delivery = RecordDelivery(SystemClock(), acks_by_asking=True)
     engine, count = Engine(layout, delivery), Count(records)
-    count._close = lambda: None
     async for record in Records(delivery, engine.begin):
         await count.each(record)
         if count.spent is not None:
@@ -121,12 +125,12 @@ async def calling(layout: Layout, records: int) -> Spent:
     return count.spent
 
 
-def by(handler: str, **options: Any) -> Way:
-    """Return the way through ``run()`` with one of the handlers above."""
+def by(handler: str, **options: Unpack[HandlerDefaults]) -> Way:
+    """Return a function that measures ``run()`` with a handler of Count."""
 
     def way(layout: Layout, records: int) -> Any:
         count = Count(records)
-        return count.run(layout, getattr(count, handler), **options)
+        return count.run(layout, getattr(count, handler), options)
 
     return way
 
@@ -136,6 +140,8 @@ PLAIN: dict[str, Way] = {
     "async for record: await handler(record)": calling,
     "async for batch": batches,
 }
+# For each way: the plain way that it is compared to, and the least share of that way's
+# speed that it should reach.
 WAYS: dict[str, tuple[Way, str, float]] = {
     "run(async, record)": (by("each"), "async for record: await handler(record)", 0.9),
     "run(async, batch)": (by("batch"), "async for batch", 0.9),
@@ -156,7 +162,6 @@ WAYS: dict[str, tuple[Way, str, float]] = {
         0.3,
     ),
 }
-"""Each with what it is compared to, and the share of it that is the aim."""
 
 
 def main() -> None:

@@ -1,15 +1,17 @@
-"""Measure a shard's pause in a planned move, and the delay of records otherwise.
+"""Measure how long a planned move interrupts a shard, and the usual delay of records.
 
-    python -m benchmarks.handover
+    python -m benchmarks.handover [--tls]
 
-Over HTTP against the embedded AWS, each client a process of its own. A second client
-joins and leaves again some times while records are put into eight shards. The gap of a
-move is from a shard's last record at one client to its first one at the other: of that,
-a caught-up shard is read four times a second anyway.
+Each client is a process, and uses the embedded AWS over HTTP, or through TLS. A second
+client joins and leaves several times while records are put into eight shards. The gap
+of a move is the time from a shard's last record at one client to its first record at
+the other. A part of it is the usual wait for the next read, since a caught-up shard is
+read four times a second.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from itertools import pairwise
 from typing import NamedTuple
@@ -23,7 +25,7 @@ CALM_SECONDS = 8.0
 
 
 class Seen(NamedTuple):
-    """A record as one client saw it."""
+    """The delivery of a record to a client."""
 
     at: float
     shard: str
@@ -33,7 +35,9 @@ class Seen(NamedTuple):
 
 def main() -> None:
     """Print gaps, duplicates and latencies."""
-    with fleet() as made:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.handover")
+    parser.add_argument("--tls", action="store_true")
+    with fleet(tls=parser.parse_args().tls) as made:
         made.aws.create_stream("orders", shards=8)
         one = made.start("app", "orders", "each")
         seen: list[Seen] = []
@@ -50,7 +54,7 @@ def main() -> None:
 
 
 def parsed(lines: list[str], client: str) -> list[Seen]:
-    """Return the output of a client."""
+    """Parse the lines that a client printed."""
     found = []
     for line in lines:
         at, _, shard, put_at = line.split()
@@ -58,8 +62,8 @@ def parsed(lines: list[str], client: str) -> list[Seen]:
     return found
 
 
-def report_on(seen: list[Seen], calm_until: float) -> None:
-    """Print the table."""
+def gaps_of_moves(seen: list[Seen]) -> list[float]:
+    """Return the seconds between a shard's records at two different clients."""
     gaps = []
     for shard in {record.shard for record in seen}:
         ordered = sorted(record for record in seen if record.shard == shard)
@@ -68,11 +72,22 @@ def report_on(seen: list[Seen], calm_until: float) -> None:
             for before, after in pairwise(ordered)
             if before.client != after.client
         ]
+    return gaps
+
+
+def repeated(seen: list[Seen]) -> int:
+    """Return the number of records that were delivered twice."""
+    return len(seen) - len({(record.shard, record.put_at) for record in seen})
+
+
+def report_on(seen: list[Seen], calm_until: float) -> None:
+    """Print a table of the gaps, duplicates and latencies."""
+    gaps = gaps_of_moves(seen)
     calm = [r.at - r.put_at for r in seen if calm_until - 5 < r.at < calm_until]
     report = Report(f"{len(gaps)} planned moves of a shard, {len(seen):,} records")
     report.at_most("gap, median", percentile(gaps, 0.5), 0.5, " s")
     report.note("gap, longest", f"{max(gaps):.3g} s")
-    twice = len(seen) - len({(record.shard, record.put_at) for record in seen})
+    twice = repeated(seen)
     report.at_most("records delivered twice", twice, 0)
     report.at_most("latency, caught up, median", percentile(calm, 0.5), 0.25, " s")
     report.at_most("latency, caught up, 99th", percentile(calm, 0.99), 0.6, " s")

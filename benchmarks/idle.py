@@ -1,18 +1,21 @@
-"""Measure the cost of a client of 100 idle shards, and its size with a backlog.
+"""Measure a client's CPU time with 100 idle shards, and its memory with a backlog.
 
-    python -m benchmarks.idle
+    python -m benchmarks.idle [--tls]
 
-The client is a process of its own over HTTP. Idle: without a record for so long that
-shards are read once a second, which is made to come at once here. Backlog: every
-shard has full pages without end, and user code never asks for a second record.
+The client runs in its own process, and reads over HTTP, or through TLS. The first part
+has no records. After some time without records a shard is read only once a second; here
+that begins at once. In the second part every shard has endless full pages, and user
+code never asks for a second record.
 """
 
 from __future__ import annotations
 
+import argparse
+
 from benchmarks.fleet import Fleet, fleet
+from benchmarks.http_server import served
 from benchmarks.pages import LAYOUTS
 from benchmarks.report import Report
-from benchmarks.serving import served
 from benchmarks.worker import IDLE_SECONDS
 from kinesumer import Config
 
@@ -24,14 +27,16 @@ SLACK = 1.3
 
 def main() -> None:
     """Print both tables."""
-    with fleet() as made:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.idle")
+    parser.add_argument("--tls", action="store_true")
+    with fleet(tls=parser.parse_args().tls) as made:
         made.aws.create_stream("quiet", shards=SHARDS)
         resident = idle(made)
         backlog(made, resident)
 
 
 def idle(made: Fleet) -> int:
-    """Measure waiting; return the bytes of memory."""
+    """Measure a client that waits for records, and return its bytes of memory."""
     report = Report(f"{SHARDS} idle shards in one client")
     for what, aim in (("idle", IDLE_CPU), ("caught-up", None)):
         said = made.start(what, "quiet", what).line()
@@ -52,7 +57,7 @@ def backlog(made: Fleet, idle_bytes: int) -> None:
     report = Report(f"full backlog on {SHARDS} shards, nobody asks")
     budget = Config().buffer_bytes
     for name, layout in LAYOUTS.items():
-        with served("benchmarks.server", name) as url:
+        with served("benchmarks.canned_server", name, **made.tls_environment) as url:
             worker = made.start(
                 f"never-{name}",
                 f"canned-{SHARDS}",

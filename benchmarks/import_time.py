@@ -16,7 +16,7 @@ HEAVY = ("aiobotocore.session", "aiohttp", "opentelemetry.metrics, opentelemetry
 
 
 def main() -> None:
-    """Print the package's import time, without and with its heavy parts."""
+    """Print the import time of the package, and of heavy libraries to compare."""
     report = Report(f"import: CPU time, best of {RUNS}")
     report.at_most("import kinesumer", seconds("kinesumer"), AIM_SECONDS, " s")
     for module in HEAVY:
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def seconds(modules: str) -> float:
-    """Return the minimal CPU time of an import in a fresh interpreter."""
+    """Return the least CPU time of several imports, each in a new interpreter."""
     code = (
         "import time; began = time.process_time(); "
         f"import {modules}; print(time.process_time() - began)"

@@ -2,12 +2,12 @@
 
     python -m benchmarks.long_run [--minutes 120] [--clients 3] [--shards 40]
 
-The embedded AWS runs in this process, each client in one of its own. Every
---reshard-minutes a shard is split, or the two of the last split are merged; every
---restart-minutes one client is restarted. What is restarted begins anew, so that it
-could hide a leak: the first client never is. Of the others every second one leaves and
-makes room for a new client in the same process, where a leak of each start would add
-up; and the rest are ended by SIGTERM, and followed by new processes.
+The embedded AWS runs in this process, and each client in its own process. Every
+--reshard-minutes, a shard is split, or the children of the last split are merged. Every
+--restart-minutes, one client is restarted. A restart can hide a leak, so the first
+client is never restarted. Every second one of the others leaves, and a new client
+starts in the same process, so that a leak of each start adds up. The rest are ended by
+SIGTERM and replaced by new processes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.flatness import MIB, RULE, Trend, trends
 from kinesumer.local import EmbeddedAws, background
-from kinesumer.wire.put_records import UserRecord, aggregate
+from kinesumer.wire.put_records import Entry, aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,13 +60,13 @@ class Process:
         )
 
     def renew(self) -> None:
-        """Replace the client in the process by a new one."""
+        """Let the process replace its client by a new one."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
 
     def end(self) -> None:
-        """Stop it gracefully, or kill it after a timeout."""
+        """Stop the process gracefully, or kill it after a timeout."""
         self.ended = self.ended or time.time()
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -76,17 +76,17 @@ class Process:
 
     @property
     def status(self) -> int | None:
-        """Return its exit status: negative for a signal, None while it runs."""
+        """Return the exit status: negative for a signal, None for a running process."""
         return self._process.poll()
 
     def kill(self) -> None:
-        """Kill it if it still runs."""
+        """Kill the process if it still runs."""
         self._process.kill()
         self._process.wait()
 
     def trends(self, warm_up: float) -> list[Trend]:
-        """Return its measurements over time."""
-        if not self._samples.exists():  # it ended before its first sample
+        """Return the trends of the process's measurements."""
+        if not self._samples.exists():  # the process ended before its first sample
             return []
         lines = self._samples.read_text().splitlines()
         return trends([json.loads(x) for x in lines], self.began, self.ended, warm_up)
@@ -127,7 +127,7 @@ class Members:
         return process
 
     def restart(self) -> str:
-        """Restart the next client, never the first; return a description."""
+        """Restart the next client, but never the first one. Return a description."""
         index = 1 + self.restarts % (len(self.running) - 1)
         self.restarts += 1
         old = self.running[index]
@@ -150,7 +150,7 @@ class Members:
 
 
 class Resharding:
-    """Splits one shard, and merges its children the next time."""
+    """Alternately splits a shard and merges the children of that split."""
 
     def __init__(self, given: Given) -> None:
         self._aws, self._streams = given.aws, list(given.streams)
@@ -182,8 +182,8 @@ class Production:
         self._given, self._rate = given, per_second
         self._draw, self._stop = random.Random(2), threading.Event()
         self._thread = threading.Thread(target=self._run)
+        # The number of user records put so far, which is also the next record's number.
         self.count = 0
-        """Number of user records put, numbered from 0."""
 
     def _run(self) -> None:
         due = time.monotonic()
@@ -194,7 +194,7 @@ class Production:
             due += size / self._rate
             key = str(self._draw.random())
             numbers = range(self.count, self.count + size)
-            users = [UserRecord(b"%d" % number, key) for number in numbers]
+            users = [Entry(b"%d" % number, key) for number in numbers]
             data = aggregate(users) if packed else users[0].data
             self._given.aws.put(self._draw.choices(names, weights)[0], data, key)
             self.count += size
@@ -211,7 +211,7 @@ class Production:
 
 
 def live(members: Members, reshards: Resharding, given: argparse.Namespace) -> bool:
-    """Run the fleet; return whether all clients ran to the end."""
+    """Run the fleet. Return whether no client ended too early."""
     began = time.monotonic()
     reshard, restart = given.reshard_minutes, given.restart_minutes
     while (minutes := (time.monotonic() - began) / 60) < given.minutes:
@@ -229,12 +229,12 @@ def live(members: Members, reshards: Resharding, given: argparse.Namespace) -> b
 
 
 def say(minutes: float, text: str) -> None:
-    """Print events with their times."""
+    """Print an event with its time."""
     print(f"{minutes:7.2f} min  {text}", flush=True)
 
 
 def settle(members: Members, wanted: int) -> None:
-    """Wait until all records are delivered or a timeout ends; stop the clients."""
+    """Wait until all records are delivered, or for a timeout. Stop the clients."""
     for process in members.running:
         process.ended = time.time()
     until = time.monotonic() + PATIENCE_SECONDS
@@ -245,7 +245,7 @@ def settle(members: Members, wanted: int) -> None:
 
 
 def report(members: Members, produced: int, warm_up: float) -> bool:
-    """Print the results; return whether they are good."""
+    """Print the results. Return whether nothing grew and no record was lost."""
     print(
         f"\n{'process':<12} {'measure':<12} {'at warm-up':>10} {'mean then':>10}",
         end="",
@@ -261,7 +261,7 @@ def report(members: Members, produced: int, warm_up: float) -> bool:
 
 
 def report_on(process: Process, warm_up: float) -> bool:
-    """Print one process's measurements; return whether they are flat."""
+    """Print a process's measurements. Return whether it ended well and stayed flat."""
     passed = process.status == 0
     for trend in process.trends(warm_up):
         unit = MIB if trend.measure == "memory" else 1
@@ -275,7 +275,7 @@ def report_on(process: Process, warm_up: float) -> bool:
 
 
 def main() -> int:
-    """Run; return the exit status: 0 if no process grows and no record is lost."""
+    """Run the fleet. Return 0 if no process grew and no record was lost."""
     given = arguments(sys.argv[1:])
     warm_up = 60 * min(WARM_UP_MINUTES, given.minutes / 4)
     with ExitStack() as stack:

@@ -1,10 +1,10 @@
-"""One client process of the long run, which looks at itself.
+"""Run one client process of the long run, which measures its own resources.
 
     python -m benchmarks.long_run_client APP STREAMS NUMBERS SAMPLES SECONDS
 
-Appends the number in each record to the file NUMBERS, and every so many SECONDS a line
-of JSON to the file SAMPLES. A line on standard input puts a new client in the place of
-the one that runs, in this process; SIGTERM or the end of the input ends the process.
+Appends the number in each record to the file NUMBERS. Every SECONDS, appends a line of
+JSON to the file SAMPLES. On a line of standard input, the client leaves and a new one
+starts in the same process. SIGTERM or the end of the input ends the process.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Consumer:
         self._client: Kinesumer | None = None
         self._over = False
         self._leaving: asyncio.Task[None] | None = None
+        # The number of clients that this process has started, one after the other.
         self.clients = 0
-        """How many there were in this process, one after the other."""
         self.records = 0
 
     async def run(self) -> None:
@@ -68,7 +68,7 @@ class Consumer:
         self.end()
 
     def end(self) -> None:
-        """Leave the group, and put no other client in the place of this one."""
+        """Leave the group, and start no other client."""
         self._over = True
         self._leave()
 
@@ -77,7 +77,7 @@ class Consumer:
             self._leaving = asyncio.create_task(self._client.leave())
 
     def flush(self) -> None:
-        """Write down the numbers since the last time."""
+        """Append the record numbers collected since the last flush to the file."""
         with self._path.open("ab") as file:
             self._numbers.tofile(file)
         self.records += len(self._numbers)
@@ -85,9 +85,10 @@ class Consumer:
 
 
 def sample() -> dict[str, int]:
-    """Return what this process has at this moment."""
+    """Return how many resources of each kind this process has now."""
     everything: list[Any] = gc.get_objects()
-    # By exact type: isinstance() would wake lazy objects. Those of all threads' loops.
+    # Compare exact types, since isinstance() would load lazy objects. The result has
+    # the tasks of all threads' loops.
     tasks = [one for one in everything if type(one) is asyncio.Task]
     descriptors, connected = len(os.listdir("/proc/self/fd")) - 1, connections()
     return {
@@ -107,7 +108,7 @@ def connections() -> int:
     for descriptor in os.listdir("/proc/self/fd"):
         try:
             mine.add(os.readlink(f"/proc/self/fd/{descriptor}"))
-        except FileNotFoundError:  # that of the listing itself
+        except FileNotFoundError:  # the listing's own descriptor, now closed
             continue
     lines = Path("/proc/self/net/tcp").read_text().splitlines()[1:]
     fields = [line.split() for line in lines]
@@ -115,7 +116,7 @@ def connections() -> int:
 
 
 async def watch(consumer: Consumer, path: str, seconds: float) -> None:
-    """Write down a sample at every interval, for ever."""
+    """Append a sample to a file at every interval, forever."""
     while True:
         await asyncio.sleep(seconds)
         consumer.flush()

@@ -2,9 +2,9 @@
 
     python -m benchmarks.neighbours [--apps 1 2 3 5] [--seconds 60] [--shards 5]
 
-Over HTTP against the embedded AWS with the limits of AWS, each app a client process of
-its own that knows nothing of the others. At last one app runs beside a consumer that
-asks every shard ten times a second and never slows down.
+Each app has one client process, and uses the embedded AWS over HTTP, with AWS's limits.
+The apps know nothing of each other. In the last runs, one app runs beside a consumer
+that reads every shard five or ten times a second, and never slows down.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from argparse import ArgumentParser
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchmarks.fixed_pace_consumer import USER_AGENT
 from benchmarks.fleet import Fleet, fleet, producing
-from benchmarks.foreign import USER_AGENT
 from benchmarks.report import Report, percentile
 
 if TYPE_CHECKING:
@@ -30,24 +30,22 @@ APPS = (1, 2, 3, 5)
 MOST_SECONDS = {1: 0.4, 2: 0.8, 3: 1.3, 5: 2.0}
 MOST_REFUSED = 2.0
 SETTLE_SECONDS = 30.0
-FOREIGN_SETTLE_SECONDS = 60.0
-"""Time that an app needs to distinguish a foreign consumer from another app."""
+# The time that an app needs to tell a foreign consumer from another app.
+FOREIGN_SETTLE_SECONDS = 90.0
 PER_SECOND = 50.0
-FOREIGN_PACE_SECONDS = 0.1
+FOREIGN_INTERVALS_SECONDS = 0.2, 0.1
 THROTTLED = "ProvisionedThroughputExceededException"
 
 
 class Run(NamedTuple):
     """Measurements of apps that run side by side."""
 
-    waits: list[list[float]]
-    """Seconds from put to user code, by app."""
-    refused: float
-    """Percentage of rejected reads."""
+    waits: list[list[float]]  # for each app, the seconds from put to user code
+    refused: float  # the percentage of rejected reads
 
 
 def main() -> None:
-    """Print a table for each number of apps, and one beside a foreign consumer."""
+    """Print a table for each number of apps, and two with a foreign consumer."""
     parser = ArgumentParser(prog="python -m benchmarks.neighbours")
     parser.add_argument("--apps", type=int, nargs="*", default=APPS)
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -65,16 +63,17 @@ def main() -> None:
                 report.note(what, f"{slow:.3g} s")
         report.at_most("reads refused", run.refused, MOST_REFUSED, " %")
         report.print()
-    run = measure(1, given.shards, given.seconds, FOREIGN_PACE_SECONDS)
-    report = Report("one app beside a consumer that never slows down")
-    report.note("median", f"{percentile(run.waits[0], 0.5):.3g} s")
-    report.note("99th percentile", f"{percentile(run.waits[0], 0.99):.3g} s")
-    report.note("the app's reads refused", f"{run.refused:.3g} %")
-    report.print()
+    for interval in FOREIGN_INTERVALS_SECONDS:
+        run = measure(1, given.shards, given.seconds, interval)
+        report = Report(f"one app beside a consumer that reads every {interval} s")
+        report.note("median", f"{percentile(run.waits[0], 0.5):.3g} s")
+        report.note("99th percentile", f"{percentile(run.waits[0], 0.99):.3g} s")
+        report.note("the app's reads refused", f"{run.refused:.3g} %")
+        report.print()
 
 
 def measure(count: int, shards: int, seconds: float, foreign: float = 0.0) -> Run:
-    """Measure this number of apps side by side after they have settled."""
+    """Run this number of apps side by side; measure them when they are settled."""
     with fleet() as made, ExitStack() as stack:
         made.aws.create_stream("orders", shards=shards)
         if foreign:
@@ -114,12 +113,12 @@ def refused_percent(aws: EmbeddedAws) -> float:
 
 @contextmanager
 def consuming(made: Fleet, min_read_interval_seconds: float) -> Iterator[None]:
-    """Run a foreign consumer in its own process."""
+    """Run a consumer other than kinesumer in its own process."""
     with subprocess.Popen(
         [
             sys.executable,
             "-m",
-            "benchmarks.foreign",
+            "benchmarks.fixed_pace_consumer",
             "orders",
             str(min_read_interval_seconds),
         ],

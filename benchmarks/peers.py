@@ -1,30 +1,42 @@
-"""One consumer over HTTP, in a process of its own.
+"""Run one consumer over HTTP in its own process.
 
     python -m benchmarks.peers NAME RECORDS
 
-NAME is kinesumer, aioboto3 or async-kinesis; AWS_ENDPOINT_URL_KINESIS says where to
-read. Prints records per CPU second of this process, from the first record on. The peers
-need an environment of their own: see ``benchmarks.consume``.
+NAME is kinesumer, kinesumer-json, kinesumer-cbor, fan-out, receive-only, aioboto3 or
+async-kinesis. The second and the third read in this format only; fan-out is kinesumer
+with subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read from.
+Prints records per CPU second of this process, without its start. The other libraries
+need their own environment: see ``benchmarks.consume``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
+import socket
+import ssl
 import sys
 import time
+from functools import partial
 from itertools import cycle
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from kinesumer.core.wire_format import WireFormat
 
 SHARDS = 4
 STREAM = f"canned-{SHARDS}"
+# kinesumer limits the read rate of a shard, but so many shards keep it busy.
 MANY = "canned-64"
-"""Enough shards that kinesumer's pace of reading one doesn't let it idle for long."""
 
 
 async def plain_loop(records: int) -> float:
-    """Read shard after shard with aioboto3, and touch every record."""
+    """Read the shards in turn with aioboto3, and iterate over all records."""
     import aioboto3
 
     count, began = 0, 0.0
@@ -45,13 +57,13 @@ async def plain_loop(records: int) -> float:
                 count += 1
                 if count == records:
                     return count / (time.process_time() - began)
-            if not began:  # the first page warms up
+            if not began:  # the first page isn't measured
                 count, began = 0, time.process_time()
     raise AssertionError
 
 
 async def async_kinesis(records: int) -> float:
-    """Iterate over async-kinesis' consumer, which parses nothing."""
+    """Iterate over async-kinesis' consumer, and let it parse nothing."""
     from kinesis import Consumer  # type: ignore[import-not-found,unused-ignore]
     from kinesis.processors import (  # type: ignore[import-not-found,unused-ignore]
         StringProcessor,
@@ -61,7 +73,7 @@ async def async_kinesis(records: int) -> float:
         def parse(self, data: Any) -> Any:
             yield data
 
-    count, began = -records // 4, 0.0  # what was read ahead when the clock starts
+    count, began = -records // 4, 0.0  # skip a quarter, since reads run ahead
     endpoint = os.environ["AWS_ENDPOINT_URL_KINESIS"]
     async with Consumer(
         STREAM,
@@ -79,20 +91,75 @@ async def async_kinesis(records: int) -> float:
                     return count / (time.process_time() - began)
 
 
-async def kinesumer(records: int) -> float:
+async def kinesumer(
+    records: int, fan_out: str | None = None, wire_format: WireFormat = "auto"
+) -> float:
     """Iterate over kinesumer's records through its public interface."""
-    from benchmarks.canned import drain, set_up_telemetry
-    from kinesumer import Kinesumer, Start
+    from benchmarks.canned_source import drain, set_up_telemetry
+    from kinesumer import Config, Kinesumer, Start, Stream
 
     set_up_telemetry()
-    async with Kinesumer(f"bench-{os.getpid()}", table="state") as client:
-        stream = client.consume(MANY, start=Start.TRIM_HORIZON)
-        spent = await drain(stream, records, skip=records // 4)
+    app, config = f"bench-{os.getpid()}", Config(wire_format=wire_format)
+    async with Kinesumer(app, table="state", config=config) as client:
+        stream = Stream(MANY, fan_out=fan_out, start=Start.TRIM_HORIZON)
+        spent = await drain(client.consume(stream), records, skip=records // 4)
         return spent.per_cpu_second
 
 
-CONSUMERS = {
+async def fan_out(records: int) -> float:
+    """Iterate over records that kinesumer receives by subscriptions."""
+    return await kinesumer(records, "bench")
+
+
+async def receive_only(records: int) -> float:
+    """Receive GetRecords responses into one buffer, and decode nothing."""
+    return await asyncio.to_thread(_receive, records)
+
+
+def _receive(records: int) -> float:
+    url = urlsplit(os.environ["AWS_ENDPOINT_URL_KINESIS"])
+    address = url.hostname or "", url.port or 0
+    body = json.dumps({"ShardIterator": "0"})
+    request = (
+        "POST / HTTP/1.1\r\nhost: localhost\r\nx-amz-target: Kinesis.GetRecords\r\n"
+        f"content-length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+    buffer = memoryview(bytearray(64 << 20))
+    with socket.create_connection(address) as plain:
+        connection = plain
+        if url.scheme == "https":
+            context = ssl.create_default_context(cafile=os.environ["AWS_CA_BUNDLE"])
+            connection = context.wrap_socket(plain, server_hostname=address[0])
+        # The first page tells how many records a page has, and isn't measured.
+        a_page = bytes(buffer[: _receive_page(connection, request, buffer)])
+        per_page = a_page.count(b'"SequenceNumber"')
+        count, began = 0, time.thread_time()
+        while count < records:
+            _receive_page(connection, request, buffer)
+            count += per_page
+        return count / (time.thread_time() - began)
+
+
+def _receive_page(connection: socket.socket, request: bytes, buffer: memoryview) -> int:
+    """Receive one response, and return its size."""
+    connection.sendall(request)
+    filled, size = 0, 1 << 30
+    while filled < size:
+        filled += connection.recv_into(buffer[filled:])
+        if size == 1 << 30:
+            head, end, _ = bytes(buffer[: min(filled, 4096)]).partition(b"\r\n\r\n")
+            if end:
+                length = head.lower().partition(b"content-length:")[2]
+                size = len(head) + len(end) + int(length.partition(b"\r\n")[0])
+    return filled
+
+
+CONSUMERS: dict[str, Callable[[int], Coroutine[None, None, float]]] = {
     "kinesumer": kinesumer,
+    "kinesumer-json": partial(kinesumer, wire_format="json"),
+    "kinesumer-cbor": partial(kinesumer, wire_format="cbor"),
+    "fan-out": fan_out,
+    "receive-only": receive_only,
     "aioboto3": plain_loop,
     "async-kinesis": async_kinesis,
 }

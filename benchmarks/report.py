@@ -11,8 +11,8 @@ class Line(NamedTuple):
     what: str
     figure: str
     aim: str = ""
+    # None if there is no target, or if it cannot be checked here.
     met: bool | None = None
-    """None if there is no target, or if it cannot be checked here."""
 
 
 class Report:
@@ -53,6 +53,6 @@ class Report:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Return the value that this share of all values does not exceed."""
+    """Return the percentile of values at a share from 0 to 1."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

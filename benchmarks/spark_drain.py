@@ -1,8 +1,9 @@
-"""Measure how fast a backlog drains under AWS's limits per shard.
+"""Measure how fast a task reads a backlog under AWS's limits per shard.
 
     python -m benchmarks.spark_drain [RECORDS BYTES]
 
-A task reads eight shards, without a Spark around it: the limits are what it waits for.
+One task reads eight shards. It runs outside of Spark, so that only the limits slow it
+down.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from benchmarks.backlog import BYTES_PER_SECOND, KEY_BYTES, number_of
+from benchmarks.backlog_server import BYTES_PER_SECOND, KEY_BYTES, number_of
+from benchmarks.http_server import served
 from benchmarks.report import Report
-from benchmarks.serving import served
 from benchmarks.spark_formats import backlog
 from benchmarks.spark_read import SHARDS
 from kinesumer.model.positions import Position
@@ -46,7 +47,7 @@ SCHEMA = StructType(
 def main() -> None:
     """Print one table."""
     records, size = (int(word) for word in sys.argv[1:] or (60_000, 1_000))
-    with served("benchmarks.backlog", records, size, "limits") as url:
+    with served("benchmarks.backlog_server", records, size, "limits") as url:
         os.environ |= {
             "AWS_ENDPOINT_URL_KINESIS": url,
             "AWS_ACCESS_KEY_ID": "test",
@@ -57,7 +58,7 @@ def main() -> None:
         options = ReadOptions(
             streams=(stream,), connection=Connection(region="us-east-1")
         )
-        # What a worker does once: imports, a client, credentials.
+        # Warm up: a worker imports, opens a client and finds credentials only once.
         first = After(Position(number_of(records - 2)), time.time())
         warm = replace(ranges[0], shard_id="shardId-warm", first=first)
         list(read(Task((stream,), (warm,)), options, SCHEMA))

@@ -2,12 +2,13 @@
 
     python -m benchmarks.spark_driver [fleet] [memory] [idle] [latency]
 
-fleet: planning triggers over 1,000 shards through the real HTTP client, each call
-answered after 50 ms by a server in another process. Planning is what Spark asks for in
-a trigger: latestOffset and partitions. memory: what 500 triggers leave behind. idle:
-CPU of the whole process tree of a real query (``local[2]``, a trigger a second) that
-finds nothing new in 16 shards. latency: how soon rows are in the output of a real
-query, with AWS's limits.
+- ``fleet``: the time in which the driver plans a trigger over 1,000 shards. Planning
+  consists of Spark's calls in a trigger: latestOffset and partitions. The driver uses
+  the real HTTP client; a server in another process answers each call after 50 ms.
+- ``memory``: the growth of the memory over 500 triggers.
+- ``idle``: the CPU time of all processes of a real query (``local[2]``, a trigger each
+  second) that finds nothing new in 16 shards.
+- ``latency``: how soon rows are in the output of a real query, with AWS's limits.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from benchmarks.http_server import served
 from benchmarks.report import Report
-from benchmarks.serving import served
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.model.streams import Start, Stream
 from kinesumer.spark.options.parser import Connection, ReadOptions
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def reader(url: str, shards: int, start: Start) -> StreamReader:
-    """Return the driver's side of a query."""
+    """Return the stream reader that a query's driver uses."""
     options = ReadOptions(
         streams=(Stream(f"planned-{shards}"),),
         connection=Connection(region="us-east-1", kinesis_endpoint=url),
@@ -78,14 +79,14 @@ def trigger(
 
 
 def fleet() -> None:
-    """Plan over many shards."""
+    """Measure the planning of triggers over many shards."""
     report = Report(f"planning over {SHARDS:,} shards, {LATENCY * 1e3:.0f} ms a call")
     for what, rate, start in (
         ("nothing new", 0.0, Start.LATEST),
         ("20 records/s in each", 20.0, Start.LATEST),
         ("an hour's backlog of 20 records/s in each", 20.0, Start.TRIM_HORIZON),
     ):
-        with served("benchmarks.flowing", LATENCY, rate, 100, HOUR) as url:
+        with served("benchmarks.rate_server", LATENCY, rate, 100, HOUR) as url:
             query, end = reader(url, SHARDS, start), dict[str, Any]()
             for number in range(4):
                 cpu, wall = time.process_time(), time.perf_counter()
@@ -99,11 +100,10 @@ def fleet() -> None:
 
 
 def memory() -> None:
-    """Plan often, and measure the memory that stays."""
+    """Measure how much the memory grows over many triggers."""
     report = Report(f"memory over {TRIGGERS} triggers of {IDLE_SHARDS} busy shards")
-    with served("benchmarks.flowing", 0.0, 50.0, 100, HOUR) as url:
+    with served("benchmarks.rate_server", 0.0, 50.0, 100, HOUR) as url:
         query, end = reader(url, IDLE_SHARDS, Start.TRIM_HORIZON), dict[str, Any]()
-        assert query._driver is None
         settled = 0
         for number in range(TRIGGERS):
             end = trigger(query, end)
@@ -125,10 +125,10 @@ def _resident() -> int:
 
 
 def idle() -> None:
-    """Run a real query without new records."""
+    """Measure the CPU time of a real query without new records."""
     report = Report(f"a trigger without new data, {IDLE_SHARDS} shards, real Spark")
     with (
-        served("benchmarks.flowing", 0.0, 0.0, 100, HOUR) as url,
+        served("benchmarks.rate_server", 0.0, 0.0, 100, HOUR) as url,
         tempfile.TemporaryDirectory() as where,
     ):
         os.environ |= {
@@ -147,7 +147,7 @@ def idle() -> None:
             .trigger(processingTime="1 second")
             .start()
         )
-        time.sleep(20)  # the JVM compiles what it runs often
+        time.sleep(20)  # until the JVM has compiled frequent code
         before, since = _cpu(), time.monotonic()
         time.sleep(IDLE_TRIGGERS)
         parts = {name: cpu - before.get(name, 0.0) for name, cpu in _cpu().items()}
@@ -179,7 +179,7 @@ def _session() -> SparkSession:
 
 
 def latency() -> None:
-    """Measure the delay of rows."""
+    """Measure the delay of a real query's rows."""
     report = Report("latency of a real query, 8 shards, AWS's limits")
     with background(EmbeddedAws()) as aws, tempfile.TemporaryDirectory() as where:
         os.environ |= aws.environment()
@@ -203,10 +203,10 @@ def latency() -> None:
 def _first_row(
     spark: SparkSession, aws: EmbeddedAws, name: str, where: str
 ) -> tuple[float, float]:
-    """Return the seconds until the first row, and the CPU time until then."""
+    """Return the seconds until a query's first row, and the CPU seconds until then."""
     for i in range(100):
         aws.put(name, b"x", f"key-{i}")
-    time.sleep(5)  # an old backlog, not one that is just coming
+    time.sleep(5)  # so that the records are an old backlog
     came = threading.Event()
 
     def take(frame: DataFrame, _number: int) -> None:
@@ -230,7 +230,7 @@ def _trickle(spark: SparkSession, aws: EmbeddedAws, where: str) -> list[float]:
         ages.extend(time.time() - arrived for arrived in arrivals)
 
     query = _start(spark, "trickle", take, "1 second", where, "LATEST")
-    while not query.recentProgress:  # it knows then where it begins
+    while not query.recentProgress:  # after this, its start is fixed
         time.sleep(0.1)
     time.sleep(2)
     for number in range(20 * TRICKLE_SECONDS):
@@ -239,7 +239,7 @@ def _trickle(spark: SparkSession, aws: EmbeddedAws, where: str) -> list[float]:
     time.sleep(3)
     query.stop()
     assert len(ages) == 20 * TRICKLE_SECONDS, len(ages)
-    return sorted(ages[20 * 5 :])  # after the first five seconds
+    return sorted(ages[20 * 5 :])  # without the first five seconds
 
 
 def _start(
@@ -276,7 +276,7 @@ def _cpu() -> dict[str, float]:
     for pid, (name, seconds) in spent.items():
         if pid != os.getpid() and _descends(pid, parents):
             found[f"{pid} {name} {_command(pid)}"] = seconds
-    return {k: v for k, v in found.items() if "benchmarks.flowing" not in k}
+    return {k: v for k, v in found.items() if "benchmarks.rate_server" not in k}
 
 
 def _command(pid: int) -> str:

@@ -1,4 +1,4 @@
-"""What benchmarks.spark_read reads: ready-made batches, and kinesumer's."""
+"""Define the data sources that ``benchmarks.spark_read`` compares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from benchmarks.backlog import number_of
+from benchmarks.backlog_server import number_of
 from benchmarks.spark_read import LAYOUTS, SHARDS, TASKS
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Stream
@@ -32,7 +32,7 @@ BATCH = 10_000
 
 
 class Ceiling(DataSource):
-    """Yields ready-made batches."""
+    """A data source of ready-made batches, as fast as Spark's API allows."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,7 +46,7 @@ class Ceiling(DataSource):
 
 
 class CeilingReader(DataSourceReader):
-    """Reads nothing."""
+    """Yields one ready-made batch again and again, instead of reading."""
 
     def __init__(self, layout: str, schema: StructType) -> None:
         self._layout, self._schema = layout, schema
@@ -63,7 +63,7 @@ class CeilingReader(DataSourceReader):
 
 @cache
 def ready_made(size: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch as kinesumer's would be."""
+    """Return a batch with the columns and values of kinesumer's batches."""
     now = datetime.now(UTC)
     columns = {
         "stream": [f"orders-{SHARDS}"] * BATCH,
@@ -79,7 +79,7 @@ def ready_made(size: int, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class Ours(DataSource):
-    """The executor's side of kinesumer, with a plan made here."""
+    """A data source that plans its own tasks, but reads with kinesumer's reader."""
 
     @classmethod
     def name(cls) -> str:
@@ -93,7 +93,7 @@ class Ours(DataSource):
 
 
 class OurReader(DataSourceReader):
-    """Plans all of the backlog."""
+    """Plans tasks for the whole backlog, and reads them."""
 
     def __init__(self, layout: str, schema: StructType) -> None:
         self._layout, self._schema = layout, schema
@@ -114,12 +114,13 @@ class OurReader(DataSourceReader):
             for first in range(0, SHARDS, each)
         ]
 
-    def read(self, partition: Task) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Task)
         return read(partition, self._options, self._schema)
 
 
 def backlog(records: int, size: int) -> list[ShardRange]:
-    """Return all of what the server holds."""
+    """Return one range for each shard, with all records of the server."""
     last = After(Position(number_of(records - 1)), time.time())
     return [
         ShardRange(

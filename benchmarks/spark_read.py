@@ -1,17 +1,19 @@
-"""Measure rows per CPU second into Spark, and the maximum of its API.
+"""Measure kinesumer's rows per CPU second in Spark, and the maximum of Spark's API.
 
-    python -m benchmarks.spark_read [LAYOUT…]
+    python -m benchmarks.spark_read [--tls] [LAYOUT…]
 
-The ceiling is a Python data source that yields ready-made Arrow batches of the same
-rows. Each side has a Spark of its own (``local[2]``, Unix domain sockets), is warmed by
-one run, and then reads the backlog of eight shards three times; the best run counts.
-CPU time and peak memory are those of the whole process tree: driver, JVM, Python
-workers. The server of canned pages is outside of it; it knows no limits, so that the
-source is told to keep to none.
+The maximum, called ceiling, is measured with a Python data source that yields
+ready-made Arrow batches of the same rows. Each of the two sources has its own Spark
+(``local[2]``, Unix domain sockets). After a run to warm up, it reads the backlog of
+eight shards three times, and the best run counts. CPU time and peak memory are those of
+the driver, the JVM and the Python workers together, without the server of prepared
+pages. The server has no limits, so kinesumer's read limits are switched off. With
+``--tls``, the server speaks TLS 1.3.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -19,8 +21,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.http_server import served_kinesis
 from benchmarks.report import Report
-from benchmarks.serving import served
 
 SHARDS = 8
 TASKS = 2
@@ -30,8 +32,7 @@ ROUNDS = 3
 class Layout(NamedTuple):
     """A backlog, and its target of rows per CPU second."""
 
-    records: int
-    """Number per shard."""
+    records: int  # Number per shard
     size: int
     noop: float
     parquet: float
@@ -50,12 +51,19 @@ LAYOUTS = {
 
 def main() -> None:
     """Print one table per layout."""
-    for name in sys.argv[1:] or LAYOUTS:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_read")
+    parser.add_argument("layouts", nargs="*", choices=[[], *LAYOUTS])
+    parser.add_argument("--tls", action="store_true")
+    given = parser.parse_args()
+    for name in given.layouts or LAYOUTS:
         layout = LAYOUTS[name]
         title = f"{SHARDS} × {layout.records:,} × {layout.size:,} B"
         report = Report(f"{title}: rows per CPU second")
-        with served("benchmarks.backlog", layout.records, layout.size) as url:
-            ceiling, ours = measure("ceiling", name, url), measure("ours", name, url)
+        with served_kinesis(
+            "benchmarks.backlog_server", layout.records, layout.size, tls=given.tls
+        ) as reach:
+            ceiling = measure("ceiling", name, reach)
+            ours = measure("ours", name, reach)
         for sink, aim in (("noop", layout.noop), ("parquet", layout.parquet)):
             most, rate = ceiling[sink]["rate"], ours[sink]["rate"]
             report.note(f"{sink}: ready-made batches", f"{most:,.0f}")
@@ -72,11 +80,16 @@ def main() -> None:
         report.print()
 
 
-def measure(side: str, layout: str, url: str) -> dict[str, dict[str, float]]:
-    """Run one side in its own process."""
+def measure(
+    side: str, layout: str, reach: dict[str, str]
+) -> dict[str, dict[str, float]]:
+    """Measure one source, "ceiling" or "ours", in its own process.
+
+    ``reach`` is the environment that leads to the server.
+    """
     environment = {
         **os.environ,
-        "AWS_ENDPOINT_URL_KINESIS": url,
+        **reach,
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",

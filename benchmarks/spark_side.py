@@ -1,4 +1,4 @@
-"""Run the queries of one side of benchmarks.spark_read in its own Spark.
+"""Measure one of the sources of ``benchmarks.spark_read`` in its own Spark.
 
 python -m benchmarks.spark_side ceiling|ours LAYOUT
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """CPU time and peak memory of this process and all below it."""
+    """Measures the CPU time and peak memory of this process and its descendants."""
 
     def __init__(self) -> None:
         self.peak = 0
@@ -34,7 +34,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> tuple[float, float]:
-        """Return the elapsed seconds and the CPU seconds."""
+        """End the measurement. Return the elapsed seconds and the CPU seconds."""
         seconds, cpu = time.monotonic() - self._began[0], cpu_seconds() - self._began[1]
         self._stopped.set()
         self._thread.join()
@@ -46,7 +46,7 @@ class Watch:
 
 
 def tree() -> list[int]:
-    """Return this process and all below it."""
+    """Return the ids of this process and all its descendants."""
     parents = {}
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
@@ -62,7 +62,7 @@ def tree() -> list[int]:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of the tree, and the part of ended processes."""
+    """Return the CPU time of the process tree, including children that have ended."""
     ticks = 0
     for process in tree():
         try:
@@ -74,7 +74,7 @@ def cpu_seconds() -> float:
 
 
 def resident_bytes() -> int:
-    """Return the memory of the tree."""
+    """Return the memory of the process tree."""
     pages = 0
     for process in tree():
         try:
@@ -94,7 +94,7 @@ def run(frame: DataFrame, sink: str) -> None:
 
 
 def main() -> None:
-    """Print figures as JSON."""
+    """Measure one source, and print the figures as JSON."""
     side, layout = sys.argv[1:3]
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False)
     builder = builder.config("spark.python.unix.domain.socket.enabled", True)

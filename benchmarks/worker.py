@@ -1,12 +1,20 @@
-"""Run one client in its own process, as the benchmark that starts it says.
+"""Run one client in its own process, for the benchmark that starts it.
 
     python -m benchmarks.worker APP STREAMS WHAT
 
-WHAT is ``each`` (a line per record: seconds since 1970, stream, shard id, data),
-``first`` (seconds from its start to the first record), ``caught-up`` (CPU seconds of
-IDLE_SECONDS, thereof in the kernel, resident bytes), ``idle`` (the same, without a
-record for long) or ``never`` (resident bytes, at most, of a consumer that asks once). A
-line on standard input lets the client leave.
+STREAMS are names, separated by commas; ``NAME@CONSUMER`` is read by fan-out. WHAT
+determines the output:
+
+- ``each`` prints a line per record: seconds since 1970, stream, shard id, data.
+- ``first`` prints the seconds from the client's start to its first record.
+- ``caught-up`` prints the CPU seconds used in IDLE_SECONDS without records, how many of
+  these were in the kernel, and the resident bytes.
+- ``idle`` prints the same for shards that have had no record for a long time.
+- ``quiet:SHARDS`` prints the CPU seconds used in IDLE_SECONDS and the resident bytes,
+  after the client has claimed so many shards.
+- ``never`` prints the peak of the resident bytes while user code asks for one record.
+
+A line on standard input lets the client leave.
 """
 
 from __future__ import annotations
@@ -18,13 +26,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kinesumer import Kinesumer, Start
+from kinesumer import Kinesumer, Start, Stream
 from kinesumer.core import pacing
 
 if TYPE_CHECKING:
     from kinesumer import Records
 
 IDLE_SECONDS = 20.0
+SETTLED_SECONDS = 10.0  # after the last claim, for the first reads
 NEVER_SECONDS = 12.0
 
 
@@ -34,13 +43,13 @@ def say(*words: object) -> None:
 
 
 async def each(records: Records) -> None:
-    """Report every record."""
+    """Print a line for each record."""
     async for record in records:
         say(time.time(), record.stream, record.shard_id, record.data.decode())
 
 
 async def first(records: Records) -> None:
-    """Report the time of the first record, and continue."""
+    """Print the seconds to the first record, and continue to consume."""
     began = time.monotonic()
     async for _ in records:
         say(time.monotonic() - began)
@@ -50,13 +59,13 @@ async def first(records: Records) -> None:
 
 
 async def caught_up(records: Records) -> None:
-    """Report the cost of waiting shortly after records arrived."""
+    """Print the cost of waiting while shards are read as often as if caught up."""
     pacing.IDLE_AFTER_SECONDS = 1e9
     await wait(records)
 
 
 async def wait(records: Records) -> None:
-    """Report the cost of waiting after all shards are claimed."""
+    """Print the cost of waiting, measured when all shards should be claimed."""
     waiting = asyncio.ensure_future(anext(aiter(records)))
     await asyncio.sleep(8)
     began = os.times()
@@ -68,13 +77,27 @@ async def wait(records: Records) -> None:
 
 
 async def idle(records: Records) -> None:
-    """Report the cost of waiting while shards are read least often."""
+    """Print the cost of waiting while shards are read at the lowest rate."""
     pacing.IDLE_AFTER_SECONDS = pacing.IDLE_SLOWING_SECONDS = 0.5
     await wait(records)
 
 
+async def quiet(records: Records, client: Kinesumer, shards: int) -> None:
+    """Print the cost of waiting, measured after this number of shards is claimed."""
+    waiting = asyncio.ensure_future(anext(aiter(records)))
+    while len(client.assignment()) < shards:
+        await asyncio.sleep(1)
+    await asyncio.sleep(SETTLED_SECONDS)
+    began = os.times()
+    await asyncio.sleep(IDLE_SECONDS)
+    ended = os.times()
+    cpu = ended.user - began.user + ended.system - began.system
+    say(cpu, resident_bytes())
+    waiting.cancel()
+
+
 async def never(records: Records) -> None:
-    """Report the size of the process while no second record is requested."""
+    """Print the peak memory while user code doesn't ask for a second record."""
     waiting = asyncio.ensure_future(anext(aiter(records)))
     most, until = 0, time.monotonic() + NEVER_SECONDS
     while time.monotonic() < until:
@@ -99,12 +122,23 @@ TASKS = {
 }
 
 
+def as_stream(text: str) -> Stream:
+    """Return a stream from NAME or NAME@CONSUMER."""
+    name, _, consumer = text.partition("@")
+    return Stream(name, fan_out=consumer or None)
+
+
 async def main() -> None:
     """Run one client."""
     app, streams, what = sys.argv[1:]
+    what, _, shards = what.partition(":")
     async with Kinesumer(app, table="state") as client:
-        records = client.consume(streams.split(","), start=Start.TRIM_HORIZON)
-        task = asyncio.ensure_future(TASKS[what](records))
+        named = [as_stream(text) for text in streams.split(",")]
+        records = client.consume(named, start=Start.TRIM_HORIZON)
+        if what == "quiet":
+            task = asyncio.ensure_future(quiet(records, client, int(shards)))
+        else:
+            task = asyncio.ensure_future(TASKS[what](records))
         told = asyncio.ensure_future(asyncio.to_thread(sys.stdin.readline))
         await asyncio.wait([task, told], return_when=asyncio.FIRST_COMPLETED)
         if not task.done():

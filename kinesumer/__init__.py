@@ -11,46 +11,66 @@ from kinesumer.errors import (
     CredentialsError,
     DataLossError,
     DeadLetterNotStoredError,
+    DecodeError,
     FatalError,
     GroupBusyError,
     HandlerFailedError,
     InvalidPositionError,
     KinesumerError,
+    PoisonRecordError,
+    PutFailedError,
     ShardsLostError,
     StateStoreMissingError,
     StateStoreRecreatedError,
     StreamMissingError,
     StreamRecreatedError,
 )
+from kinesumer.model.owned import (
+    AssignedShard,
+    ShardAssignment,
+    ShardLag,
+    ShardPositions,
+)
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Fence, Record
+from kinesumer.model.records import Batch, Fence, Record
 from kinesumer.model.streams import ShardKey, Start, Stream
 
 if TYPE_CHECKING:
     from kinesumer import blocking as blocking
     from kinesumer import dead_letters as dead_letters
     from kinesumer import local as local
+    from kinesumer import schemas as schemas
+    from kinesumer import testing as testing
+    from kinesumer.aws.state_table import StateTable, create_table
     from kinesumer.client import Kinesumer
     from kinesumer.config import Config
     from kinesumer.consuming.records import Records
-    from kinesumer.handlers import Middleware, RetryPolicy
-    from kinesumer.model.batch import Batch
+    from kinesumer.handlers import Handler, Middleware, RetryPolicy
+    from kinesumer.producer.client import Producer
+    from kinesumer.producer.pending import PutFuture, PutResult
 else:
-    # Not imported at once: Spark starts many processes that only need a subpackage.
+    # These modules are imported on first use. Spark starts many processes that need
+    # only one subpackage, and shouldn't load the others.
+    _SUBPACKAGES = ("blocking", "dead_letters", "local", "schemas", "testing")
     _MODULES = {
-        "Batch": "model.batch",
         "Config": "config",
+        "Handler": "handlers",
         "Kinesumer": "client",
         "Middleware": "handlers",
+        "Producer": "producer.client",
+        "PutFuture": "producer.pending",
+        "PutResult": "producer.pending",
         "Records": "consuming.records",
         "RetryPolicy": "handlers",
+        "StateTable": "aws.state_table",
+        "create_table": "aws.state_table",
     }
 
     def __getattr__(name: str) -> object:
-        """Import a public name or subpackage when it is first asked for."""
+        """Import a public name or subpackage when it is first used."""
         from importlib import import_module
 
-        if name in ("blocking", "dead_letters", "local"):
+        if name in _SUBPACKAGES:
             return import_module(f"{__name__}.{name}")
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -59,12 +79,13 @@ else:
         return value
 
     def __dir__() -> list[str]:
-        """Return all public names, imported yet or not."""
-        return sorted({*globals(), *__all__, "blocking", "dead_letters", "local"})
+        """Return all public names, including those not imported yet."""
+        return sorted({*globals(), *__all__, *_SUBPACKAGES})
 
 
 __all__ = [
     "AccessDeniedError",
+    "AssignedShard",
     "Batch",
     "ClientIdInUseError",
     "CommitTimeoutError",
@@ -74,24 +95,36 @@ __all__ = [
     "CredentialsError",
     "DataLossError",
     "DeadLetterNotStoredError",
+    "DecodeError",
     "FatalError",
     "Fence",
     "GroupBusyError",
+    "Handler",
     "HandlerFailedError",
     "InvalidPositionError",
     "Kinesumer",
     "KinesumerError",
     "Middleware",
+    "PoisonRecordError",
     "Position",
+    "Producer",
+    "PutFailedError",
+    "PutFuture",
+    "PutResult",
     "Record",
     "Records",
     "RetryPolicy",
+    "ShardAssignment",
     "ShardKey",
+    "ShardLag",
+    "ShardPositions",
     "ShardsLostError",
     "Start",
     "StateStoreMissingError",
     "StateStoreRecreatedError",
+    "StateTable",
     "Stream",
     "StreamMissingError",
     "StreamRecreatedError",
+    "create_table",
 ]

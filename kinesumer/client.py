@@ -1,79 +1,82 @@
-"""The public client."""
+"""The client through which an application consumes streams."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 import socket
 import uuid
-from typing import TYPE_CHECKING, Self
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from kinesumer.aws.state_table import default_table
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.assignment_callbacks import read_callbacks
+from kinesumer.consuming.decoded_delivery import make_delivery
+from kinesumer.consuming.decoders import read_policy
+from kinesumer.consuming.owned_report import (
+    report_assignment,
+    report_lag,
+    report_positions,
+)
+from kinesumer.consuming.record_limit import RecordLimit
 from kinesumer.consuming.records import Records
 from kinesumer.consuming.streams import as_streams
 from kinesumer.coordination import pauses
-from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatThread
-from kinesumer.coordination.store_thread import StoreThread
-from kinesumer.errors import (
-    CommitTimeoutError,
-    ConfigurationError,
-    KinesumerError,
-)
+from kinesumer.coordination.lifecycle import ClientLifecycle, Identity
+from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.model.rows import QUERY_ID
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import Start, as_start
 from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog, logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType, UnionType
+    from typing import Unpack
 
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
-    from kinesumer.consuming.streams import StreamLike
+    from kinesumer.consuming.assignment_callbacks import OnAssigned, OnRevoked
+    from kinesumer.consuming.decoders import (
+        AsyncDecode,
+        ConsumeKeywords,
+        Decode,
+        DecodeKeywords,
+        OnDecodeError,
+    )
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.consuming.streams import StreamLike, Streams
+    from kinesumer.coordination.group import GroupConsumer
     from kinesumer.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers import Middleware
     from kinesumer.handlers.failure_policy import OnFailure
+    from kinesumer.handlers.handler import (
+        Handle,
+        HandlerDefaults,
+        Handlers,
+        RunKeywords,
+    )
     from kinesumer.handlers.tracing import Traceparent
-    from kinesumer.model.batch import Batch
+    from kinesumer.model.owned import ShardAssignment, ShardLag, ShardPositions
     from kinesumer.model.records import Record
-    from kinesumer.model.streams import Stream
-    from kinesumer.telemetry.otel import OpenTelemetry
+    from kinesumer.model.streams import ShardKey, StartLike, Stream
 
-    Handle = Callable[[Record], object] | Callable[[Batch], object]
-
-
-class _ClientStart:
-    """The arguments of ``consume()`` or ``run()``; a call of it starts the client."""
-
-    def __init__(
-        self,
-        client: Kinesumer,
-        delivery: DeliveryProtocol,
-        streams: list[Stream],
-        position: Start,
-    ) -> None:
-        self.delivery, self.streams, self.position = delivery, streams, position
-        self._client = client
-
-    async def __call__(self) -> None:
-        """Start the client, unless it has started. Raises what the start raises."""
-        await self._client._ensure_started(self)
+V = TypeVar("V")
 
 
 class Kinesumer:
-    """A client that consumes streams together with all others of its app.
+    """A client that consumes streams together with all other clients of its app.
 
-    ``app`` names the group. ``table`` is the state store in ``region``, by default the
-    session's region. ``client_id`` must be unique among live processes. With a static
-    one, such as a pod's name, a restarted process gets its former shards. ``session``
-    is an aioboto3 or aiobotocore session; by default the client creates one from the
-    standard chain.
+    ``app`` names the group. ``table`` names the state store in ``region``, which is the
+    session's region by default. Without ``table``, the name is that of the variable
+    ``KINESUMER_TABLE``, or else ``kinesumer-state-store``. ``client_id`` must be unique
+    among live processes. If the id is static, such as a pod's name, a restarted process
+    gets its former shards. ``session`` is an aioboto3 or aiobotocore session. By
+    default, a new session uses the AWS SDK's standard chain of credentials.
+
+    With ``stop_signals``, SIGTERM and SIGINT call ``leave()`` while the client is open:
+    the loop or ``run()`` continues until other clients have the shards, and then ends.
+    A second signal acts as if there were no handler. Entering the client then raises
+    ConfigurationError outside the main thread.
 
     Raises ConfigurationError for names that can't be stored.
     """
@@ -82,37 +85,32 @@ class Kinesumer:
         self,
         app: str,
         *,
-        table: str,
+        table: str | None = None,
         region: str | None = None,
         client_id: str | None = None,
         session: object | None = None,
         config: Config = Config(),  # noqa: B008 - frozen
+        stop_signals: bool = False,
     ) -> None:
         self.app = validate_name("app", app)
         if client_id is None:
-            client_id = _new_client_id()
+            client_id = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.client_id = validate_name("client_id", client_id)
         if client_id == QUERY_ID:
             raise ConfigurationError(
-                f"client_id={client_id!r} is what Spark queries are called: choose "
-                "another one"
+                f"client_id={client_id!r} belongs to Spark queries: choose another one"
             )
-        self.table = validate_name("table", table)
+        self.table = validate_name("table", default_table() if table is None else table)
         self.config = config
-        self._region = region
-        self._session = session
-        self._clients: ClientFactory | None = None
-        self._thread: StoreThread | None = None
-        self._group: GroupConsumer | None = None
-        self._records: Records | None = None
-        self._start: _ClientStart | None = None
-        """The last call of consume() or run()."""
-        self._starting: asyncio.Task[None] | None = None
-        self._telemetry: OpenTelemetry | None = None
+        identity = Identity(app, client_id, self.table, region, config)
+        self._lifecycle = ClientLifecycle(identity, session)
+        self._stop_signals = stop_signals
+        self._signals = ExitStack()
         self._entered = False
-        self._is_leaving = False
 
     async def __aenter__(self) -> Self:
+        if self._stop_signals:
+            self._signals.enter_context(self._lifecycle.stop_signals())
         self._entered = True
         return self
 
@@ -124,56 +122,98 @@ class Kinesumer:
     ) -> None:
         from anyio import CancelScope
 
-        # What anyio cancels is cancelled at each await: no shard would be released.
-        with CancelScope(shield=True):
-            await self._end(error)
+        # In a cancelled scope, anyio would cancel each await, and no shard would be
+        # released.
+        with self._signals, CancelScope(shield=True):
+            await self._lifecycle.end(error)
 
-    async def _end(self, error: BaseException | None) -> None:
-        try:
-            await self._stop()
-        except CommitTimeoutError as late:
-            if error is None:
-                raise
-            logger.error("%s", late, extra={"client_id": self.client_id})
-        finally:
-            await self._close_all()
-
-    async def _close_all(self) -> None:
-        """Close what the start opened, but for the group."""
-        telemetry, self._telemetry = self._telemetry, None
-        thread, self._thread = self._thread, None
-        clients, self._clients = self._clients, None
-        if telemetry is not None:
-            telemetry.unwatch()
-        if thread is not None:
-            await thread.stop()
-        if clients is not None:
-            await clients.__aexit__(None, None, None)
-
+    @overload
     def consume(
-        self, streams: StreamLike | Sequence[StreamLike], *, start: Start = Start.LATEST
-    ) -> Records:
-        """Return the records of streams: names, ARNs or ``Stream`` objects.
-
-        ``start`` is where the group begins with a stream that it has no positions for.
-        The client starts when the first record is requested. That request raises
-        StreamMissingError, StateStoreMissingError, AccessDeniedError, CredentialsError
-        and the like; the next request tries again. Raises ConfigurationError if an
-        argument can't be used.
-        """
-        checked = self._check(streams, start)
-        acks_by_asking = self.config.commit == "auto"
-        delivery = RecordDelivery(SystemClock(), acks_by_asking=acks_by_asking)
-        self._start = _ClientStart(self, delivery, checked, start)
-        self._records = Records(delivery, self._start)
-        return self._records
-
-    async def run(
+        self, streams: Streams, **options: Unpack[ConsumeKeywords]
+    ) -> Records: ...
+    @overload
+    def consume(
+        self, streams: Streams, *, decode: UnionType, **options: Unpack[DecodeKeywords]
+    ) -> Records[Any]: ...
+    @overload
+    def consume(
+        self,
+        streams: Streams,
+        *,
+        decode: AsyncDecode[V],
+        **options: Unpack[DecodeKeywords],
+    ) -> Records[V]: ...
+    @overload
+    def consume(
+        self, streams: Streams, *, decode: Decode[V], **options: Unpack[DecodeKeywords]
+    ) -> Records[V]: ...
+    def consume(
         self,
         streams: StreamLike | Sequence[StreamLike],
-        handler: Handle,
         *,
-        start: Start = Start.LATEST,
+        start: StartLike = Start.LATEST,
+        decode: Any = None,
+        on_decode_error: OnDecodeError = "raise",
+        limit: int | None = None,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnRevoked | None = None,
+    ) -> Records[Any]:
+        """Return the records of streams, given as names, ARNs or ``Stream`` objects.
+
+        If the group has no positions for a stream, it begins to read the stream at
+        ``start``: a Start, or a text such as ``"TRIM_HORIZON"`` or ``"2h"`` (see
+        ``Start.parse()``). The client starts when the first record is requested. If it
+        can't start, this request raises an error, such as StreamMissingError,
+        StateStoreMissingError, AccessDeniedError or CredentialsError, and the next
+        request tries again. The call itself raises ConfigurationError if an argument is
+        wrong.
+
+        ``decode`` is a type that the data is decoded as from JSON (a msgspec Struct, a
+        dataclass, a Pydantic model, or another type that msgspec can decode), or a
+        function of a record, which may be async. ``record.value`` is the result.
+
+        ``on_decode_error`` says what happens to a record that cannot be decoded.
+        "raise" raises DecodeError in place of the record. "skip" logs a warning, and
+        marks the record as done. A function is called with the record and the error,
+        and may be async. The record is done when the function returns.
+
+        After ``limit`` records, all loops over the result end. They are then done.
+
+        ``on_assigned(shard)`` is called before the first record of a shard, and
+        ``on_revoked(shard, reason)`` after the last one. Both may be async. A plain
+        function runs on the event loop. An error of one ends the iteration.
+        """
+        checked, position = self._check(streams, start)
+        clock, auto = SystemClock(), self.config.commit == "auto"
+        policy = read_policy(decode, on_decode_error, clock)
+        delivery = make_delivery(clock, policy, acks_by_asking=auto)
+        delivery.limit = RecordLimit(limit)
+        delivery.callbacks = read_callbacks(on_assigned, on_revoked, in_threads=False)
+        return Records(delivery, self._lifecycle.prepare(delivery, checked, position))
+
+    @overload
+    async def run(
+        self, streams: Streams, handler: Handle[bytes], **options: Unpack[RunKeywords]
+    ) -> None: ...
+    @overload
+    async def run(
+        self,
+        streams: Streams,
+        handler: Handle[V],
+        *,
+        decode: Decode[V] | UnionType,
+        **options: Unpack[RunKeywords],
+    ) -> None: ...
+    @overload
+    async def run(
+        self, streams: Handlers, *, decode: Any = ..., **options: Unpack[RunKeywords]
+    ) -> None: ...
+    async def run(
+        self,
+        streams: StreamLike | Sequence[StreamLike] | Handlers,
+        handler: Handle[Any] | None = None,
+        *,
+        start: StartLike = Start.LATEST,
         batch: bool | None = None,
         concurrency: int = 1,
         on_failure: OnFailure | None = None,
@@ -181,248 +221,179 @@ class Kinesumer:
         retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
         middleware: Sequence[Middleware] = (),
         traceparent: str | Traceparent | None = None,
+        decode: Any = None,
+        stop_signals: bool = False,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnRevoked | None = None,
     ) -> None:
         """Call ``handler`` with each record or batch, until the client leaves.
 
+        To give each stream its own handler, pass ``{stream: handler}`` as the only
+        argument. A value is a function, or a ``Handler`` with its own options. The
+        options below are then the defaults of all handlers.
+
         ``batch``, or the annotation of the handler's first parameter (``Record`` or
-        ``Batch``), selects which. Plain functions run in threads. A record is done when
-        the call has returned.
+        ``Batch``), selects records or batches. Functions that aren't async run in
+        threads. A record is done when the handler returns.
 
         A record that still fails after ``retries`` goes to ``dead_letters``:
         ``file:PATH``, ``sqs:URL``, ``kinesis:STREAM``, ``s3://BUCKET/PREFIX``, or an
         async function of a DeadLetter. ``on_failure`` may stop the shard or the client
-        instead. Its default is "dead-letter" if there is a target, else "stop-client".
-        A failing batch is bisected to find the record.
+        instead. Its default is "dead-letter" if ``dead_letters`` is given, else
+        "stop-client". A failing batch is bisected to find the failing record.
 
-        ``concurrency`` is the number of calls at a time within one shard; the records
-        of one partition key keep their order. ``traceparent`` locates a producer's W3C
-        trace context: a path into JSON, or a function of the record.
+        ``concurrency`` is the maximum number of parallel calls for one shard; the
+        records of one partition key keep their order. ``traceparent`` says where a
+        record holds its producer's W3C trace context. It is a path into JSON data, or a
+        function that takes the record.
+
+        ``decode`` is that of ``consume()``. With ``{stream: handler}`` it may also be
+        ``{stream: decode}``. A record that cannot be decoded is treated like one that
+        failed on every attempt. ``stop_signals`` handles SIGTERM and SIGINT during the
+        call, as the client's argument does while the client is open. ``on_assigned``
+        and ``on_revoked`` are those of ``consume()``; plain functions run in threads.
 
         Raises HandlerFailedError, DeadLetterNotStoredError, and what ``consume()``
         raises.
         """
-        from kinesumer.handlers.options import read_run_options
         from kinesumer.handlers.runner import HandlerRunner
+        from kinesumer.handlers.stream_handlers import read_handlers
 
         if self.config.commit == "manual":
             raise ConfigurationError(
                 'run() acks records by itself: leave Config(commit="manual") out'
             )
-        terms = read_run_options(
-            handler,
-            batch=batch,
-            concurrency=concurrency,
-            on_failure=on_failure,
-            dead_letters=dead_letters,
-            retries=retries,
-            middleware=middleware,
-            traceparent=traceparent,
-        )
-        checked = self._check(streams, start)
+        defaults: HandlerDefaults = {
+            "batch": batch,
+            "concurrency": concurrency,
+            "on_failure": on_failure,
+            "dead_letters": dead_letters,
+            "retries": retries,
+            "middleware": middleware,
+            "traceparent": traceparent,
+            "decode": decode,
+        }
+        handlers = read_handlers(streams, handler, defaults)
+        checked, position = self._check(handlers.streams, start)
         runner = HandlerRunner(
-            terms,
+            handlers,
             app=self.app,
             clock=SystemClock(),
             random=random.Random(),
             drain=self.config.drain_timeout_seconds,
+            callbacks=read_callbacks(on_assigned, on_revoked, in_threads=True),
         )
-        self._start = _ClientStart(self, runner, checked, start)
-        try:
-            await runner.run(self._start)
-        finally:
-            # Other clients shouldn't wait until the caller leaves the block.
-            if self._group is not None:
-                await self._group.release_all(0.0)
+        with ExitStack() as signals:
+            if stop_signals and not self._stop_signals:
+                signals.enter_context(self._lifecycle.stop_signals())
+            await self._lifecycle.run(runner, checked, position)
 
     def _check(
-        self, streams: StreamLike | Sequence[StreamLike], start: Start
-    ) -> list[Stream]:
+        self, streams: StreamLike | Sequence[StreamLike], start: StartLike
+    ) -> tuple[list[Stream], Start]:
         if not self._entered:
             raise ConfigurationError("use the client in `async with Kinesumer(...)`")
-        if self._start is not None and not self._start_failed:
+        if self._lifecycle.is_prepared:
             raise ConfigurationError(
                 "consume() or run() was called before; call refresh() to change the "
                 "streams"
             )
-        if not isinstance(start, Start):
-            raise ConfigurationError(
-                f"start={start!r} must be a Start, such as Start.LATEST"
-            )
-        return as_streams(streams)
+        return as_streams(streams), as_start(start)
 
-    async def _ensure_started(self, start: _ClientStart) -> None:
-        """Start the client, once; after a start that failed, start it again."""
-        if start is not self._start:
-            raise ConfigurationError(
-                "consume() or run() was called again after a failed start: iterate "
-                "over what the last call returned"
-            )
-        if self._is_leaving:
-            return
-        # A task of its own: cancelling the first anext() must not cancel the start.
-        if self._starting is None or self._start_failed:
-            self._starting = asyncio.create_task(self._begin(start))
-        try:
-            await asyncio.shield(self._starting)
-        except asyncio.CancelledError:
-            # Ignore only leave()'s cancellation, not the caller's.
-            if not self._starting.cancelled():
-                raise
+    def ack(self, record: Record[Any]) -> None:
+        """Acknowledge that a record is done (only with ``commit="manual"``).
 
-    @property
-    def _start_failed(self) -> bool:
-        starting = self._starting
-        if starting is None or not starting.done() or starting.cancelled():
-            return False
-        return starting.exception() is not None
-
-    def ack(self, record: Record) -> None:
-        """Acknowledge a record as done, in any order (``commit="manual"``).
-
-        The checkpoint is the end of the contiguous done prefix of its shard.
+        Records may be acknowledged in any order. A shard's checkpoint is the last
+        record before the first one that isn't done.
         """
         if self.config.commit != "manual":
-            raise ConfigurationError('ack() needs Config(commit="manual")')
+            raise ConfigurationError(
+                'ack() needs manual commits: set Config(commit="manual")'
+            )
         self._running().ack(record)
 
     async def commit(self) -> None:
-        """Store what is done, and return when it is stored.
+        """Store the positions of all done records before returning.
 
-        Raises ShardsLostError, which names the shards whose positions couldn't be
-        stored because other clients own them by now.
+        Raises ShardsLostError if other clients own some of the shards by now. The error
+        names these shards.
         """
         await self._running().commit()
 
-    async def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
-        """Consume these streams from now on, in place of the former ones."""
+    async def refresh(
+        self, streams: StreamLike | Sequence[StreamLike] | Handlers
+    ) -> None:
+        """Consume these streams instead of the former ones.
+
+        If ``run()`` has a handler for each stream, pass ``{stream: handler}`` to add
+        streams. The handler of a stream can't be replaced. Raises ConfigurationError,
+        and then consumes the former streams.
+        """
         group = self._running()
-        if self._starting is not None:
-            await asyncio.shield(self._starting)
+        await self._lifecycle.started()
         await group.refresh(streams)
-        group.delivery.warn_unsupported(group.streams.values())
+
+    def assignment(self) -> dict[ShardKey, ShardAssignment]:
+        """Return the shards that this client owns now, with their epochs and states.
+
+        ``assignment()``, ``positions()`` and ``lag()`` read what the client has in
+        memory, without a request to AWS. They return nothing before the start, while
+        the client has no session, and after its end. Call them on the client's event
+        loop.
+        """
+        return report_assignment(self._owned())
+
+    def positions(self) -> dict[ShardKey, ShardPositions]:
+        """Return the stored position and the done position of each owned shard."""
+        return report_positions(self._owned())
+
+    def lag(self) -> dict[ShardKey, ShardLag]:
+        """Return how far this client is behind in each owned shard."""
+        group = self._lifecycle.group
+        if group is None:
+            return {}
+        queued, now = group.buffer.first_arrivals(), group.context.clock.wall()
+        return report_lag(self._owned(), queued, now)
+
+    def _owned(self) -> Iterable[OwnedShard]:
+        """Return the owned shards, with the present progress of user code."""
+        group = self._lifecycle.group
+        if group is None:
+            return ()
+        group.sync_progress()
+        return group.owned_shards()
 
     async def pause(
         self, stream: str | None = None, shard: str | None = None, reason: str = ""
     ) -> None:
         """Pause a shard, a stream or everything for all clients of the app.
 
-        ``stream`` is a name or an ARN, ``shard`` the id of one of its shards. Returns
-        when the pause is stored. Each owner waits for user code, then releases the
-        shard. The pause lasts until ``resume()``, also over restarts of all clients.
-        ``reason`` is shown to operators. Raises ConfigurationError for a stream or
-        shard that the app doesn't know.
+        ``stream`` is a name or an ARN, and ``shard`` is the id of one of its shards.
+        The call returns when the pause is stored. Each owner of a paused shard waits
+        until user code is done with its records, and releases the shard. The pause
+        lasts until ``resume()``, even if all clients restart. ``reason`` is for
+        operators. Raises ConfigurationError if the app doesn't know the stream or
+        shard.
         """
         await pauses.pause(self._running().context, stream, shard, reason)
 
     async def resume(self, stream: str | None = None, shard: str | None = None) -> None:
-        """End the pause of a shard, a stream or everything, and no other pause.
+        """End the pause of a shard, a stream or everything. Other pauses stay.
 
-        Raises ConfigurationError for a stream or shard that the app doesn't know.
+        Raises ConfigurationError if the app doesn't know the stream or shard.
         """
         await pauses.resume(self._running().context, stream, shard)
 
     async def leave(self) -> None:
         """Hand over all shards while still consuming, then end the iteration.
 
-        Call it from a task beside the loop, such as a signal handler's. Other clients
-        take over within well under a second. Leaving the block without this call costs
-        some seconds.
+        Call it from another task than the one that iterates. ``stop_signals=True``
+        calls it at SIGTERM and SIGINT. With this call, other clients take over in well
+        under a second. Without it, they need some seconds.
         """
-        self._is_leaving = True
-        if self._group is not None and self._group.session is not None:
-            await self._group.leave()
-        elif self._start is not None:
-            self._start.delivery.close()
-            if self._starting is not None:
-                self._starting.cancel()
-
-    async def _begin(self, start: _ClientStart) -> None:
-        try:
-            self._group = await self._build_group(start.delivery)
-            await self._group.start(start.streams, start.position)
-            start.delivery.warn_unsupported(self._group.streams.values())
-        except Exception:
-            await self._undo_start(start.delivery)
-            raise
-
-    async def _undo_start(self, delivery: DeliveryProtocol) -> None:
-        """Close what a failed start opened: the next start opens it again."""
-        group, self._group = self._group, None
-        try:
-            if group is not None:
-                await group.stop(wait_for_user=False)
-        except KinesumerError as late:
-            logger.warning(
-                "other clients take the shards when this client's lease runs out: %s",
-                late,
-                extra={"client_id": self.client_id},
-            )
-        finally:
-            await self._close_all()
-            if isinstance(delivery, RecordDelivery):
-                delivery.reopen()
-
-    async def _build_group(self, delivery: DeliveryProtocol) -> GroupConsumer:
-        # Heavy, and not needed by who only imports the package.
-        from kinesumer.aws.dynamodb import open_borrowed_store
-        from kinesumer.aws.kinesis import open_source
-        from kinesumer.aws.session import ClientFactory
-        from kinesumer.coordination.gauges import read_gauges
-        from kinesumer.telemetry.otel import OpenTelemetry
-
-        clients = self._clients = ClientFactory(
-            self._session,
-            region=self._region,
-            role_session_name=f"kinesumer-{self.app}",
-            max_connections=self.config.max_connections,
-        )
-        loan = await clients.lend()
-        thread = self._thread = StoreThread(
-            lambda: open_borrowed_store(loan, self.table)
-        )
-        clock = SystemClock()
-        telemetry = self._telemetry = OpenTelemetry(self.app, clock)
-        context = ClientContext(
-            app=self.app,
-            client_id=self.client_id,
-            config=self.config,
-            store=await thread.start(),
-            clock=clock,
-            random=random.Random(),
-            new_id=lambda: uuid.uuid4().hex,
-            failure_log=FailureLog(clock, telemetry),
-            telemetry=telemetry,
-        )
-        heart = HeartbeatThread(context, thread)
-        group = GroupConsumer(
-            context, lambda s: open_source(clients, s), heart, delivery
-        )
-        telemetry.watch(lambda: read_gauges(group))
-        await delivery.open(clients)
-        return group
-
-    async def _stop(self) -> None:
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.gather(self._starting, return_exceptions=True)
-        if self._group is None:
-            return
-        await self._group.stop(wait_for_user=self._is_in_use())
-
-    def _is_in_use(self) -> bool:
-        """Return whether a task other than the current one may have records."""
-        task = asyncio.current_task()
-        if self._start is None:
-            return False
-        return self._start.delivery.is_in_use_beside(task)
+        await self._lifecycle.leave()
 
     def _running(self) -> GroupConsumer:
-        if self._group is None:
-            raise KinesumerError(
-                "nothing is consumed yet: iterate over consume() first"
-            )
-        return self._group
-
-
-def _new_client_id() -> str:
-    return f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        if self._lifecycle.group is None:
+            raise KinesumerError("nothing is consumed yet: iterate over consume()")
+        return self._lifecycle.group

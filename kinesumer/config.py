@@ -1,8 +1,8 @@
-"""How a client behaves: one frozen object, checked when it is created."""
+"""A client's configuration: one frozen object, checked when it is created."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from kinesumer.errors import ConfigurationError
@@ -12,7 +12,7 @@ MAX_CONNECTIONS = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """How a client behaves. All times are in seconds.
+    """A client's configuration. All times are in seconds.
 
     Raises ConfigurationError for a value that cannot work.
     """
@@ -20,60 +20,84 @@ class Config:
     heartbeat_interval_seconds: float = 2.0
     """Time between two heartbeats."""
     lease_duration_seconds: float = 8.0
-    """A client whose heartbeat hasn't changed for this long is fenced. It must be at
-    least three heartbeat intervals. The client itself stops delivering after three
-    quarters of it."""
+    """If a client's heartbeat hasn't changed for this long, the other clients mark the
+    client dead and take its shards. The value must be at least three heartbeat
+    intervals. A client that can't send heartbeats stops delivering records after three
+    quarters of this time."""
     leader_interval_seconds: float = 1.0
-    """How often the leader reads the members' rows."""
+    """Time between two reads of the members' rows by the leader."""
     rebalance_delay_seconds: float = 2.0
     """Clients that join within this time of each other cause one rebalance."""
     listing_interval_seconds: float = 30.0
-    """How often the leader lists the shards."""
+    """Time between two listings of the shards by the leader."""
     commit: Literal["auto", "manual"] = "auto"
     """``auto``: asking for the next record acknowledges the one before.
     ``manual``: only ``client.ack()`` acknowledges a record."""
     commit_interval_seconds: float = 5.0
-    """How often positions are committed; less often if a stream has more than 4,000
-    active shards."""
+    """Time between two commits of positions. It is longer if a stream has more than
+    4,000 active shards."""
     max_uncommitted_records: int = 100_000
-    """Maximum number of delivered records per shard without a stored position. A crash
-    repeats at most these."""
+    """Maximum number of records per shard that are delivered while their positions
+    aren't stored yet. After a crash, at most these records are delivered again."""
     drain_timeout_seconds: float = 30.0
-    """How long a release or a stop waits for user code."""
+    """The maximum wait for user code before the client releases a shard or stops."""
     max_processing_seconds: float = 300.0
-    """Give up the client's shards if user code or a read makes no progress for this
-    long. The same holds for a loop over records that was cancelled while it waited and
-    was not started again."""
+    """The client gives up its shards if user code or a read makes no progress for this
+    long. It also gives them up if a loop over records was cancelled while it waited,
+    and no new loop starts within this time."""
     buffer_bytes: int = 64 * 1024 * 1024
     """Memory for fetched records of all shards: requests under way, queued records and
-    records in user code. One page (16 MiB) may come on top of it. Choose at least one
-    page."""
+    records in user code. The client may need one more page (16 MiB). Choose at least
+    the size of one page."""
     max_records_per_read: int = 10_000
     """Maximum number of records in one read (1 to 10,000)."""
+    wire_format: Literal["auto", "json", "cbor"] = "auto"
+    """The format in which Kinesis sends records. CBOR has no Base64, so large records
+    take less CPU time. ``auto`` chooses for each shard by the size of its records. If
+    Kinesis or an emulator does not answer in CBOR, the client reads JSON."""
     max_connections: int = MAX_CONNECTIONS
     """Maximum number of connections for reading, over all streams. A shard needs one
-    while a request is under way. If all are in use, shards wait in order."""
-    assignor: Literal["range", "sticky"] = "range"
-    """How shards are assigned: in contiguous ranges, or with few moves."""
+    while a request is under way. If all are in use, shards wait their turn."""
+    assignor: Literal["range", "sticky", "load"] = "range"
+    """``range`` assigns contiguous ranges of shards to each client. ``sticky`` moves as
+    few shards as possible. ``load`` assigns contiguous ranges with equal work: it
+    balances the bytes and records of the shards, and the time that user code takes.
+    The leader's setting applies, so set the same for all clients."""
+    rebalance_interval_seconds: float = 20.0
+    """Minimum time between two plans that ``assignor="load"`` makes only because the
+    load has changed."""
+    target_utilization: float = 0.7
+    """The seconds of work per second that a client should have. The leader's metric
+    ``kinesumer.clients.wanted`` is the number of clients that this takes."""
     weight: int = 1
-    """This client's share of the shards, relative to the others'."""
+    """This client's share of the shards, relative to the weights of the other
+    clients."""
+    max_shards: int | None = None
+    """The maximum number of shards that this client owns at a time, whichever assignor
+    the group uses. ``None`` sets no limit. If the limits of all clients are too low,
+    some shards aren't read; ``kinesumer status`` and ``doctor`` report them."""
     label: str = ""
     """The zone or cluster that the client runs in, such as ``us-east-1a``. Each label's
     clients together get their fair share of the shards. Clients without a label form a
     group of their own. At most 128 printable characters."""
     unreachable_after_seconds: float = 30.0
-    """If Kinesis is unreachable for this long, other clients get the shards."""
+    """If this client can't reach Kinesis for this long, other clients get its
+    shards."""
 
     def __post_init__(self) -> None:
         """Check the values. Raises ConfigurationError."""
-        for name in _TIMES:
-            _check(name, getattr(self, name), (int, float), MOST_SECONDS)
-        for name in _COUNTS:
-            _check(name, getattr(self, name), (int,), MOST)
-        if self.lease_duration_seconds > MOST_LEASE_SECONDS:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "float":
+                _check(field.name, value, (int, float), MAX_SECONDS)
+            elif field.type == "int" or (
+                field.type == "int | None" and value is not None
+            ):
+                _check(field.name, value, (int,), MAX_COUNT)
+        if self.lease_duration_seconds > MAX_LEASE_SECONDS:
             raise ConfigurationError(
                 f"lease_duration_seconds={self.lease_duration_seconds:g} is more than "
-                f"a day: choose {MOST_LEASE_SECONDS} or less"
+                f"a day: choose {MAX_LEASE_SECONDS} or less"
             )
         if self.lease_duration_seconds < 3 * self.heartbeat_interval_seconds:
             raise ConfigurationError(
@@ -85,7 +109,7 @@ class Config:
         if not 1 <= self.max_records_per_read <= 10_000:
             raise ConfigurationError("max_records_per_read must be from 1 to 10,000")
         _check_label(self.label)
-        for name, choices in _CHOICES.items():
+        for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigurationError(
                     f"{name}={getattr(self, name)!r} must be one of "
@@ -93,52 +117,42 @@ class Config:
                 )
 
 
-MOST_SECONDS = 1e9
-MOST_LEASE_SECONDS = 86_400
-MOST = 10**15
-MOST_LABEL = 128
-_TIMES = (
-    "heartbeat_interval_seconds",
-    "lease_duration_seconds",
-    "leader_interval_seconds",
-    "rebalance_delay_seconds",
-    "listing_interval_seconds",
-    "commit_interval_seconds",
-    "drain_timeout_seconds",
-    "max_processing_seconds",
-    "unreachable_after_seconds",
-)
-_COUNTS = (
-    "max_uncommitted_records",
-    "buffer_bytes",
-    "max_records_per_read",
-    "max_connections",
-    "weight",
-)
-_MAY_BE_0 = ("rebalance_delay_seconds",)
-_CHOICES = {"commit": ("auto", "manual"), "assignor": ("range", "sticky")}
+MAX_SECONDS = 1e9
+MAX_LEASE_SECONDS = 86_400
+MAX_COUNT = 10**15
+MAX_LABEL_CHARACTERS = 128
+CHOICES = {
+    "commit": ("auto", "manual"),
+    "assignor": ("range", "sticky", "load"),
+    "wire_format": ("auto", "json", "cbor"),
+}
 
 
-def _check(name: str, value: object, kinds: tuple[type, ...], most: float) -> None:
+def _check(name: str, value: object, kinds: tuple[type, ...], maximum: float) -> None:
     """Check the type and the range of a number. Raises ConfigurationError."""
     if type(value) not in kinds:
         kind = "a whole number" if kinds == (int,) else "a number"
         raise ConfigurationError(f"{name}={value!r} must be {kind}")
     assert isinstance(value, int | float)
-    if not (0 < value <= most or (value == 0 and name in _MAY_BE_0)):
+    if not (0 < value <= maximum or (value == 0 and name == "rebalance_delay_seconds")):
         raise ConfigurationError(
-            f"{name} must be greater than 0 and at most {most:g}, not {_short(value)}"
+            f"{name} must be greater than 0 and at most {maximum:g}, not "
+            f"{_short(value)}"
         )
 
 
 def _check_label(label: object) -> None:
-    """Check that rows and reports can hold a label. Raises ConfigurationError."""
-    if not isinstance(label, str) or not label.isprintable() or len(label) > MOST_LABEL:
+    """Check that a label can be stored and displayed. Raises ConfigurationError."""
+    if (
+        not isinstance(label, str)
+        or not label.isprintable()
+        or len(label) > MAX_LABEL_CHARACTERS
+    ):
         raise ConfigurationError(
-            f"label={label!r:.200} must be text of at most {MOST_LABEL} printable "
-            "characters"
+            f"label={label!r:.200} must be text of at most {MAX_LABEL_CHARACTERS} "
+            "printable characters"
         )
 
 
 def _short(value: float) -> str:
-    return f"{value:g}" if abs(value) <= MOST else "beyond that"
+    return f"{value:g}" if abs(value) <= MAX_COUNT else "beyond that"

@@ -1,14 +1,19 @@
-"""The errors of the library, by what the caller can do about them."""
+"""The errors of the library. Their base classes show what the user has to do."""
 
-from typing import Literal
+import copyreg
+from typing import Any, Literal, NamedTuple
 
 
 class KinesumerError(Exception):
     """Root of all errors that kinesumer raises."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Support pickling if the arguments of ``__init__`` differ from ``args``."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
+
 
 class ConfigurationError(KinesumerError, ValueError):
-    """A call, an option or a value can't work as written: correct it."""
+    """A call, an option or a value is wrong and has to be corrected."""
 
 
 class FatalError(KinesumerError):
@@ -16,20 +21,20 @@ class FatalError(KinesumerError):
 
 
 class TransientError(KinesumerError):
-    """A fault that passes: the library tries again; only ports raise it."""
+    """A temporary fault of a service, after which the library usually tries again."""
 
 
 # --- configuration and credentials -------------------------------------------------
 
 
 class CredentialsError(ConfigurationError):
-    """The standard chain has no credentials or no region."""
+    """The AWS SDK's standard provider chain finds no credentials or no region."""
 
 
 class AccessDeniedError(FatalError):
-    """AWS denies an action on a resource; the message names both.
+    """AWS denies an action on a resource. The message names both.
 
-    ``advice`` is what to do, if allowing the action wouldn't help.
+    ``advice`` says what to do instead if allowing the action wouldn't help.
     """
 
     def __init__(
@@ -40,11 +45,6 @@ class AccessDeniedError(FatalError):
         detail = f": {reason}" if reason else ""
         todo = advice or f"allow {action} on it for the credentials in use"
         super().__init__(f"access denied: {action} on {resource}{detail}; {todo}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Support pickling: the arguments differ from ``args``."""
-        what = self.action, self.resource, self.reason, self.advice
-        return type(self), what, vars(self)
 
 
 # --- state store ---------------------------------------------------------------------
@@ -63,26 +63,26 @@ class StateStoreRecreatedError(FatalError):
 
 
 class CorruptRowError(FatalError):
-    """A row of the state store can't be read; the message names key and attribute."""
+    """A row of the state store is invalid. The message names its key and attribute."""
 
 
 # --- streams -------------------------------------------------------------------------
 
 
 class StreamMissingError(FatalError):
-    """The stream doesn't exist (or no longer exists)."""
+    """The stream doesn't exist."""
 
 
 class StreamRecreatedError(FatalError):
-    """A stream was deleted and created again: stored positions are void."""
+    """A stream was deleted and created again, so stored positions are invalid."""
 
 
 class InvalidPositionError(FatalError):
-    """Kinesis never had a position in the shard that it is stored for."""
+    """A stored position has never existed in its shard."""
 
 
 class DataLossError(FatalError):
-    """Retention or a deletion removed records that were not read yet."""
+    """Records expired or were deleted before they were read."""
 
 
 class CorruptOffsetError(FatalError):
@@ -93,7 +93,7 @@ class CorruptOffsetError(FatalError):
 
 
 class ClientIdInUseError(FatalError):
-    """Another live process consumes under the same client id."""
+    """Another running process uses the same client id."""
 
 
 BusyReason = Literal[
@@ -102,55 +102,50 @@ BusyReason = Literal[
 
 
 class GroupBusyError(FatalError):
-    """Something else uses the group, and has to stop first.
+    """Something else that uses the group has to end first.
 
-    ``reason`` says what: ``clients`` of the app, ``kcl-workers`` of the KCL fleet,
-    ``go-clients`` of Kinesumer for Go, a ``spark-query``, an operator's pause, under
-    which no query starts (``paused``), or a ``reset`` of the app.
+    ``reason`` says what it is: ``clients`` of the app, ``kcl-workers`` of the KCL
+    fleet, ``go-clients`` of Kinesumer for Go, a ``spark-query``, a pause by an operator
+    (``paused``), during which no query can start, or a ``reset`` of the app.
     """
 
     def __init__(self, reason: BusyReason, message: str) -> None:
         self.reason = reason
         super().__init__(message)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Support pickling: the arguments differ from ``args``."""
-        return type(self), (self.reason, str(self)), vars(self)
-
 
 class CommitTimeoutError(KinesumerError, TimeoutError):
     """The state store didn't accept the last positions while the client was stopping.
 
-    Other clients repeat what isn't stored, once this client's lease has run out.
+    After this client's lease has run out, other clients deliver again all records after
+    the last stored positions.
     """
 
 
 class ShardsLostError(KinesumerError):
     """Positions couldn't be stored, since other clients own these shards by now.
 
-    ``shards`` lists them as (stream ARN, shard id) pairs. The new owners deliver their
-    records again.
+    ``shards`` lists them as (stream ARN, shard id) pairs. The new owners deliver again
+    the records whose positions weren't stored.
     """
 
     def __init__(self, shards: list[tuple[str, str]]) -> None:
         self.shards = shards
         names = ", ".join(f"{arn.rpartition('/')[2]}/{shard}" for arn, shard in shards)
-        super().__init__(f"no longer owned, so not committed: {names}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Support pickling: the arguments differ from ``args``."""
-        return type(self), (self.shards,), vars(self)
+        super().__init__(
+            f"no longer owned, so not committed: {names}; expect their records again"
+        )
 
 
 # --- what ports raise and the engine handles -----------------------------------------
 
 
 class StoreUnavailableError(TransientError):
-    """The state store didn't answer, or is overloaded; a write may have happened."""
+    """The state store didn't answer, or is overloaded. Writes may have been applied."""
 
 
 class StoreThrottledError(StoreUnavailableError):
-    """The state store throttled a request; the write didn't happen."""
+    """The state store throttled a request. Writes have not been applied."""
 
 
 class SourceUnavailableError(TransientError):
@@ -162,37 +157,107 @@ class SourceThrottledError(SourceUnavailableError):
 
 
 class ShardThrottledError(SourceThrottledError):
-    """A shard's five reads or 2 MB a second, shared by all apps, are used up."""
+    """All apps together have exceeded a shard's five reads or 2 MB per second."""
 
 
 class SlowAnswerError(SourceUnavailableError):
-    """Kinesis answers, but the answer took too long to arrive: a smaller one may do."""
+    """Kinesis's answer took too long to arrive. A smaller answer may succeed."""
 
 
 class ExpiredIteratorError(TransientError):
-    """The shard iterator is too old: ask for one after the last delivered record."""
+    """The shard iterator is too old. The caller has to get a new one."""
 
 
 class StartInFutureError(SourceUnavailableError):
-    """Kinesis's clock has not reached a start by time yet: ask later, or earlier."""
+    """A start time is in the future by Kinesis's clock."""
 
 
 class TrimmedPositionError(TransientError):
-    """Retention has passed the position asked for."""
+    """The requested position is older than the stream's retention period."""
 
 
 class ShardMissingError(KinesumerError):
-    """Kinesis no longer knows the shard (its records have all expired)."""
+    """The shard no longer exists, because all its records have expired."""
+
+
+# --- decoding ------------------------------------------------------------------------
+
+
+class DecodeError(KinesumerError, ValueError):
+    """A record's data cannot be decoded. The message names the record.
+
+    ``record`` is the record, ``__cause__`` is the decoder's error, and ``reason`` is
+    the type and the text of that error.
+    """
+
+    def __init__(self, message: str, record: Any = None, reason: str = "") -> None:
+        self.record = record
+        self.reason = reason
+        super().__init__(message)
+
+
+class SchemaRegistryUnavailableError(TransientError):
+    """A schema registry didn't answer, or is overloaded."""
 
 
 # --- handlers ------------------------------------------------------------------------
 
 
 class HandlerFailedError(KinesumerError):
-    """The handler of ``run()`` raised for a record on each of its attempts.
+    """The handler of ``run()`` raised an error for a record on every attempt.
 
-    ``__cause__`` is what it raised. The checkpoint is before the record.
+    ``__cause__`` is the handler's error. The checkpoint stays before the record.
     """
+
+
+class PoisonRecordError(KinesumerError):
+    """A record that killed each process whose user code received it.
+
+    The shard stops before the record until an operator seeks, or the record becomes a
+    dead letter. ``stream_arn``, ``shard_id`` and ``position`` name the record.
+    """
+
+    def __init__(self, stream_arn: str, shard_id: str, position: str) -> None:
+        self.stream_arn, self.shard_id, self.position = stream_arn, shard_id, position
+        stream = stream_arn.rpartition("/")[2]
+        super().__init__(
+            f"record {position} of stream {stream}, {shard_id} killed the processes "
+            "that received it"
+        )
+
+
+# --- producers -----------------------------------------------------------------------
+
+
+class FailedRecord(NamedTuple):
+    """A record that wasn't put, or may not have been, and the reason."""
+
+    data: bytes
+    partition_key: str
+    explicit_hash_key: str | None
+    reason: str
+
+
+class PutFailedError(KinesumerError):
+    """Records weren't put, or may not have been.
+
+    ``records`` lists them in the order in which they were passed to ``put()``, with the
+    reasons. ``__cause__`` is the first error. If a request got no answer, Kinesis may
+    have stored its records. To put a record in spite of that, pass it to ``put()``
+    again.
+    """
+
+    def __init__(self, records: list[FailedRecord]) -> None:
+        self.records = records
+        reasons = dict.fromkeys(record.reason for record in records)
+        first = "; ".join(list(reasons)[:MAX_REASONS])
+        super().__init__(
+            f"{len(records):,} of the records weren't put, or may not have been: "
+            f"{first}; error.records has them: put them again, or store them elsewhere"
+        )
+
+
+MAX_REASONS = 3  # number of different reasons in the message
 
 
 # --- dead letters --------------------------------------------------------------------
@@ -203,15 +268,15 @@ class DeadLettersUnavailableError(TransientError):
 
 
 class DeadLetterTooLargeError(KinesumerError):
-    """A dead letter is larger than its target accepts: use a file or S3."""
+    """A dead letter is too large for its target. Files and S3 accept larger ones."""
 
 
 class DeadLetterNotStoredError(KinesumerError):
     """Writing a failed record to the dead-letter target failed.
 
-    ``__cause__`` says why. The checkpoint is before the record.
+    ``__cause__`` says why. The checkpoint stays before the record.
     """
 
 
 class CorruptDeadLetterError(KinesumerError):
-    """An entry of a dead-letter target isn't a dead letter."""
+    """An entry of a dead-letter target can't be read as a dead letter."""

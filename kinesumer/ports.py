@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -11,14 +12,15 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
     from kinesumer.model.rows import Key, Row, Value
+    from kinesumer.model.stream_consumers import FanOutUse
     from kinesumer.model.streams import Shard, Start, StreamInfo
 
 
 class Compare(NamedTuple):
-    """A comparison with a stored attribute. It is false if the attribute is absent.
+    """A comparison with a stored attribute.
 
-    ``size<`` and ``size=`` compare a string's length. ``exists`` and ``absent``
-    ignore ``value``.
+    If the attribute is absent, every comparison except ``absent`` is false. ``size<``
+    and ``size=`` compare a string's length. ``exists`` and ``absent`` ignore ``value``.
     """
 
     attribute: str
@@ -29,30 +31,34 @@ class Compare(NamedTuple):
 Compare.__test__ = False  # type: ignore[attr-defined]  # pytest, it's no test class
 
 
-class AllOf(NamedTuple):
+@dataclass(frozen=True, init=False)
+class _Parts:
+    parts: tuple[Condition, ...]
+
+    def __init__(self, *parts: Condition) -> None:
+        object.__setattr__(self, "parts", parts)
+
+
+class AllOf(_Parts):
     """A condition that is true if every part is true."""
 
-    parts: tuple[Condition, ...]
 
-
-class AnyOf(NamedTuple):
+class AnyOf(_Parts):
     """A condition that is true if at least one part is true."""
-
-    parts: tuple[Condition, ...]
 
 
 Condition = Compare | AllOf | AnyOf
 
 
 class Write(NamedTuple):
-    """One conditional change of one row: an upsert of attributes, or a deletion."""
+    """A conditional change of one row. It upserts attributes or deletes the row."""
 
     key: Key
     condition: Condition
     set: Mapping[str, Value] = {}
     remove: tuple[str, ...] = ()
+    # Whether attributes that ``set`` doesn't name are removed, as by PutItem.
     replace: bool = False
-    """Whether the row loses all attributes that ``set`` doesn't name (a Put)."""
     delete: bool = False
 
 
@@ -60,12 +66,12 @@ class WriteResult(NamedTuple):
     """The result of a conditional write."""
 
     applied: bool
+    # If applied, the new row (None after a deletion). Otherwise the conflicting row.
     row: Row | None
-    """The new row if applied (None after a deletion), else the conflicting row."""
 
 
 class StateStore(Protocol):
-    """One table. Its calls raise StoreUnavailableError if the table can't respond."""
+    """The state store. Calls raise StoreUnavailableError if its table can't respond."""
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, or None."""
@@ -89,7 +95,7 @@ class StateStore(Protocol):
         ...
 
     async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
-        """Return the keys of a partition with ``last_update`` at or before a time.
+        """Return the keys of a partition's rows with ``last_update`` <= ``moment``.
 
         Reads the index ``index-client-key-last-update``.
         """
@@ -106,16 +112,19 @@ class StateStore(Protocol):
 class Reservation(Protocol):
     """Memory that is reserved for a response of unknown size."""
 
+    asks_cbor: bool
+    """True to ask for the response in CBOR, if the source supports it."""
+
     def covers(self, size: int | None) -> bool:
-        """Return whether a response of ``size`` bytes fits; None: of any size."""
+        """Return whether a response of ``size`` bytes (None if unknown) fits."""
         ...
 
     def shrink(self, size: int) -> None:
-        """Release the memory that a response of ``size`` bytes doesn't need."""
+        """Release memory that isn't needed for a response of ``size`` bytes."""
         ...
 
     async def grow(self, size: int | None) -> None:
-        """Wait for the memory of a response of ``size`` bytes; None: of any size.
+        """Wait for the memory of a response of ``size`` bytes (None if unknown).
 
         Receiving is paused meanwhile, and so is the response's time-out.
         """
@@ -123,7 +132,7 @@ class Reservation(Protocol):
 
 
 class StreamSource(Protocol):
-    """Kinesis for one stream's account, region and role."""
+    """Access to one stream, with its account, region and role."""
 
     async def describe(self) -> StreamInfo:
         """Return the stream's current description. Raise StreamMissingError."""
@@ -134,7 +143,7 @@ class StreamSource(Protocol):
         ...
 
     def connection(self) -> AbstractAsyncContextManager[None]:
-        """Wait for a connection, which the running task's calls in the block use.
+        """Wait for a connection, and reserve it for the task's calls inside the block.
 
         Outside such a block, each call waits for a connection itself, and the call's
         duration includes the wait.
@@ -151,15 +160,50 @@ class StreamSource(Protocol):
         """
         ...
 
+    def fan_out(self) -> FanOutUse | None:
+        """Return how fan-out is used; None if it was not requested.
+
+        Any thread may call it.
+        """
+        ...
+
+    def is_pushed(self, iterator: str) -> bool:
+        """Return whether ``get_records()`` waits until records arrive.
+
+        Such an iterator is read again at once. It needs no reserved memory before its
+        answer has arrived.
+        """
+        ...
+
+    def release(self, shard_id: str) -> None:
+        """Close what the reads of a shard have left open."""
+        ...
+
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return the next page. Raise ExpiredIteratorError or SourceThrottledError.
 
-        An answer that ``room`` does not cover is received once the room has grown.
-        Raises SlowAnswerError if an answer began to come but took too long.
+        If ``reservation`` doesn't cover the response, the response is received after
+        the reservation has grown. Raise SlowAnswerError if the response began to
+        arrive, but took too long.
         """
         ...
+
+
+class Polled:
+    """The part of a StreamSource that only a source with subscriptions has."""
+
+    def fan_out(self) -> FanOutUse | None:
+        """Return None: the stream is polled."""
+        return None
+
+    def is_pushed(self, iterator: str) -> bool:
+        """Return False: ``get_records()`` asks for records."""
+        return False
+
+    def release(self, shard_id: str) -> None:
+        """Do nothing: no read leaves anything open."""
 
 
 class Clock(Protocol):
@@ -172,6 +216,6 @@ class Clock(Protocol):
     def wall(self) -> float:
         """Return seconds since 1970 in UTC, to display and to send to Kinesis.
 
-        No decision about ownership uses them.
+        No decision about the ownership of shards depends on this time.
         """
         ...

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 import sys
 from collections import Counter
 
@@ -20,7 +19,7 @@ from botocore.exceptions import ClientError
 
 from kinesumer import Batch, Config, Kinesumer, Position, Record, Start
 
-# --8<-- [start:store]
+# docs: store
 CONFIG = Config()
 OUTPUT_TABLE = os.environ.get("OUTPUT_TABLE", "order-counts")
 MOST_RECORDS = 99
@@ -124,22 +123,17 @@ def is_passing(error: ClientError) -> bool:
 
 async def consume(app: str, streams: list[str]) -> None:
     """Consume until SIGTERM. Whatever fails ends the process: start it again."""
-    table = os.environ.get("KINESUMER_TABLE", "kinesumer-state-store")
     async with (
         get_session().create_client("dynamodb") as dynamodb,
-        Kinesumer(app=app, table=table, config=CONFIG) as client,
+        Kinesumer(app, config=CONFIG, stop_signals=True) as client,
     ):
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(
-            signal.SIGTERM, lambda: loop.create_task(client.leave())
-        )
         records = client.consume(streams, start=Start.TRIM_HORIZON)
         async for batch in records.batches():
             await store(dynamodb, batch)
             # Asking for the next batch marks this one as done: it is stored by then.
 
 
-# --8<-- [end:store]
+# docs: end
 
 if __name__ == "__main__":
     asyncio.run(consume(sys.argv[1], sys.argv[2:]))

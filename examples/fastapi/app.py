@@ -6,22 +6,18 @@ Each worker process is a client of its own. The table and the app are those of
 KINESUMER_TABLE and KINESUMER_APP.
 """
 
-from __future__ import annotations
-
-# --8<-- [start:app]
+# docs: app
 import asyncio
 import os
 import signal
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fastapi import FastAPI, Response
 
 from kinesumer import Kinesumer, Record, Start
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 STREAMS = ["orders"]
 orders: Counter[str | None] = Counter()
@@ -35,19 +31,19 @@ async def handle(record: Record) -> None:
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Consume from the server's start until it shuts down."""
     name = os.environ.get("KINESUMER_APP", "billing")
-    table = os.environ.get("KINESUMER_TABLE", "kinesumer-state-store")
-    async with Kinesumer(name, table=table) as client:
+    async with Kinesumer(name) as client:
+        app.state.client = client
         running = client.run(STREAMS, handle, start=Start.TRIM_HORIZON)
         consuming = app.state.consuming = asyncio.create_task(running)
         consuming.add_done_callback(end_if_failed)
         yield
-        # Requests are over; records go on coming until the others have the shards.
+        # No requests arrive now. Records do, until other clients own the shards.
         await client.leave()
         await consuming
 
 
 def end_if_failed(consuming: asyncio.Task[None]) -> None:
-    """End the server when consuming can't go on: what started it starts it again."""
+    """End the server when consuming fails, so that its supervisor restarts it."""
     if not consuming.cancelled() and consuming.exception() is not None:
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -60,6 +56,13 @@ async def count(key: str) -> int:
     return orders[key]
 
 
+@app.get("/lag")
+async def lag() -> dict[str, dict[str, Any]]:
+    """Answer with the lag of each shard that this process owns."""
+    lags = app.state.client.lag()
+    return {shard.shard_id: found._asdict() for shard, found in lags.items()}
+
+
 @app.get("/health")
 async def health(response: Response) -> str:
     """Answer 503 once nothing is consumed any more."""
@@ -69,4 +72,4 @@ async def health(response: Response) -> str:
     return "consuming"
 
 
-# --8<-- [end:app]
+# docs: end

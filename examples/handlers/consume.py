@@ -7,11 +7,10 @@ The state store's table is that of KINESUMER_TABLE, the file that of DEAD_LETTER
 
 from __future__ import annotations
 
-# --8<-- [start:consume]
+# docs: consume
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
 
@@ -44,13 +43,8 @@ class Slow(Middleware):
 
 
 async def consume(app: str, stream: str) -> None:
-    table = os.environ.get("KINESUMER_TABLE", "kinesumer-state-store")
     letters = os.environ.get("DEAD_LETTERS", "dead-letters.jsonl")
-    async with Kinesumer(app, table=table) as client:
-        loop, leaving = asyncio.get_running_loop(), set()
-        loop.add_signal_handler(
-            signal.SIGTERM, lambda: leaving.add(loop.create_task(client.leave()))
-        )
+    async with Kinesumer(app, stop_signals=True) as client:
         await client.run(
             stream,
             handle,
@@ -65,4 +59,4 @@ async def consume(app: str, stream: str) -> None:
 
 if __name__ == "__main__":
     asyncio.run(consume(sys.argv[1], sys.argv[2]))
-# --8<-- [end:consume]
+# docs: end

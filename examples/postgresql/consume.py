@@ -10,21 +10,19 @@ state store's table is that of KINESUMER_TABLE. Start it as often as you like.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 
-# --8<-- [start:store]
+# docs: store
 import psycopg
 
 from kinesumer import Batch, Config, Kinesumer, Position, Record, Start
 
 SESSION = (
-    # What is committed survives a crash of the server: the group goes on behind it.
+    # A commit must survive a crash of the server, since the group goes on behind it.
     " -c synchronous_commit=on"
-    # A process that was stopped in a transaction doesn't keep rows locked for ever …
+    # A process that is stopped in a transaction must not keep its locks,
     " -c idle_in_transaction_session_timeout=10s"
-    # … and nobody waits for longer than that.
+    # and no other process waits longer than this for a lock.
     " -c lock_timeout=30s"
 )
 
@@ -60,8 +58,8 @@ async def store(connection: psycopg.AsyncConnection, batch: Batch) -> None:
         "epoch": fence.epoch,
     }
     async with connection.transaction():
-        # Locks the shard's row until the end: whoever comes later waits, and then sees
-        # our position.
+        # This locks the shard's row until the transaction ends. Another process waits
+        # here, and then reads the position that this one stored.
         found = await (await connection.execute(CLAIM, shard)).fetchone()
         if found is None:
             raise FormerOwnerError(f"epoch {fence.epoch} of {fence.shard} is over")
@@ -82,20 +80,16 @@ async def write(connection: psycopg.AsyncConnection, records: list[Record]) -> N
 
 async def consume(app: str, streams: list[str]) -> None:
     """Consume until SIGTERM. Whatever fails ends the process: start it again."""
-    table = os.environ.get("KINESUMER_TABLE", "kinesumer-state-store")
     connection = await psycopg.AsyncConnection.connect(autocommit=True, options=SESSION)
-    async with connection, Kinesumer(app=app, table=table, config=CONFIG) as client:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(
-            signal.SIGTERM, lambda: loop.create_task(client.leave())
-        )
+    client = Kinesumer(app, config=CONFIG, stop_signals=True)
+    async with connection, client:
         records = client.consume(streams, start=Start.TRIM_HORIZON)
         async for batch in records.batches():
             await store(connection, batch)
             # Asking for the next batch marks this one as done: it is stored by then.
 
 
-# --8<-- [end:store]
+# docs: end
 
 if __name__ == "__main__":
     asyncio.run(consume(sys.argv[1], sys.argv[2:]))

@@ -1,4 +1,5 @@
--- How far each shard is stored, and by whom: written with the output, in one transaction.
+-- The stored position of each shard, and the epoch of the owner that stored it. A row
+-- is written in the transaction that writes the output.
 CREATE TABLE kinesumer_positions (
     app text,
     stream_arn text,
@@ -8,7 +9,7 @@ CREATE TABLE kinesumer_positions (
     PRIMARY KEY (app, stream_arn, shard_id)
 );
 
--- The output: yours will look otherwise.
+-- The output. Replace this table with your own.
 CREATE TABLE orders (
     partition_key text,
     arrived_at timestamptz,

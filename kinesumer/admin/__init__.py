@@ -1,1 +1,1 @@
-"""What people on call do and see: all through the state store and Kinesis."""
+"""Inspect and control a group of clients through the state store and Kinesis."""

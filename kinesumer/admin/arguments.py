@@ -1,16 +1,21 @@
-"""Parse times and positions of options, and describe seeks in words."""
+"""Parse positions in command-line options, and describe seeks in words."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kinesumer.admin.seek_counts import total
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, stream_name
-from kinesumer.runtime.text import escape_unprintable
+from kinesumer.runtime.text import (
+    MAX_NAMED,
+    duration_text,
+    escape_unprintable,
+    shorten,
+)
 from kinesumer.wire.rows import timestamp_text
 
 if TYPE_CHECKING:
@@ -18,63 +23,30 @@ if TYPE_CHECKING:
 
     from kinesumer.admin.seek import SeekPlan
     from kinesumer.admin.seek_counts import Count
-    from kinesumer.core.seek import Step
+    from kinesumer.core.lineage import SeekStep
 
-NAMED = ("LATEST", "TRIM_HORIZON")
-MAX_NAMED = 10
-"""The number of shards or clients that a text names; JSON names all."""
+MAX_POSITION_LETTERS = 24
+MAX_NAME_LETTERS = 40
 
-_AGO = re.compile(r"([0-9]+)([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-# A sequence number has more than one digit; a single one is probably a typing error.
+# A sequence number has up to 129 digits; a single digit is probably a typo.
 _POSITION = re.compile(r"[0-9]{2,129}(:[0-9]{1,15})?")
 
 
-def parse_time(
-    option: str, text: str, now: datetime, names: tuple[str, ...] = ()
-) -> datetime:
-    """Return the time that an option's value stands for. Raises ConfigurationError.
-
-    ``names`` are the other values that the option takes.
-    """
-    ago = _AGO.fullmatch(text)
-    try:
-        if ago is not None:
-            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        time = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        known = "".join(f"{name}, " for name in names)
-        raise ConfigurationError(
-            f"{option} {text}: give {known}a time like 2026-01-31T12:00:00Z, or how "
-            "long ago, like 90m, 2h or 3d"
-        ) from None
-    if time.tzinfo is None:
-        raise ConfigurationError(
-            f"{option} {text} has no time zone: add Z for UTC, or an offset like +01:00"
-        )
-    return time
-
-
-def parse_start(option: str, text: str) -> Start:
-    """Return the start that an option's value stands for. Raises ConfigurationError."""
-    if text.upper() in NAMED:
-        return Start(type=text.upper())
-    return Start.at(parse_time(option, text, datetime.now(UTC), NAMED))
-
-
-def parse_position(text: str, shard: str | None) -> Position | Start:
-    """Return the position or start that ``--to`` names. Raises ConfigurationError."""
+def parse_position(
+    text: str, shard: str | None, *, name: str = "--to"
+) -> Position | Start:
+    """Parse the value of ``name`` as a position or start. Raises ConfigurationError."""
     if not _POSITION.fullmatch(text):
-        return parse_start("--to", text)
+        return Start.parse(text, name=name)
     if shard is None:
         raise ConfigurationError(
-            f"--to {text} is a position: name its shard by --shard"
+            f"{name} {text} is a position: name its shard by --shard"
         )
     return Position.of_text(text)
 
 
 def position_text(position: Position | Start) -> str:
-    """Return a position or a start as ``--to`` takes it."""
+    """Format a position or a start as a value of ``--to``."""
     if not isinstance(position, Start):
         return position.text
     if position.timestamp is None:
@@ -88,52 +60,85 @@ def shards_text(count: int) -> str:
 
 
 def first_lines(lines: list[str]) -> list[str]:
-    """Return the first lines, and how many more there are."""
+    """Return the first lines, and a line that says how many more there are."""
     left = len(lines) - MAX_NAMED
     return [*lines[:MAX_NAMED], *([f"… and {left} more"] if left > 0 else [])]
 
 
-def describe_count(count: Count) -> str:
-    """Return a count in words: "skips 3 records, repeats 1 record"."""
+def clock_text(at: float, now: float) -> str:
+    """Return a time of day in UTC, with its date unless it is the date of ``now``.
+
+    Both are seconds since 1970.
+    """
+    time, today = (datetime.fromtimestamp(each, UTC) for each in (at, now))
+    form = "%H:%M:%S UTC" if time.date() == today.date() else "%Y-%m-%d %H:%M:%S UTC"
+    return time.strftime(form)
+
+
+def describe_count(count: Count, now: float) -> str:
+    """Return the effect of a seek: "now 3.0 s behind; skips 40 records".
+
+    ``now`` is the time of the count, in seconds since 1970.
+    """
     about = "" if count.exact else "about "
-    parts = [
+    effects = [
         f"{does} {about}{number:,} record{'' if number == 1 else 's'}"
-        for does, number in (("skips", count.skipped), ("repeats", count.repeated))
+        for does, number in (("skips", count.skipped), ("re-reads", count.repeated))
         if number
     ]
+    if count.repeated and count.repeated_since is not None:
+        effects[-1] += f" since {clock_text(count.repeated_since, now)}"
     if count.problem:
-        known = f"{', '.join(parts)}; " if parts else ""
-        return f"{known}not all could be counted: {escape_unprintable(count.problem)}"
-    return ", ".join(parts) or "skips and repeats nothing"
+        reason = escape_unprintable(count.problem)
+        effects.append(f"not all could be counted: {reason}")
+    if not effects:
+        effects = ["skips and re-reads nothing"]
+    return "; ".join([*_current_lag(count), ", ".join(effects)])
+
+
+def _current_lag(count: Count) -> list[str]:
+    if count.seconds_behind is None:
+        return []
+    if count.seconds_behind == 0:
+        return ["now at the tip"]
+    return [f"now {duration_text(count.seconds_behind * 1000)} behind"]
 
 
 def describe_seek(
     plan: SeekPlan, counts: Mapping[str, Count] | None = None
 ) -> list[str]:
-    """Return what a seek does in one stream: a line for all, then for some shards.
+    """Return a line that sums up a stream's seek, and lines for the first shards.
 
-    ``counts`` holds what it skips and repeats, by shard id.
+    Without ``counts``, the lines of shards name only their states.
     """
-    steps = plan.steps
+    steps, now = plan.steps, plan.stream.info.now
     again = sum(step.row.ended for step in steps)
     ended = f", {again} of them ended and read again" if again else ""
-    name, to = escape_unprintable(stream_name(plan.stream_arn)), position_text(plan.to)
-    head = f"stream {name}: {shards_text(len(steps))} to {to}{ended}"
+    name = shorten(escape_unprintable(stream_name(plan.stream.arn)), MAX_NAME_LETTERS)
+    to = position_text(plan.to)
+    if isinstance(plan.to, Position):
+        to = f"position {shorten(to, MAX_POSITION_LETTERS)}"
+    lines = [f"stream {name}: {shards_text(len(steps))} to {to}{ended}"]
     if counts is not None:
-        head += f": {describe_count(total(list(counts.values())))}"
-    lines = []
+        lines.append(describe_count(total(list(counts.values())), now))
+    shards = []
     for step in steps:
         shard_id = step.row.key.shard_id
-        effect = "" if counts is None else f"; {describe_count(counts[shard_id])}"
-        lines.append(f"{shard_id}  {_current(step)}{effect}")
-    return [head, *first_lines(lines)]
+        # The stream's line has the time of the first record that is read again.
+        effect = (
+            []
+            if counts is None
+            else [describe_count(counts[shard_id]._replace(repeated_since=None), now)]
+        )
+        texts = "; ".join([*_state(step), *effect])
+        shards.append(f"{shard_id}  {texts}".rstrip())
+    return [*lines, *first_lines(shards)]
 
 
-def _current(step: Step) -> str:
-    row = step.row
+def _state(step: SeekStep) -> list[str]:
     if step.is_new:
-        return "not consumed yet"
-    now = position_text(row.position or row.start)
-    state = "ended" if row.ended else f"now at {now}"
-    owner = f", owned by {escape_unprintable(row.owner_id)}" if row.owner_id else ""
-    return f"{state}{owner}"
+        return ["not consumed yet"]
+    if step.row.ended:
+        return ["ended"]
+    owner = step.row.owner_id
+    return [f"owner {escape_unprintable(owner)}"] if owner else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kinesumer.errors import ConfigurationError
@@ -20,46 +20,92 @@ if TYPE_CHECKING:
 class Roles:
     """The IAM role that reads each stream."""
 
+    # Roles by stream name or ARN; the empty string stands for all other streams.
     by_stream: Mapping[str, str] = field(default_factory=dict)
-    """Roles by stream name or ARN; the empty string stands for all other streams."""
     external_id: str | None = field(default=None, repr=False)
 
     def stream(self, name: str) -> Stream:
         """Return a stream, given by name or ARN, with its role."""
-        for known in (name, stream_name(name), ""):
-            if known in self.by_stream:
-                role = self.by_stream[known]
-                return Stream(name, role_arn=role, external_id=self.external_id)
-        return Stream(name)
+        role = _value_for(name, self.by_stream)
+        if role is None:
+            return Stream(name)
+        return Stream(name, role_arn=role, external_id=self.external_id)
+
+    def streams(self, names: Sequence[str]) -> list[Stream]:
+        """Return streams, given by name or ARN, with their roles.
+
+        Raises ConfigurationError if a role is for a stream that isn't among them.
+        """
+        _require_named("--role", self.by_stream, names)
+        return [self.stream(name) for name in names]
 
 
 NO_ROLES = Roles()
 
 
 def parse_roles(texts: Sequence[str], external_id: str | None) -> Roles:
-    """Return the roles of ``--role [STREAM=]ARN`` options.
+    """Return the roles of ``--role [STREAM=]ARN``. Raises ConfigurationError."""
+    if external_id and not texts:
+        raise ConfigurationError("--external-id needs a role: give --role too")
+    return Roles(_by_stream("--role", texts, "role"), external_id)
+
+
+def with_fan_out(
+    streams: Sequence[Stream], texts: Sequence[str], *, fallback: bool
+) -> list[Stream]:
+    """Return streams with the consumers of ``--fan-out [STREAM=]NAME``.
 
     Raises ConfigurationError.
     """
-    if external_id and not texts:
-        raise ConfigurationError("--external-id needs a role: give --role too")
-    by_stream: dict[str, str] = {}
+    if fallback and not texts:
+        raise ConfigurationError("--fan-out-fallback needs --fan-out: give both")
+    consumers = _by_stream("--fan-out", texts, "consumer")
+    _require_named("--fan-out", consumers, [stream.name for stream in streams])
+    return [
+        stream
+        if (consumer := _value_for(stream.name, consumers)) is None
+        else replace(stream, fan_out=consumer, fan_out_fallback=fallback)
+        for stream in streams
+    ]
+
+
+def _by_stream(option: str, texts: Sequence[str], what: str) -> dict[str, str]:
+    """Return the values of an option ``[STREAM=]VALUE`` by stream; "" for all."""
+    found: dict[str, str] = {}
     for text in texts:
-        stream, _, role = text.rpartition("=")
-        if stream in by_stream:
+        stream, _, value = text.rpartition("=")
+        if stream in found:
             raise ConfigurationError(
-                f"--role {text}: {stream or 'all streams'} already has a role; give "
-                "one role for each stream"
+                f"{option} {text}: {stream or 'all streams'} already has a {what}; "
+                f"give one {what} for each stream"
             )
-        by_stream[stream] = role
-    return Roles(by_stream, external_id)
+        found[stream] = value
+    return found
+
+
+def _value_for(name: str, by_stream: Mapping[str, str]) -> str | None:
+    """Return the value for a stream, given by name or ARN; None if it has none."""
+    keys = (name, stream_name(name), "")
+    return next((by_stream[key] for key in keys if key in by_stream), None)
+
+
+def _require_named(
+    option: str, by_stream: Mapping[str, str], names: Sequence[str]
+) -> None:
+    known = {"", *names, *(stream_name(name) for name in names)}
+    for stream, value in by_stream.items():
+        if stream not in known:
+            raise ConfigurationError(
+                f"{option} {stream}={value}: stream {stream!r} isn't named in this "
+                f"command; name one of {', '.join(names)}"
+            )
 
 
 @asynccontextmanager
 async def connect(
     table: str, region: str | None
 ) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
-    """Open the verified state store, and the clients that read streams."""
+    """Open and verify the state store; also yield the factory of AWS clients."""
     # Imported here since these modules load slowly and --help doesn't need them.
     from kinesumer.aws.dynamodb import open_store
     from kinesumer.aws.session import ClientFactory

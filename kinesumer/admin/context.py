@@ -1,4 +1,4 @@
-"""The context in which commands change rows: that of a client without a session."""
+"""Create the context in which commands change rows: a client without a session."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING
 from kinesumer.config import Config
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.startup_checks import find_live_members
-from kinesumer.errors import (
-    ConfigurationError,
-    GroupBusyError,
-    KinesumerError,
-)
+from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
 from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
@@ -30,12 +26,12 @@ if TYPE_CHECKING:
     from kinesumer.ports import StateStore
 
 OPERATOR = "operator"
+# A person waits for a command, so it fails if AWS doesn't answer within this time.
 RETRY_SECONDS = 30.0
-"""A command fails if AWS doesn't answer for this time, since a person waits for it."""
 
 
 def operator_context(app: str, store: StateStore) -> ClientContext:
-    """Return the context of a command. Raises ConfigurationError for a bad name."""
+    """Return the context of a command. Raises ConfigurationError for an invalid app."""
     clock, draws = SystemClock(), random.Random()
     return ClientContext(
         app=validate_name("app", app),
@@ -52,10 +48,7 @@ def operator_context(app: str, store: StateStore) -> ClientContext:
 
 @contextmanager
 def report_partial_failure(advice: str) -> Iterator[None]:
-    """Add ``advice`` to an error or an interruption between several writes.
-
-    Raises KinesumerError.
-    """
+    """Add ``advice`` to an error or interruption that may leave some writes undone."""
     try:
         yield
     except asyncio.CancelledError:
@@ -68,24 +61,21 @@ def report_partial_failure(advice: str) -> Iterator[None]:
 
 
 async def require_no_clients(context: ClientContext) -> None:
-    """Raise GroupBusyError while clients or a Spark query consume under the app.
+    """Raise GroupBusyError if clients or a Spark query consume under the app.
 
-    Marks crashed clients dead, which takes their lease (8 s).
+    Marks crashed clients dead, after waiting until their leases expire (8 s).
     """
     latest: list[LivenessRow] = []
 
     async def members() -> list[LivenessRow]:
         partition = rows.member_key(context.app, "").pk
-        answer = await context.until_available(
-            lambda: context.store.query(partition, consistent=True)
-        )
-        latest[:] = [rows.read_liveness(row) for row in answer]
+        latest[:] = map(rows.read_liveness, await context.query(partition))
         return latest
 
     if living := await find_live_members(context, members):
-        # The first heartbeat ends the check, so the others may be alive as well.
+        # The check ends at the first heartbeat, so the other members may be alive too.
         rest = [p.client_id for p in latest if not p.dead and p not in living]
-        names = ", ".join(pulse.client_id for pulse in living)
+        names = ", ".join(member.client_id for member in living)
         names += f", and perhaps {', '.join(rest)}" if rest else ""
         raise GroupBusyError(
             "clients",

@@ -1,20 +1,21 @@
-"""Read how far each shard's stored position is behind, and compare lags over time."""
+"""Read the lag of each shard's stored position, and compare lags over time."""
 
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.admin.connect import NO_ROLES, Roles
-from kinesumer.admin.lag_trend import (
-    UNKNOWN,
+from kinesumer.admin.sampling import (
+    NOISE_MILLIS,
     LagSample,
-    Trend,
-    find_trend,
+    Samples,
+    ShardSampler,
     page_millis_behind,
+    sample_shards,
 )
-from kinesumer.admin.sampling import Samples, ShardSampler, sample_shards
 from kinesumer.admin.snapshot import read_known_snapshot
 from kinesumer.errors import ShardMissingError, TrimmedPositionError
 
@@ -27,21 +28,22 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import ShardKey
     from kinesumer.ports import StateStore
 
-
 VERSION = 1
-WINDOW_SECONDS = 60.0
-"""A watched trend covers about the last minute."""
+WINDOW_SECONDS = 60.0  # --watch shows the trend of about this time
+CAUGHT_UP, FALLING, STEADY = "caught up", "falling", "steady"
+GROWING, STALLED, UNKNOWN = "growing", "stalled", "unknown"
 
 
 class Lags(NamedTuple):
     """The lags of shards, and the streams that couldn't be read."""
 
-    millis: dict[ShardKey, int]
-    """How far each shard's stored position is behind its tip."""
-    problems: dict[str, str]
-    """Why a stream couldn't be read, by its ARN."""
+    millis: Mapping[ShardKey, int]  # from each shard's stored position to its tip
+    problems: Mapping[str, str]  # why a stream couldn't be read, by its ARN
+    # How long a stream keeps records, by its ARN.
     retention_hours: Mapping[str, int] = MappingProxyType({})
-    """How long a stream keeps records, by its ARN."""
+
+
+NO_LAGS = Lags({}, {})
 
 
 async def read_lags(
@@ -49,13 +51,11 @@ async def read_lags(
     shards: Mapping[str, Sequence[ShardRow]],
     roles: Roles = NO_ROLES,
 ) -> Lags:
-    """Read the lag of every shard that hasn't ended.
-
-    A stream that can't be read is listed in the problems.
-    """
+    """Read the lag of every unfinished shard; report unreadable streams as problems."""
     samples = await sample_shards(clients, shards, roles, _read_lag)
     millis = {key: lag for key, lag in samples.values.items() if lag is not None}
-    return Lags(millis, samples.problems, samples.retention_hours)
+    problems = {arn: str(error) for arn, error in samples.problems.items()}
+    return Lags(millis, problems, samples.retention_hours)
 
 
 async def _read_lag(sampler: ShardSampler, row: ShardRow) -> int | None:
@@ -64,7 +64,51 @@ async def _read_lag(sampler: ShardSampler, row: ShardRow) -> int | None:
         page = await sampler.read(row.position or row.start)
     except (ShardMissingError, TrimmedPositionError):
         return None
-    return page_millis_behind(page, sampler.clock.now())
+    return page_millis_behind(page, sampler.now())
+
+
+class Trend(NamedTuple):
+    """The direction in which a lag moves."""
+
+    trend: str
+    # The growth of the lag: 1,000 if nothing is read; None after a single sample.
+    millis_per_second: float | None = None
+    seconds_to_catch_up: float | None = None  # None if the lag doesn't fall
+
+    def report(self) -> dict[str, Any]:
+        """Return the trend as JSON."""
+        return {
+            name: round(value, 1) if isinstance(value, float) else value
+            for name, value in self._asdict().items()
+        }
+
+
+def find_trend(
+    before: LagSample | None, after: LagSample, expected_millis: int = NOISE_MILLIS
+) -> Trend:
+    """Compare two samples of a shard, or of a stream's slowest shard.
+
+    A lag of up to ``expected_millis`` is one of a shard that is caught up. A change
+    smaller than a usual step between two commits counts as steady.
+    """
+    noise = max(expected_millis, NOISE_MILLIS)
+    if after.millis is None:
+        return Trend(UNKNOWN)
+    speed, change = None, 0
+    if before is not None and before.millis is not None and after.at > before.at:
+        change = after.millis - before.millis
+        speed = change / (after.at - before.at)
+    if after.millis <= expected_millis:
+        return Trend(CAUGHT_UP, speed, 0.0)
+    if before is None or speed is None:
+        return Trend(UNKNOWN)
+    if before.after == after.after:
+        return Trend(STALLED, speed)
+    if change > noise:
+        return Trend(GROWING, speed)
+    if change < -noise or speed <= -500:
+        return Trend(FALLING, speed, after.millis / -speed)
+    return Trend(STEADY, speed)
 
 
 class LagMonitor:
@@ -76,26 +120,52 @@ class LagMonitor:
         self._history: deque[dict[ShardKey, LagSample]] = deque()
 
     async def start(self, clients: ClientFactory, store: StateStore) -> None:
-        """Take the first samples, without counting. Raises KinesumerError."""
+        """Take the first samples, without counting records. Raises KinesumerError."""
         snapshot = await read_known_snapshot(store, self.app, self.table)
-        shards, lag = snapshot.shards, ShardSampler.lag
-        self._remember((await sample_shards(clients, shards, self._roles, lag)).values)
+        samples = await sample_shards(
+            clients, snapshot.shards, self._roles, ShardSampler.lag
+        )
+        self._remember(samples.values)
 
     async def read(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
         """Sample again; return the comparison as JSON. Raises KinesumerError."""
         snapshot = await read_known_snapshot(store, self.app, self.table)
         samples = await sample_shards(
-            clients, snapshot.shards, self._roles, ShardSampler.count_lag
+            clients, snapshot.shards, self._roles, partial(ShardSampler.lag, count=True)
         )
         before = self._remember(samples.values)
-        return _report(self.app, self.table, snapshot, samples, before)
+        streams = [_stream(s.arn, snapshot, samples, before) for s in snapshot.streams]
+        # Without samples, the time between them is unknown.
+        seconds = None
+        if before and samples.values:
+            first, last = (
+                min(sample.at for sample in each.values())
+                for each in (before, samples.values)
+            )
+            seconds = round(last - first, 1)
+        return {
+            "version": VERSION,
+            "app": self.app,
+            "table": self.table,
+            "seconds": seconds,
+            "streams": streams,
+            "problems": [
+                *snapshot.corrupt,
+                *(
+                    f"{s['stream_arn']}: {s['problem']}"
+                    for s in streams
+                    if s["problem"]
+                ),
+            ],
+        }
 
     def _remember(
         self, samples: dict[ShardKey, LagSample]
     ) -> dict[ShardKey, LagSample]:
-        """Return the samples to compare with: the oldest of the window."""
+        """Store the samples, and return the oldest samples of the last minute."""
         history = self._history
         history.append(samples)
+        # Keep one older sample, so that comparisons cover at least the window.
         newest = _latest(samples, 0.0)
         while (
             len(history) > 2 and newest - _latest(history[1], newest) > WINDOW_SECONDS
@@ -108,35 +178,6 @@ def _latest(samples: dict[ShardKey, LagSample], default: float) -> float:
     return max((sample.at for sample in samples.values()), default=default)
 
 
-def _report(
-    app: str,
-    table: str,
-    snapshot: Snapshot,
-    samples: Samples[LagSample],
-    before: dict[ShardKey, LagSample],
-) -> dict[str, Any]:
-    streams = [_stream(s.arn, snapshot, samples, before) for s in snapshot.streams]
-    return {
-        "version": VERSION,
-        "app": app,
-        "table": table,
-        "seconds": _seconds_between(before.values(), samples.values.values()),
-        "streams": streams,
-        "problems": [
-            *snapshot.corrupt,
-            *(f"{s['stream_arn']}: {s['problem']}" for s in streams if s["problem"]),
-        ],
-    }
-
-
-def _seconds_between(
-    before: Iterable[LagSample], after: Iterable[LagSample]
-) -> float | None:
-    first = min((sample.at for sample in before), default=None)
-    last = min((sample.at for sample in after), default=None)
-    return None if first is None or last is None else round(last - first, 1)
-
-
 def _stream(
     arn: str,
     snapshot: Snapshot,
@@ -144,68 +185,60 @@ def _stream(
     before: dict[ShardKey, LagSample],
 ) -> dict[str, Any]:
     rows = [row for row in snapshot.shards[arn] if row.key in samples.values]
+    expected = [snapshot.expected_lag_millis(row.owner) for row in rows]
     lags = [samples.values[row.key] for row in rows]
+    olds = [before.get(row.key) for row in rows]
     counts = [lag.records for lag in lags]
     unknown = arn in samples.problems or None in counts
+    shards = list(zip(olds, lags, expected, strict=True))
     slowest = _slowest(lags)
-    pairs = [(samples.values[r.key], before.get(r.key)) for r in rows]
-    trend = _stream_trend(slowest, pairs)
+    # The trend is that of a shard that is caught up only if all of them are.
+    late = [lag for _, lag, most in shards if (lag.millis or 0) > most]
     return {
         "stream_arn": arn,
-        "problem": samples.problems.get(arn),
+        "problem": str(samples.problems[arn]) if arn in samples.problems else None,
         "retention_hours": samples.retention_hours.get(arn),
         "millis_behind_latest": slowest.millis if slowest else None,
         "records_behind": None if unknown else sum(c or 0 for c in counts),
         "records_exact": not unknown and all(lag.exact for lag in lags),
-        **_trend(trend),
+        **_stream_trend(_slowest(late or lags), shards).report(),
         "shards": [
             {
                 "shard_id": row.key.shard_id,
                 "state": snapshot.state(row),
                 "paused": snapshot.pause(row) is not None,
                 "owner": row.owner_id or None,
-                **_shard(samples.values[row.key], before.get(row.key)),
+                "problem": lag.problem or None,
+                "millis_behind_latest": lag.millis,
+                "records_behind": lag.records,
+                "records_exact": lag.exact,
+                **find_trend(old, lag, most).report(),
             }
-            for row in rows
+            for row, (old, lag, most) in zip(rows, shards, strict=True)
         ],
     }
 
 
 def _stream_trend(
-    slowest: LagSample | None, shards: Sequence[tuple[LagSample, LagSample | None]]
+    slowest: LagSample | None,
+    shards: Sequence[tuple[LagSample | None, LagSample, int]],
 ) -> Trend:
-    """Return the trend of a stream's slowest shard, which may change over time.
+    """Return the trend of the slowest shard, which may be another one in each sample.
 
-    A slowest shard that makes no progress is reported even if another shard was the
-    slowest one before.
+    If the slowest shard makes no progress, this is reported even if another shard was
+    slowest before.
     """
     if slowest is None:
         return Trend(UNKNOWN)
-    own = next((before for sample, before in shards if sample is slowest), None)
+    own, expected = next(
+        (before, most) for before, sample, most in shards if sample is slowest
+    )
     if own is not None and own.after == slowest.after:
-        return find_trend(own, slowest)
-    return find_trend(_slowest(before for _, before in shards if before), slowest)
+        return find_trend(own, slowest, expected)
+    before = _slowest(before for before, _, _ in shards if before)
+    return find_trend(before, slowest, expected)
 
 
 def _slowest(samples: Iterable[LagSample]) -> LagSample | None:
     known = [sample for sample in samples if sample.millis is not None]
     return max(known, key=lambda sample: sample.millis or 0, default=None)
-
-
-def _shard(sample: LagSample, before: LagSample | None) -> dict[str, Any]:
-    return {
-        "problem": sample.problem or None,
-        "millis_behind_latest": sample.millis,
-        "records_behind": sample.records,
-        "records_exact": sample.exact,
-        **_trend(find_trend(before, sample)),
-    }
-
-
-def _trend(trend: Trend) -> dict[str, Any]:
-    speed, left = trend.millis_per_second, trend.seconds_to_catch_up
-    return {
-        "trend": trend.trend,
-        "millis_per_second": None if speed is None else round(speed, 1),
-        "seconds_to_catch_up": None if left is None else round(left, 1),
-    }

@@ -11,36 +11,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.producer.aggregation import Aggregator
-from kinesumer.producer.batching import PendingRecord, PutCounts, RecordProducer
-from kinesumer.wire.put_records import Entry, PutResult, refusal
+from kinesumer.errors import ConfigurationError, KinesumerError, PutFailedError
+from kinesumer.wire.put_records import Entry, refusal
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
-    from typing import Protocol
+    from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 
-    from kinesumer.model.streams import Shard
+    from kinesumer.producer.pending import PutFuture
+    from kinesumer.producer.record_producer import PutCounts, RecordProducer
 
-    class Target(Protocol):
-        """A stream to put records into."""
-
-        async def list_shards(self) -> Sequence[Shard]:
-            """Return the shards."""
-
-        async def put_records(self, records: Sequence[Entry]) -> Sequence[PutResult]:
-            """Put records; return a result for each."""
-
-
-LINGER_SECONDS = 0.1
-"""Records that don't fill a request are sent after this time."""
-PACE_SECONDS = 0.05
-"""With a rate, records are sent in portions of this duration."""
+PACE_SECONDS = 0.05  # with --rate, shorter waits are left out
+# The largest record is 10 MiB, and base64 makes it a third longer.
+MAX_LINE_BYTES = 16 << 20
+NULL = b"null"
 
 
 class FailedLines(NamedTuple):
-    """A range of lines that may not be in the stream, and the reason."""
+    """Consecutive lines that weren't put, or may not have been, and the reason."""
 
     first: int
     last: int
@@ -53,23 +41,17 @@ class ProduceResult(NamedTuple):
     lines: int
     counts: PutCounts
     not_put: list[FailedLines]
-    failure: str | None
-    """Why it ended before the end of the input."""
+    failure: str | None  # the reason for an early end
     seconds: float
 
 
-MAX_LINE_BYTES = 16 << 20
-"""The largest record is 10 MiB, and base64 makes it a third longer."""
-NULL = b"null"
-
-
 class RecordLine(msgspec.Struct):
-    """A record as a line of JSON, as ``consume`` writes it."""
+    """A line of JSON with one record, as ``kinesumer consume`` writes it."""
 
     partition_key: str | None = None
     explicit_hash_key: str | None = None
+    # A string is put as UTF-8 text, any other JSON value unchanged.
     data: msgspec.Raw = msgspec.Raw(NULL)
-    """A string is put as UTF-8 text, any other JSON value unchanged."""
     data_base64: str | None = None
 
 
@@ -109,7 +91,7 @@ class LineParser:
         self._chance = chance
 
     def parse(self, line: bytes) -> Entry | str | None:
-        """Return a record, an error text, or None for an empty line between JSON."""
+        """Return a record, an error text, or None for an empty line of JSON input."""
         if len(line) > MAX_LINE_BYTES:
             return f"the line is longer than {MAX_LINE_BYTES:,} bytes"
         if self._jsonl and not line.strip():
@@ -120,6 +102,7 @@ class LineParser:
             key = (
                 record.partition_key if self._key is None else self._partition_key(data)
             )
+        # msgspec raises RecursionError for deeply nested JSON.
         except (ValueError, msgspec.DecodeError, RecursionError) as error:
             return str(error)
         reason = refusal(data, key, record.explicit_hash_key, self._record_bytes)
@@ -138,7 +121,7 @@ class LineParser:
 
 
 def _data(record: RecordLine) -> bytes | None:
-    """Return the data. Raises ValueError for invalid or ambiguous data."""
+    """Return a record's data. Raises ValueError for invalid or ambiguous data."""
     data = bytes(record.data)
     if record.data_base64 is not None:
         if data != NULL:
@@ -167,97 +150,61 @@ def _field(data: bytes, name: str) -> str:
 _decode = msgspec.json.Decoder(RecordLine).decode
 
 
-class LineAggregator:
-    """Groups records by aggregate, and remembers their line numbers."""
-
-    def __init__(self, shards: Sequence[Shard] | None) -> None:
-        self._packer = None if shards is None else Aggregator(shards)
-        self._numbers: dict[object, deque[int]] = {}
-        """Line numbers in unfinished aggregates, by shard."""
-
-    def add(self, number: int, entry: Entry) -> Iterator[PendingRecord]:
-        """Add a record; yield the units that are ready to be put."""
-        if self._packer is None:
-            key = entry.partition_key
-            yield PendingRecord(entry, entry.size, order_key=key, origin=(number,))
-            return
-        shard = self._packer.shard_of(entry)
-        self._numbers.setdefault(shard, deque()).append(number)
-        yield from self._numbered(self._packer.pack([entry]))
-
-    def flush(self) -> Iterator[PendingRecord]:
-        """Yield the unfinished aggregates."""
-        if self._packer is not None:
-            yield from self._numbered(self._packer.flush())
-
-    def waiting(self) -> list[int]:
-        """Return the line numbers in unfinished aggregates."""
-        return [number for waiting in self._numbers.values() for number in waiting]
-
-    def _numbered(self, units: Iterable[PendingRecord]) -> Iterator[PendingRecord]:
-        for unit in units:
-            waiting = self._numbers[unit.order_key]
-            lines = tuple(waiting.popleft() for _ in range(unit.rows))
-            yield unit._replace(origin=lines)
-
-
-class Producer:
+class LineProducer:
     """Puts lines into a stream, in the order of each partition key."""
 
     def __init__(
         self,
-        target: Target,
+        producer: RecordProducer,
         parser: LineParser,
-        aggregator: LineAggregator,
         *,
-        chance: random.Random,
         rate: float | None = None,
-        give_up_seconds: float = 300.0,
         on_failed: Callable[[FailedLines], None] = lambda _: None,
     ) -> None:
-        self._parser, self._aggregator = parser, aggregator
-        self._rate = rate
-        self._on_failed = on_failed
+        self._producer, self._parser = producer, parser
+        self._rate, self._on_failed = rate, on_failed
         self._stopped = asyncio.Event()
-        self._putter = RecordProducer(
-            target.put_records,
-            ordered=True,
-            chance=chance,
-            give_up_seconds=give_up_seconds,
-        )
         self._lines = self._records = 0
+        # The lines that Kinesis hasn't accepted yet, as far as this object knows.
+        self._pending: deque[tuple[int, PutFuture]] = deque()
+        self._adding: int | None = None  # the line that waits for memory
         self._not_put: list[FailedLines] = []
         self._now = asyncio.get_running_loop().time
         self._started = self._now()
 
     async def run(self, lines: AsyncIterable[Sequence[bytes]]) -> ProduceResult:
         """Put all lines; return the result, even if putting fails."""
-        tasks = [
-            asyncio.create_task(self._put(lines)),
-            asyncio.create_task(self._linger()),
-        ]
+        work = self._put(lines), self._producer.failure()
+        tasks = [asyncio.ensure_future(each) for each in work]
         try:
+            # failure() ends only by an error; then reading lines must end, too.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
-            await self._putter.abandon()
+            await self._producer.abandon(
+                KinesumerError("the input ended early; put the lines again")
+            )
         failure = next((end for end in ends if isinstance(end, Exception)), None)
+        reason = None
         if failure is not None:
             if not isinstance(failure, KinesumerError):
                 raise failure
-            self._fail_unacknowledged(str(failure))
+            # The message of PutFailedError is for callers of the library.
+            is_put_failure = isinstance(failure, PutFailedError)
+            reason = str(failure.__cause__ if is_put_failure else failure)
+            self._fail_pending(reason)
         return ProduceResult(
             self._lines,
-            self._putter.counts,
+            self._producer.counts,
             self._not_put,
-            str(failure) if failure else None,
+            reason,
             self._now() - self._started,
         )
 
     def stop(self) -> None:
-        """Read no more lines; put those that were read."""
+        """Stop reading lines; the lines already read are put."""
         self._stopped.set()
 
     async def _put(self, lines: AsyncIterable[Sequence[bytes]]) -> None:
@@ -269,8 +216,7 @@ class Producer:
                 await self._put_line(line)
             if self._stopped.is_set():
                 break
-        await self._putter.add(self._aggregator.flush())
-        await self._putter.finish()
+        await self._producer.flush()
 
     async def _put_line(self, line: bytes) -> None:
         self._lines += 1
@@ -279,7 +225,13 @@ class Producer:
             self._fail(FailedLines(self._lines, self._lines, entry))
         elif entry is not None:
             self._records += 1
-            await self._putter.add(self._aggregator.add(self._lines, entry))
+            self._adding = self._lines
+            future = await self._producer.add(entry)
+            self._adding = None
+            self._pending.append((self._lines, future))
+            while self._pending and self._pending[0][1].done():
+                self._pending[0][1].result()  # raises an error of the line
+                self._pending.popleft()
 
     async def _pace(self) -> None:
         if self._rate is None:
@@ -289,15 +241,11 @@ class Producer:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), due - self._now())
 
-    async def _linger(self) -> None:
-        while True:
-            await asyncio.sleep(LINGER_SECONDS)
-            await self._putter.add(self._aggregator.flush())
-            await self._putter.send()
-
-    def _fail_unacknowledged(self, reason: str) -> None:
-        left = [n for unit in self._putter.unacknowledged() for n in _numbers(unit)]
-        for first, last in number_ranges([*left, *self._aggregator.waiting()]):
+    def _fail_pending(self, reason: str) -> None:
+        numbers = [n for n, future in self._pending if future.exception() is not None]
+        if self._adding is not None:
+            numbers.append(self._adding)
+        for first, last in number_ranges(numbers):
             self._fail(FailedLines(first, last, reason))
 
     def _fail(self, lines: FailedLines) -> None:
@@ -305,12 +253,8 @@ class Producer:
         self._on_failed(lines)
 
 
-def _numbers(unit: PendingRecord) -> tuple[int, ...]:
-    return unit.origin if isinstance(unit.origin, tuple) else ()
-
-
 def number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the first and last of each run of consecutive numbers, sorted."""
+    """Return the first and last number of each consecutive range, sorted."""
     ranges: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if ranges and number == ranges[-1][1] + 1:

@@ -1,7 +1,7 @@
 """List the dead letters of a target, and put their records back into Kinesis.
 
-Delivery is at least once: a letter is removed after Kinesis has accepted its record, so
-a crash in between leaves both.
+A letter is removed after Kinesis has accepted its record. If the process crashes in
+between, the next redrive puts the record again.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.aws.kinesis import open_source
-from kinesumer.errors import FatalError, KinesumerError
-from kinesumer.producer.batching import PendingRecord, RecordProducer
+from kinesumer.errors import FatalError, KinesumerError, PutFailedError
+from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.wire.put_records import Entry, refusal
 
 if TYPE_CHECKING:
@@ -24,22 +26,20 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters import DeadLetter
     from kinesumer.dead_letters.base import ReadableDeadLetters, StoredEntry
+    from kinesumer.producer.pending import PutFuture
 
+# The number of letters removed together; after a crash their records may be repeated.
 BATCH_LETTERS = 500
-"""The number of letters removed together; a crash may repeat their records."""
 GIVE_UP_SECONDS = 60.0
 
 
 class Filter(NamedTuple):
-    """Conditions that select dead letters; None selects all."""
+    """Conditions that select dead letters; a condition that is None selects all."""
 
     app: str | None = None
-    stream: str | None = None
-    """A name or an ARN."""
-    error: str | None = None
-    """A part of the error's text; case is ignored."""
-    since: datetime | None = None
-    """The earliest time of the failure."""
+    stream: str | None = None  # a name or an ARN
+    error: str | None = None  # a part of the error's text; case is ignored
+    since: datetime | None = None  # the earliest time of the failure
 
     def matches(self, letter: DeadLetter) -> bool:
         """Return whether the filter selects a letter."""
@@ -54,16 +54,14 @@ class Filter(NamedTuple):
 class StoredLetter(NamedTuple):
     """A dead letter, and all its copies in the target."""
 
-    letter: DeadLetter
-    """The copy that failed last."""
+    letter: DeadLetter  # the latest copy
     copies: list[StoredEntry]
 
 
 class Contents(NamedTuple):
     """The selected letters of a target."""
 
-    letters: list[StoredLetter]
-    """The letters in the order of their failures."""
+    letters: list[StoredLetter]  # in the order of their failures
     unreadable: list[str]
 
 
@@ -71,8 +69,8 @@ class RedriveResult(NamedTuple):
     """The letters that were put back, and those that weren't."""
 
     put: list[DeadLetter]
+    # Letters that remain in the target, each with the reason.
     failed: list[tuple[DeadLetter, str]]
-    """Letters that remain in the target, each with the reason."""
 
 
 async def read_letters(stored: AsyncIterable[StoredEntry], filter_: Filter) -> Contents:
@@ -92,13 +90,14 @@ async def read_letters(stored: AsyncIterable[StoredEntry], filter_: Filter) -> C
 
 
 def shard_order(letter: DeadLetter) -> tuple[str, str, int, str, int]:
-    """Return a sort key: the order of the letters' records in their shards."""
+    """Return a sort key that puts letters in the order of the records in the shards."""
+    # Sequence numbers are decimal texts: the longer one is larger.
     number, sub = letter.sequence_number, letter.sub_sequence_number
     return letter.stream_arn, letter.shard_id, len(number), number, sub or 0
 
 
 def to_entry(letter: DeadLetter) -> Entry:
-    """Return the record to put; the letter's id replaces a missing partition key."""
+    """Return the record to put; use the letter's id if there is no partition key."""
     key = letter.id if letter.partition_key is None else letter.partition_key
     return Entry(letter.data, key, letter.explicit_hash_key)
 
@@ -124,11 +123,14 @@ class Redrive:
     async def run(self, letters: Sequence[StoredLetter]) -> RedriveResult:
         """Put the records of letters; a failing stream affects only its own letters."""
         ordered = sorted(letters, key=lambda held: shard_order(held.letter))
-        if self._to_stream is not None:
-            await self._into(self._to_stream, ordered)
-            return self._outcome
-        for arn, group in groupby(ordered, key=lambda held: held.letter.stream_arn):
-            await self._into(arn, list(group))
+        groups = groupby(
+            ordered,
+            key=lambda held: (
+                held.letter.stream_arn if self._to_stream is None else self._to_stream
+            ),
+        )
+        for stream, group in groups:
+            await self._into(stream, list(group))
         return self._outcome
 
     async def _into(self, stream: str, letters: list[StoredLetter]) -> None:
@@ -138,39 +140,43 @@ class Redrive:
         except KinesumerError as error:
             self._fail(letters, str(error))
             return
-        fitting = [held for held in letters if self._can_be_put(held, max_bytes)]
+        fitting = []
+        for held in letters:
+            data, key, hash_key = msgspec.structs.astuple(to_entry(held.letter))
+            reason = refusal(data, key, hash_key, max_bytes)
+            if reason is None:
+                fitting.append(held)
+            else:
+                self._fail([held], reason)
         for start in range(0, len(fitting), BATCH_LETTERS):
             await self._put(source, fitting[start : start + BATCH_LETTERS])
 
-    def _can_be_put(self, held: StoredLetter, max_bytes: int) -> bool:
-        entry = to_entry(held.letter)
-        key, hash_key = entry.partition_key, entry.explicit_hash_key
-        reason = refusal(entry.data, key, hash_key, max_bytes)
-        if reason is not None:
-            self._fail([held], reason)
-        return reason is None
-
     async def _put(self, source: KinesisSource, letters: list[StoredLetter]) -> None:
-        putter = RecordProducer(
+        producer = RecordProducer(
             source.put_records,
             ordered=True,
             chance=self._chance,
             give_up_seconds=GIVE_UP_SECONDS,
         )
+        futures: dict[str, PutFuture] = {}
         try:
-            await putter.add(_unit(held.letter) for held in letters)
-            await putter.finish()
-        except KinesumerError as error:
-            left = {unit.origin for unit in putter.unacknowledged()}
-            self._fail([h for h in letters if h.letter.id in left], str(error))
-            letters = [held for held in letters if held.letter.id not in left]
+            for held in letters:
+                futures[held.letter.id] = await producer.add(to_entry(held.letter))
+            await producer.flush()
+        except PutFailedError as error:
+            put = {name for name, future in futures.items() if not future.exception()}
+            left = [held for held in letters if held.letter.id not in put]
+            self._fail(left, str(error.__cause__))
+            letters = [held for held in letters if held.letter.id in put]
         finally:
-            await putter.abandon()
+            await producer.abandon(
+                KinesumerError("the redrive ended early; run it again")
+            )
         self._outcome.put.extend(held.letter for held in letters)
         try:
             await self._target.remove([one for held in letters for one in held.copies])
         except KinesumerError as error:
-            # Going on could put the records of the remaining letters back twice.
+            # If this run continued, more records could be put twice.
             ids = ", ".join(held.letter.id for held in letters)
             raise FatalError(
                 f"{len(letters)} records were put back, but their letters couldn't be "
@@ -180,10 +186,3 @@ class Redrive:
 
     def _fail(self, letters: Sequence[StoredLetter], reason: str) -> None:
         self._outcome.failed.extend((held.letter, reason) for held in letters)
-
-
-def _unit(letter: DeadLetter) -> PendingRecord:
-    entry = to_entry(letter)
-    return PendingRecord(
-        entry, entry.size, order_key=entry.partition_key, origin=letter.id
-    )

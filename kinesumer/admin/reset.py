@@ -1,12 +1,13 @@
-"""Delete everything that an app has stored, so that its clients begin anew.
+"""Delete everything that an app has stored, so that its clients begin as new ones.
 
-The group's row is marked first and deleted last: a client can't start in between, and
-after a crash the next reset completes the work.
+The group's row is marked first and deleted last, so that no client can start in
+between. If a reset is interrupted, the next reset completes it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.admin.context import report_partial_failure, require_no_clients
@@ -30,8 +31,7 @@ class StreamRows(NamedTuple):
 
     arn: str
     shards: list[Row]
-    go: list[Row]
-    """Positions that Kinesumer for Go stored."""
+    go: list[Row]  # positions that Kinesumer for Go stored
 
     @property
     def positions(self) -> int:
@@ -43,8 +43,7 @@ class Inventory(NamedTuple):
     """All rows of an app, unparsed."""
 
     streams: list[StreamRows]
-    group: list[Row]
-    """The group's own row and those of its streams."""
+    group: list[Row]  # the group's own row and those of its streams
     members: list[Row]
     leader: list[Row]
 
@@ -61,52 +60,38 @@ class Inventory(NamedTuple):
     @property
     def rows(self) -> int:
         """The number of rows that a reset deletes, not counting Kinesumer for Go's."""
-        return self.shards + sum(map(len, (self.group, self.members, self.leader)))
+        return self.shards + len(self.group) + len(self.members) + len(self.leader)
 
 
 async def read_inventory(context: ClientContext) -> Inventory:
     """Read everything that an app has stored."""
-    app = context.app
-    group, members, leader = await asyncio.gather(
-        _query(context, rows.group_key(app).pk),
-        _query(context, rows.member_key(app, "").pk),
-        _query(context, rows.leader_key(app).pk),
-    )
+    app, query = context.app, context.query
+
+    async def read_stream(arn: str) -> StreamRows:
+        shards = await query(rows.shard_partition(app, arn))
+        go = await query(rows.go_partition(app, stream_name(arn)))
+        return StreamRows(arn, shards, go)
+
+    keys = rows.group_key(app), rows.member_key(app, ""), rows.leader_key(app)
+    group, members, leader = await asyncio.gather(*(query(key.pk) for key in keys))
     arns = [
         sk.removeprefix(rows.STREAM_PREFIX)
         for row in group
         if (sk := str(row["sk"])).startswith(rows.STREAM_PREFIX)
     ]
-    streams = await asyncio.gather(*(_stream(context, arn) for arn in arns))
+    streams = await asyncio.gather(*(read_stream(arn) for arn in arns))
     return Inventory(list(streams), group, members, leader)
 
 
-async def _stream(context: ClientContext, arn: str) -> StreamRows:
-    return StreamRows(
-        arn,
-        await _query(context, rows.shard_partition(context.app, arn)),
-        await _query(context, rows.go_partition(context.app, stream_name(arn))),
-    )
-
-
-async def _query(context: ClientContext, partition: str) -> list[Row]:
-    return await context.until_available(
-        lambda: context.store.query(partition, consistent=True)
-    )
-
-
 async def require_idle(context: ClientContext, *, with_go: bool) -> None:
-    """Raise GroupBusyError while a client uses the rows.
-
-    Marks crashed clients dead, which takes their lease (8 s).
-    """
+    """Raise GroupBusyError if a client or a Spark query uses the rows."""
     await require_no_clients(context)
     if with_go:
         await require_no_go_clients(context)
 
 
 async def reset(context: ClientContext, *, with_go: bool) -> Inventory:
-    """Delete all rows of an idle app, and return them.
+    """Delete all rows of an app without clients, and return the rows.
 
     ``with_go`` also deletes the positions that Kinesumer for Go stored for the app's
     streams. Raises GroupBusyError, with nothing deleted, if a client has started
@@ -117,15 +102,16 @@ async def reset(context: ClientContext, *, with_go: bool) -> Inventory:
         f"the reset of app {app!r} isn't complete, and its clients can't start before "
         "it is: run it again"
     )
-    # A deleted group row couldn't be marked.
+    # Create the group's row if it is missing, so that it can be marked.
     await context.write(writes.create_group(app, context.new_id()))
     with report_partial_failure(advice):
         await context.write(admin_writes.begin_reset(app))
         inventory = await read_inventory(context)
+    # A client may have registered between the check of require_idle() and the mark.
     living = [p for p in map(rows.read_liveness, inventory.members) if not p.dead]
     if living:
         await context.write(admin_writes.give_up_reset(app))
-        names = escape_unprintable(", ".join(pulse.client_id for pulse in living))
+        names = escape_unprintable(", ".join(member.client_id for member in living))
         raise GroupBusyError(
             "clients",
             f"clients of app {app!r} have just started: {names}; nothing was deleted: "
@@ -139,13 +125,16 @@ async def reset(context: ClientContext, *, with_go: bool) -> Inventory:
 async def _delete_all(
     context: ClientContext, inventory: Inventory, *, with_go: bool
 ) -> None:
-    for stream in inventory.streams:
-        await _delete(context, stream.go if with_go else ())
-        await _delete(context, stream.shards)
     own = rows.group_key(context.app)
-    await _delete(context, (row for row in inventory.group if row["sk"] != own.sk))
-    await _delete(context, inventory.members)
-    await _delete(context, inventory.leader)
+    # A row is deleted before the rows by which it is found, so that the next reset
+    # still finds it if this one is interrupted.
+    for deleted in (
+        *chain(*((s.go if with_go else (), s.shards) for s in inventory.streams)),
+        (row for row in inventory.group if row["sk"] != own.sk),
+        inventory.members,
+        inventory.leader,
+    ):
+        await _delete(context, deleted)
     await context.write(admin_writes.delete(own))
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from enum import Enum
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from kinesumer.admin.lag_trend import (
-    ArrivalSample,
-    LagSample,
-    estimate_records,
-    is_at_tip,
-    page_millis_behind,
-    sample_page,
+from kinesumer.admin.shard_reads import (
+    PacedReader,
+    for_each_stream,
+    gather_by_key,
 )
-from kinesumer.admin.shard_reads import PacedReader, ServiceClock, for_each_stream
 from kinesumer.errors import (
     ExpiredIteratorError,
     InvalidPositionError,
@@ -25,7 +22,6 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Fence, Page, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
-from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.wire.aggregation import open_records
 
 if TYPE_CHECKING:
@@ -34,106 +30,173 @@ if TYPE_CHECKING:
     from kinesumer.admin.connect import Roles
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.errors import KinesumerError
     from kinesumer.model.records import Record
     from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StreamSource
 
 T = TypeVar("T")
 
+# Clients store positions every five seconds, so even a steady lag varies this much.
+NOISE_MILLIS = 6_000
+MAX_RECORDS_PER_SECOND = 1_000.0  # Kinesis's limit for a shard
+MIN_SAMPLE_SECONDS = 0.05
+# The size of one sample: a small part of the 2 MB/s that a shard's readers share.
 SAMPLE_BYTES = 256 * 1024
-"""The size of one sample: a small part of the 2 MB/s that a shard's readers share."""
 SAMPLE_RECORDS = 1_000
 DEFAULT_RECORD_BYTES = 1024
-TIP_SECONDS = 10.0
-"""The records of the last seconds show the current rate."""
-MAX_EMPTY_PAGES = 50
-"""Pages may be empty although records follow."""
-
+TIP_SECONDS = 10.0  # the current rate is measured over this time
+MAX_EMPTY_PAGES = 50  # pages may be empty although records follow
+# Errors that affect a single shard.
 SHARD_ERRORS = (
     InvalidPositionError,
     ShardMissingError,
     SourceUnavailableError,
     TrimmedPositionError,
 )
-"""Errors that concern one shard only."""
+
+
+class LagSample(NamedTuple):
+    """The lag of one shard at one time."""
+
+    at: float  # seconds on this machine's monotonic clock
+    millis: int | None  # the next record's distance to the tip; None if expired
+    after: Position | Start  # the read starts here
+    records: int | None = None  # the number of unread records; None if not counted
+    exact: bool = False  # whether records were counted rather than estimated
+    problem: str = ""  # why the shard couldn't be read, or what is lost
+
+
+class ArrivalSample(NamedTuple):
+    """The records that arrived in a shard within some time."""
+
+    records: int
+    size: int  # the bytes of the records' data
+    seconds: float
+
+    @property
+    def records_per_second(self) -> float:
+        """The rate, limited to Kinesis's maximum; a burst may exceed it in a sample."""
+        seconds = max(self.seconds, MIN_SAMPLE_SECONDS)
+        return min(self.records / seconds, MAX_RECORDS_PER_SECOND)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The number of bytes that arrive per second."""
+        mean = self.size / self.records if self.records else 0.0
+        return self.records_per_second * mean
+
+
+def sample_page(page: Page, since: float, now: float) -> ArrivalSample:
+    """Return a sample of the records of a page that arrived at ``since`` or later.
+
+    The page was read at ``now``. Kinesis reports how long before ``now`` it ends.
+    """
+    until = now - page.millis_behind / 1000
+    size = sum(len(record.data) for record in page.records)
+    return ArrivalSample(len(page.records), size, until - since)
+
+
+def page_millis_behind(page: Page, now: float) -> int:
+    """Return the milliseconds for which a page's first record has waited.
+
+    Kinesis reports how far the page's last record is behind: 0 for the only unread
+    record, however old that record is.
+    """
+    arrived = page.records[0].approximate_arrival_timestamp if page.records else None
+    if arrived is None:
+        return page.millis_behind
+    return max(page.millis_behind, round((now - arrived) * 1000))
+
+
+def is_at_tip(page: Page) -> bool:
+    """Return whether no record follows a page at present."""
+    return page.next_iterator is None or page.millis_behind == 0
+
+
+def estimate_records(
+    read: int, millis_behind: int, samples: Sequence[ArrivalSample]
+) -> int:
+    """Estimate the number of records before the tip.
+
+    ``read`` records were counted. The number of other records follows from the rates of
+    the samples, which are spread evenly over the remaining time.
+    """
+    rates = [sample.records_per_second for sample in samples]
+    mean = sum(a + b for a, b in pairwise(rates)) / (2 * (len(rates) - 1))
+    return read + round(mean * millis_behind / 1000)
 
 
 class ShardSampler:
-    """Reads of one shard."""
+    """Reads samples of one shard."""
 
     def __init__(
         self,
         reader: PacedReader,
         source: StreamSource,
         key: ShardKey,
-        clock: ServiceClock,
+        now: float,
     ) -> None:
-        self._reader, self._source, self._key = reader, source, key
-        self.clock = clock
+        self._shard = reader, source, key
+        self._offset = now - time.monotonic()
 
-    async def read(self, after: Position | Start, limit: int = 1) -> Page:
-        """Return the page after a position. Raises as ``PacedReader.read``."""
-        return await self._reader.read(self._source, self._key, after, limit)
+    def now(self) -> float:
+        """Return Kinesis's time now: the given time plus the time since then."""
+        return time.monotonic() + self._offset
+
+    async def read(self, after: Position | Start) -> Page:
+        """Read the page after a position. Raises the same as ``PacedReader.read()``."""
+        reader, source, key = self._shard
+        return await reader.read(source, key, after, 1)
 
     async def read_first(self, after: Position | Start) -> Page:
         """Return the first page that has a record, or is at the tip."""
-        return await read_first(self._reader, self._source, self._key, after)
+        return await read_first(*self._shard, after)
 
     async def read_more(self, first: Page) -> Page:
-        """Return the next page, limited by the size of the records before it."""
+        """Read the next page, limited according to the size of the first records."""
         assert first.next_iterator is not None
+        reader, source, key = self._shard
         sizes = (len(record.data) for record in first.records)
         size = max(sizes, default=DEFAULT_RECORD_BYTES)
         limit = min(max(SAMPLE_BYTES // max(size, 1), 1), SAMPLE_RECORDS)
         try:
-            return await self._reader.read_on(
-                self._source, self._key, first.next_iterator, limit
-            )
+            return await reader.read_on(source, key, first.next_iterator, limit)
         except ExpiredIteratorError:
             return Page([], first.next_iterator, first.millis_behind)
 
     async def since(self, timestamp: float) -> ArrivalSample:
-        """Return a sample of the records that arrived from a time on."""
-        first = await self.read(Start(type="AT_TIMESTAMP", timestamp=timestamp))
-        if is_at_tip(first):
-            return sample_page(first, timestamp, self.clock.now())
-        more = await self.read_more(first)
-        both = more._replace(records=[*first.records, *more.records])
-        return sample_page(both, timestamp, self.clock.now())
+        """Return a sample of the records that arrived at or after a time."""
+        page = await self.read(Start(type="AT_TIMESTAMP", timestamp=timestamp))
+        if not is_at_tip(page):
+            more = await self.read_more(page)
+            page = more._replace(records=[*page.records, *more.records])
+        return sample_page(page, timestamp, self.now())
 
     async def arrivals(self) -> ArrivalSample:
         """Return the records that arrived in the last seconds."""
-        return await self.since(self.clock.now() - TIP_SECONDS)
+        return await self.since(self.now() - TIP_SECONDS)
 
-    async def lag(self, row: ShardRow) -> LagSample:
-        """Read one record after a row's position."""
-        after = row.position or row.start
-        try:
-            page = await self.read(after)
-        except SHARD_ERRORS as error:
-            return LagSample(time.monotonic(), None, after, problem=str(error))
-        exact = is_at_tip(page)
-        records = len(page.records) if exact else None
-        millis = page_millis_behind(page, self.clock.now())
-        return LagSample(time.monotonic(), millis, after, records, exact)
+    async def lag(self, row: ShardRow, *, count: bool = False) -> LagSample:
+        """Sample the lag by reading one record after a row's position.
 
-    async def count_lag(self, row: ShardRow) -> LagSample:
-        """Sample the lag, and estimate the number of unread records.
-
-        The first record shows how large records are, which keeps the samples small.
+        ``count`` also counts or estimates the unread records, by a few more reads.
         """
         after = row.position or row.start
         try:
             first = await self.read(after)
             at = time.monotonic()
-            millis = page_millis_behind(first, self.clock.now())
+            millis = page_millis_behind(first, self.now())
             if is_at_tip(first):
                 return LagSample(at, millis, after, len(first.records), True)
+            if not count:
+                return LagSample(at, millis, after)
+            # The first record's size determines the size of the sample.
             more = await self.read_more(first)
             read = len(first.records) + len(more.records)
             if is_at_tip(more):
                 return LagSample(at, millis, after, read, True)
-            now = self.clock.now()
+            now = self.now()
             samples = [
                 sample_page(more, now - millis / 1000, now),
                 await self.since(now - more.millis_behind / 2000),
@@ -144,15 +207,17 @@ class ShardSampler:
         records = estimate_records(read, more.millis_behind, samples)
         return LagSample(at, millis, after, records)
 
+    async def peek(self, number: str) -> Peek:
+        """Look up the record with a sequence number. Raises KinesumerError."""
+        return await peek(*self._shard, number)
+
 
 class Samples(NamedTuple, Generic[T]):
     """Measurements of the shards of several streams."""
 
     values: dict[ShardKey, T]
-    problems: dict[str, str]
-    """Why a stream couldn't be read, by its ARN."""
-    retention_hours: dict[str, int]
-    """How long a stream keeps records, by its ARN."""
+    problems: dict[str, KinesumerError]  # errors of unreadable streams, by ARN
+    retention_hours: dict[str, int]  # how long streams keep records, by ARN
 
 
 async def sample_shards(
@@ -160,49 +225,44 @@ async def sample_shards(
     shards: Mapping[str, Sequence[ShardRow]],
     roles: Roles,
     measure: Callable[[ShardSampler, ShardRow], Coroutine[Any, Any, T]],
+    reader: PacedReader | None = None,
 ) -> Samples[T]:
-    """Measure every shard that hasn't ended.
-
-    A stream that can't be read is listed in the problems.
-    """
-    reader = PacedReader()
-    samples = Samples[T]({}, {}, {})
+    """Measure every unfinished shard; report unreadable streams as problems."""
+    reader = reader or PacedReader()
+    values: dict[ShardKey, T] = {}
+    retention_hours: dict[str, int] = {}
 
     async def sample_stream(arn: str, source: KinesisSource) -> None:
         info = await source.describe()
-        samples.retention_hours[arn] = info.retention_hours
-        clock = ServiceClock(info.now)
+        retention_hours[arn] = info.retention_hours
         rows = [row for row in shards[arn] if not row.ended]
-        values = await gather_or_cancel(
-            measure(ShardSampler(reader, source, row.key, clock), row) for row in rows
-        )
-        samples.values.update({r.key: v for r, v in zip(rows, values, strict=True)})
+        calls = {
+            row.key: measure(ShardSampler(reader, source, row.key, info.now), row)
+            for row in rows
+        }
+        values.update(await gather_by_key(calls))
 
-    errors = await for_each_stream(clients, shards, sample_stream, roles)
-    samples.problems.update({arn: str(error) for arn, error in errors.items()})
-    return samples
+    problems = await for_each_stream(clients, shards, sample_stream, roles)
+    return Samples(values, problems, retention_hours)
 
 
 class Presence(Enum):
-    """Whether the record of a position is still in its shard."""
+    """The result of looking for a position's record in its shard."""
 
     THERE = "there"
-    EXPIRED = "expired"
-    """The record is older than the retention."""
-    GONE = "gone"
-    """The whole shard is older than the retention."""
-    FOREIGN = "foreign"
-    """Kinesis reports that the position was never in this shard."""
+    EXPIRED = "expired"  # the record is older than the retention
+    GONE = "gone"  # the whole shard is older than the retention
+    FOREIGN = "foreign"  # Kinesis reports that the position was never in this shard
 
 
 class Peek(NamedTuple):
     """The result of looking up one sequence number."""
 
     presence: Presence
+    # The number of user records if the record is a KPL aggregate; otherwise None.
     user_records: int | None = None
-    """The number of records in the KPL aggregate; None if it isn't an aggregate."""
+    # The first sequence number at or after the searched one; None if no record follows.
     first: str | None = None
-    """The first sequence number from there on; None if no record follows."""
 
 
 async def peek(
@@ -224,18 +284,10 @@ async def peek(
     return Peek(Presence.THERE, count, first)
 
 
-async def oldest_sequence_number(
-    reader: PacedReader, source: StreamSource, key: ShardKey
-) -> str | None:
-    """Return the first sequence number left in a shard. Raises KinesumerError."""
-    page = await read_first(reader, source, key, Start.TRIM_HORIZON)
-    return page.records[0].sequence_number if page.records else None
-
-
 async def read_first(
     reader: PacedReader, source: StreamSource, key: ShardKey, after: Position | Start
 ) -> Page:
-    """Return the first page that has a record after a position, or is at the tip."""
+    """Return the first page after a position that has a record or is at the tip."""
     page = await reader.read(source, key, after, 1)
     for _ in range(MAX_EMPTY_PAGES):
         if page.records or page.next_iterator is None or is_at_tip(page):

@@ -1,8 +1,8 @@
 """Move the positions of shards while clients run.
 
-Each change is a conditional write of one row that clients read sooner or later;
-notices make them read at once. A Spark query reads its group's rows only when it
-starts, so a seek requires that no query is alive.
+Each change is a conditional write of one row. Clients read these rows regularly, and
+at once after a notice. A Spark query reads its group's rows only when it starts, so a
+seek requires that no query is alive.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from kinesumer.coordination.store_queries import (
     read_with_listing,
 )
 from kinesumer.core import lineage
-from kinesumer.core.seek import steps
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.connect import Roles
     from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.streams import OpenStream
-    from kinesumer.core.seek import Step
+    from kinesumer.core.lineage import SeekStep
     from kinesumer.model.rows import ShardRow
     from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
@@ -44,22 +43,13 @@ class SeekPlan(NamedTuple):
     """The steps of a seek of one stream, or of one shard of it."""
 
     stream: OpenStream
-    to: Position | Start
-    """A position, or a start that is not LATEST: LATEST becomes a time."""
-    generations: list[list[Step]]
-    """The steps, parents before their children."""
-    reopens: bool
-    """Whether shards that have ended are read again."""
-    ended: frozenset[str] = frozenset()
-    """The ids of shards that have ended and remain so."""
+    to: Position | Start  # LATEST is replaced by the current time
+    generations: list[list[SeekStep]]  # the steps, parents before their children
+    reopens: bool  # whether ended shards are read again
+    ended: frozenset[str] = frozenset()  # ended shards that aren't read again
 
     @property
-    def stream_arn(self) -> str:
-        """The ARN of the stream."""
-        return self.stream.arn
-
-    @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[SeekStep]:
         """All steps, parents first."""
         return [step for generation in self.generations for step in generation]
 
@@ -70,11 +60,11 @@ async def plan_seek(
     to: Position | Start,
     shard_id: str | None = None,
 ) -> SeekPlan:
-    """Return the steps of a seek of a stream, or of one of its shards; write nothing.
+    """Plan a seek of a stream, or of one of its shards, without any write.
 
     All shards of a stream are seeked to the same time. Ended shards are read again,
-    except for LATEST. An ended shard can't be seeked alone, since its children
-    follow it.
+    unless the target is LATEST. An ended shard can't be seeked alone, because its
+    children are read after it.
 
     Raises ConfigurationError, StreamRecreatedError, GroupBusyError while a Spark query
     is alive, and, for a position that doesn't exist, InvalidPositionError or
@@ -91,17 +81,19 @@ async def plan_seek(
     info = await context.until_available(stream.source.describe, stream.label)
     check_identity(row, info)
     if to == Start.LATEST:
-        listed = await context.until_available(stream.source.list_shards, stream.label)
+        # All shards get one time, since LATEST would be another place at each retry.
+        listed = await stream.list_shards(context)
         to = await stream.latest_start(context, info, listed)
     if shard_id is not None:
         known = await read_all(context, stream.arn)
         await _check_shard(context, stream, find_shard(known, stream.arn, shard_id), to)
-        return SeekPlan(stream, to, steps(known, (), {shard_id}), reopens)
+        return SeekPlan(stream, to, lineage.seek_steps(known, (), {shard_id}), reopens)
     if isinstance(to, Position):
         raise ConfigurationError(
             f"position {to.sequence_number}: name the shard that it is in"
         )
-    # Listed after that time, so shards that aren't listed hold later records only.
+    # The listing is made after the target time, so the shards that it lacks hold only
+    # later records.
     return await _plan_stream(context, stream, to, reopens=reopens)
 
 
@@ -115,7 +107,7 @@ async def _plan_stream(
         row.key.shard_id for row in [*known, *new] if reopens or not row.ended
     }
     ended = frozenset(row.key.shard_id for row in known if row.ended) - seeked
-    return SeekPlan(stream, to, steps(known, new, seeked), reopens, ended)
+    return SeekPlan(stream, to, lineage.seek_steps(known, new, seeked), reopens, ended)
 
 
 async def _check_shard(
@@ -136,17 +128,17 @@ async def _check_shard(
 async def seek(context: ClientContext, planned: SeekPlan) -> list[ShardRow]:
     """Carry out a plan, and return the rows of the seeked shards.
 
-    Shards that ended meanwhile remain ended, and aren't returned, if the plan reopens
-    none. It is safe to repeat a seek after a crash.
+    If the plan doesn't reopen shards, shards that ended meanwhile remain ended and
+    aren't returned. It is safe to repeat a seek after a crash.
     """
     seeked, has_ended = await _seek_all(context, planned)
     while has_ended and planned.reopens:
-        # Its children, which the plan doesn't contain, may be read already.
+        # Clients may already read the ended shard's children, which the plan lacks.
         planned = await _plan_stream(
             context, planned.stream, planned.to, reopens=planned.reopens
         )
         seeked, has_ended = await _seek_all(context, planned)
-    await _open_children(context, planned.stream_arn)
+    await _open_children(context, planned.stream.arn)
     await notify(context)
     return seeked
 
@@ -154,16 +146,16 @@ async def seek(context: ClientContext, planned: SeekPlan) -> list[ShardRow]:
 async def conflicting_seeks(
     context: ClientContext, plans: Iterable[SeekPlan], seeked: Iterable[ShardRow]
 ) -> list[ShardRow]:
-    """Return the current rows of the shards that another seek moved or reopened.
+    """Return the current rows of shards that another seek has moved or reopened.
 
-    Of two concurrent seeks, each shard follows the last write; the seek that ends last
-    finds the difference.
+    If two seeks run at the same time, the last write to each shard's row wins. The seek
+    that ends last finds the shards for which the other seek wrote last.
     """
     then = {row.key: row.start for row in seeked}
     return [
         row
         for plan in plans
-        for row in await read_all(context, plan.stream_arn)
+        for row in await read_all(context, plan.stream.arn)
         if row.start != then.get(row.key, row.start)
         or (row.key.shard_id in plan.ended and not row.ended)
     ]
@@ -179,6 +171,8 @@ async def _seek_all(
             *(_seek_one(context, planned.to, step) for step in generation)
         )
         written += [row for row in results if row is not None]
+        # A shard has ended, and the plan lacks its children: the caller plans again
+        # before later generations are seeked.
         if planned.reopens and any(row.ended for row in written):
             break
     seeked = [row for row in written if not row.ended]
@@ -186,21 +180,21 @@ async def _seek_all(
 
 
 async def _seek_one(
-    context: ClientContext, to: Position | Start, step: Step
+    context: ClientContext, to: Position | Start, step: SeekStep
 ) -> ShardRow | None:
-    """Seek a shard unless it has ended since; return its row if it still exists."""
+    """Seek a shard unless it has ended since the plan; return its row if it exists."""
     write = _first_write(context.app, to, step)
     while True:
         written = await context.write(write)
         if written.row is None:
-            return None  # deleted, since Kinesis no longer lists the shard
+            return None  # Kinesis no longer lists the shard, so its row was deleted
         row = rows.read_shard(written.row)
         if written.applied or (row.ended and not step.row.ended):
             return row
         write = admin_writes.seek(context.app, row, to, waits=step.waits)
 
 
-def _first_write(app: str, to: Position | Start, step: Step) -> Write:
+def _first_write(app: str, to: Position | Start, step: SeekStep) -> Write:
     if not step.is_new:
         return admin_writes.seek(app, step.row, to, waits=step.waits)
     assert isinstance(to, Start)
@@ -209,11 +203,11 @@ def _first_write(app: str, to: Position | Start, step: Step) -> Write:
 
 
 async def _open_children(context: ClientContext, arn: str) -> None:
-    """Open shards whose parents ended again before the shards themselves were seeked.
+    """Open seeked shards whose parents had ended by the time the shards were seeked.
 
-    Reads the parents after the children: if a concurrent seek reopens a parent
-    meanwhile, the condition of the write fails. A parent without a row is left to the
-    shard sync of the leader.
+    Reads the parents' rows after the children's. If a concurrent seek reopens a parent
+    meanwhile, the condition of the write fails. If a parent has no row, the leader's
+    shard sync opens the child.
     """
     children = await read_all(context, arn)
     pending = {parent for row in children for parent in row.parents}
@@ -225,19 +219,15 @@ class SeekTarget(NamedTuple):
     """The shards to seek, and the position to seek to."""
 
     to: Position | Start
+    # A name or an ARN; None for all streams that the app has consumed.
     stream: str | None = None
-    """A name or an ARN; None for all streams that the app has consumed."""
     shard_id: str | None = None
 
 
 async def plan_seeks(
     context: ClientContext, clients: ClientFactory, target: SeekTarget, roles: Roles
 ) -> list[SeekPlan]:
-    """Return the plan of a seek for each stream; write nothing.
-
-    Raises as ``plan_seek``, StreamMissingError, and ConfigurationError for a time in
-    the future.
-    """
+    """Plan a seek of each stream. Raises the same errors as ``plan_seek()``."""
     from kinesumer.aws.kinesis import open_source
 
     if target.stream is None:

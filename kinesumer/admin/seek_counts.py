@@ -1,68 +1,69 @@
-"""Count how many records a seek skips or repeats."""
+"""Count how many records a seek skips or re-reads."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.admin.lag_trend import (
+from kinesumer.admin.sampling import (
+    TIP_SECONDS,
+    ShardSampler,
     estimate_records,
     is_at_tip,
     page_millis_behind,
     sample_page,
 )
-from kinesumer.admin.sampling import TIP_SECONDS, ShardSampler
-from kinesumer.admin.shard_reads import PacedReader, ServiceClock
+from kinesumer.admin.shard_reads import PacedReader, gather_by_key
 from kinesumer.errors import KinesumerError
-from kinesumer.runtime.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesumer.admin.seek import SeekPlan
-    from kinesumer.core.seek import Step
+    from kinesumer.core.lineage import SeekStep
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page, Record
     from kinesumer.model.streams import Start
 
+# The number of small pages that are counted before the rest is estimated.
 COUNTED_PAGES = 12
-"""The number of small pages that are counted before the rest is estimated."""
-SAMPLES = 4
-"""The number of parts of the rest; a sample is taken at each of their ends."""
+SAMPLES = 4  # parts into which the rest of a shard is divided for sampling
+# The time between two reads of a shard, since consumers share its five reads a second.
 READ_INTERVAL_SECONDS = 0.25
-"""The time between two reads of a shard, since consumers share its five reads a second.
-"""
 
 
 class Count(NamedTuple):
     """The effect of a seek on one shard, or on several together."""
 
-    skipped: int = 0
-    """Records that no client has received or will receive."""
-    repeated: int = 0
-    """Records that clients have received and will receive again."""
+    skipped: int = 0  # records that no client has received or will receive
+    repeated: int = 0  # records that clients have received and will receive again
+    # Whether the records were counted rather than estimated from samples.
     exact: bool = True
-    """Whether the records were counted rather than estimated from samples."""
-    problem: str = ""
-    """Why some or all records couldn't be counted."""
+    problem: str = ""  # why some or all records couldn't be counted
+    # How long the next record has waited: 0 at the tip, None in a shard that has ended.
+    seconds_behind: float | None = None
+    # When the first repeated record arrived, in Unix time; None if none is repeated.
+    repeated_since: float | None = None
 
 
 def total(counts: Sequence[Count]) -> Count:
-    """Return the sum of counts, with the first problem."""
+    """Return the sum of counts: the largest lag, the earliest time, one problem."""
+    lags = (c.seconds_behind for c in counts if c.seconds_behind is not None)
+    times = (c.repeated_since for c in counts if c.repeated_since is not None)
     return Count(
         sum(count.skipped for count in counts),
         sum(count.repeated for count in counts),
         all(count.exact for count in counts),
         next((count.problem for count in counts if count.problem), ""),
+        max(lags, default=None),
+        min(times, default=None),
     )
 
 
 class ReadPoint(NamedTuple):
     """The place in a shard at which reading begins."""
 
-    page: Page
-    """The first page from there on; empty at the shard's tip."""
-    at: float
-    """When its first record arrived, in seconds since 1970; now at the tip."""
+    page: Page  # the first page from this place; empty at the shard's tip
+    at: float  # the first record's arrival, in Unix time; the current time at the tip
 
     @property
     def sequence_number(self) -> int | None:
@@ -74,45 +75,60 @@ class ReadPoint(NamedTuple):
 async def count_seek(
     plan: SeekPlan, reader: PacedReader | None = None
 ) -> dict[str, Count]:
-    """Return what a seek skips and repeats in each of its shards, by shard id."""
-    source, clock = plan.stream.source, ServiceClock(plan.stream.info.now)
+    """Count the records that a seek skips or repeats, by shard id."""
+    source, now = plan.stream.source, plan.stream.info.now
     reader = reader or PacedReader(READ_INTERVAL_SECONDS)
-    counts = await gather_or_cancel(
-        _count_step(ShardSampler(reader, source, step.row.key, clock), step, plan.to)
-        for step in plan.steps
+    keys = [step.row.key for step in plan.steps]
+    samplers = [ShardSampler(reader, source, key, now) for key in keys]
+    return await gather_by_key(
+        {
+            key.shard_id: _count_step(sampler, step, plan.to)
+            for key, sampler, step in zip(keys, samplers, plan.steps, strict=True)
+        }
     )
-    ids = [step.row.key.shard_id for step in plan.steps]
-    return dict(zip(ids, counts, strict=True))
 
 
-async def _count_step(sampler: ShardSampler, step: Step, to: Position | Start) -> Count:
+async def _count_step(
+    sampler: ShardSampler, step: SeekStep, to: Position | Start
+) -> Count:
     row = step.row
     try:
         then = await _find_point(sampler, to)
-        if row.ended:  # all of it has been read
-            return await _count_between(sampler, then, None)
+        if row.ended:  # clients have read the whole shard
+            count = await _count_between(sampler, then, None)
+            return _repeated_from(then, count)
         now = await _find_point(sampler, row.position or row.start)
+        behind = max(sampler.now() - now.at, 0.0) if now.page.records else 0.0
         first, other = now.sequence_number, then.sequence_number
         if first == other:
-            return Count()
+            return Count(seconds_behind=behind)
         if first is None or (other is not None and other < first):
-            return await _count_between(sampler, then, now)
+            count = await _count_between(sampler, then, now)
+            return _repeated_from(then, count._replace(seconds_behind=behind))
         skipped = await _count_between(sampler, now, then)
-        return Count(skipped.repeated, 0, skipped.exact)
+        return Count(skipped.repeated, 0, skipped.exact, seconds_behind=behind)
     except KinesumerError as error:
         return Count(problem=str(error))
 
 
+def _repeated_from(first: ReadPoint, count: Count) -> Count:
+    if not count.repeated:
+        return count
+    records = first.page.records
+    arrived_at = records[0].approximate_arrival_timestamp if records else None
+    return count._replace(repeated_since=first.at if arrived_at is None else arrived_at)
+
+
 async def _find_point(sampler: ShardSampler, after: Position | Start) -> ReadPoint:
     page = await sampler.read_first(after)
-    now = sampler.clock.now()
+    now = sampler.now()
     return ReadPoint(page, now - page_millis_behind(page, now) / 1000)
 
 
 async def _count_between(
     sampler: ShardSampler, first: ReadPoint, last: ReadPoint | None
 ) -> Count:
-    """Count the records from a point to another one or to the tip, as repeated."""
+    """Count the records between two points, or up to the tip, as repeated."""
     end = last.sequence_number if last is not None else None
     page, began, counted = first.page, first.at, 0
     for _ in range(COUNTED_PAGES):
@@ -120,9 +136,9 @@ async def _count_between(
         counted += len(before)
         if is_at_tip(page) or len(before) < len(page.records):
             return Count(repeated=counted)
-        began = sampler.clock.now() - page.millis_behind / 1000
+        began = sampler.now() - page.millis_behind / 1000
         page = await sampler.read_more(page)
-    now = sampler.clock.now()
+    now = sampler.now()
     until = now if last is None or end is None else last.at
     seconds = max(until - began, 0.0)
     starts = [began + seconds * part / SAMPLES for part in range(1, SAMPLES)]

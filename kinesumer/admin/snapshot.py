@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from kinesumer.coordination.store_queries import unknown_app_text
+from kinesumer.core import plan
 from kinesumer.errors import KinesumerError
 from kinesumer.wire import rows
 
@@ -29,11 +32,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+# A commit takes this long at most, usually. A client that reads everything may be
+# behind by this time and its commit interval.
+COMMIT_MILLIS = 1_000
+
+
 class Pause(NamedTuple):
     """A pause that an operator requested."""
 
-    scope: str
-    """``all``, ``stream`` or ``shard``."""
+    scope: str  # ``all``, ``stream`` or ``shard``
     reason: str
 
 
@@ -45,9 +52,10 @@ class Snapshot:
     leader: LeaderRow | None
     streams: list[StreamRow]
     shards: dict[str, list[ShardRow]]
+    # Errors of the rows that can't be parsed. The other fields omit these rows.
     corrupt: tuple[str, ...] = ()
-    """Errors of the rows that can't be parsed; the other fields leave these out."""
     group: GroupRow | None = None
+    read_at: float | None = None  # in seconds since 1970; None if unknown
 
     @cached_property
     def alive(self) -> list[MemberRow]:
@@ -64,7 +72,7 @@ class Snapshot:
 
     @cached_property
     def leader_id(self) -> str | None:
-        """The leading client, unless its session is dead."""
+        """The leader's client id; None if the leader's session is dead."""
         if self.leader is None or self.leader.session not in self.sessions:
             return None
         return self.leader.client_id
@@ -87,9 +95,21 @@ class Snapshot:
             for key, number in _first_covering(page, parts.get(arn, []))
         }
 
+    @cached_property
+    def _commit_millis(self) -> dict[str, int]:
+        return {member.session: member.commit_ms for member in self.alive}
+
+    def expected_lag_millis(self, session: str) -> int:
+        """Return how far the positions of a session's shards trail if it reads all.
+
+        0 if the session isn't alive, since it reads nothing.
+        """
+        interval = self._commit_millis.get(session)
+        return 0 if interval is None else interval + COMMIT_MILLIS
+
     @property
     def resetting(self) -> bool:
-        """Whether a reset has begun and isn't complete: clients can't start."""
+        """Return whether an unfinished reset prevents clients from starting."""
         return self.group is not None and self.group.resetting
 
     def state(self, row: ShardRow) -> str:
@@ -102,11 +122,12 @@ class Snapshot:
             return "unowned"
         if row.owner not in self.sessions:
             return "orphaned"
+        # Without a plan for its hash key, a shard remains with its owner.
         planned = self.planned.get(row.key, row.owner_id)
         return "owned" if planned == row.owner_id else "moving"
 
     def pause(self, row: ShardRow) -> Pause | None:
-        """Return the widest of the pauses that keep a shard from being claimed."""
+        """Return the widest pause that prevents a shard from being claimed."""
         if self.group is not None and self.group.paused:
             return Pause("all", self.group.pause_reason)
         stream = self._streams.get(row.key.stream_arn)
@@ -115,12 +136,26 @@ class Snapshot:
         return Pause("shard", row.pause_reason) if row.paused else None
 
     def unconsumed(self, arn: str) -> dict[ShardKey, ShardRow]:
-        """Return a stream's shards without a living owner that aren't paused."""
+        """Return a stream's shards that aren't paused and have no live owner."""
         return {
             row.key: row
             for row in self.shards.get(arn, [])
             if self.state(row) in ("unowned", "orphaned") and self.pause(row) is None
         }
+
+    def unassignable(self, arn: str) -> dict[ShardKey, ShardRow]:
+        """Return a stream's unconsumed shards that ``max_shards`` lets no client take.
+
+        Empty if no client may consume the stream for another reason.
+        """
+        clients = plan.assignable(plan.live_clients(self.alive))
+        takers = [member for member in clients if arn in member.streams]
+        is_full = all(
+            member.max_shards is not None
+            and self.owned[member.session] >= member.max_shards
+            for member in takers
+        )
+        return self.unconsumed(arn) if takers and is_full else {}
 
     @cached_property
     def _streams(self) -> dict[str, StreamRow]:
@@ -132,7 +167,7 @@ def _first_covering(
 ) -> Iterator[tuple[ShardKey, int]]:
     """Yield each covered shard with the lowest member number whose range covers it.
 
-    Sweeps once over both: comparing each range with each shard would be too slow.
+    Goes through the sorted shards and ranges once: comparing all pairs would be slow.
     """
     upcoming = sorted(parts, reverse=True)
     current: list[tuple[int, int]] = []
@@ -161,48 +196,37 @@ async def read_snapshot(store: StateStore, app: str) -> Snapshot:
         store.query(rows.group_key(app).pk, consistent=True),
     )
     named = [row for row in group if str(row["sk"]).startswith(rows.STREAM_PREFIX)]
-    own = [row for row in group if row["sk"] == rows.GROUP_SK]
     streams = parse(rows.read_stream, named)
-    groups = parse(rows.read_group, own)
+    groups = parse(rows.read_group, [r for r in group if r["sk"] == rows.GROUP_SK])
+    leaders = parse(rows.read_leader, [leader] if leader else [])
     pages = await asyncio.gather(
         *(
             store.query(rows.shard_partition(app, stream.arn), consistent=True)
             for stream in streams
         )
     )
-    leaders = parse(rows.read_leader, [leader] if leader else [])
     return Snapshot(
         parse(rows.read_member, members),
-        leaders[0] if leaders else None,
+        next(iter(leaders), None),
         streams,
         {
             stream.arn: parse(rows.read_shard, page)
             for stream, page in zip(streams, pages, strict=True)
         },
         tuple(corrupt),
-        groups[0] if groups else None,
+        next(iter(groups), None),
+        time.time(),
     )
 
 
 async def read_known_snapshot(
     store: StateStore, app: str, table: str | None = None
 ) -> Snapshot:
-    """Read everything that an app has stored.
-
-    Raises KinesumerError if nothing is stored.
-    """
+    """Read an app's rows. Raises KinesumerError if nothing is stored."""
     snapshot = await read_snapshot(store, app)
     if not (snapshot.members or snapshot.streams or snapshot.corrupt):
-        raise unknown_app(app, table)
+        raise KinesumerError(unknown_app_text(app, table))
     return snapshot
-
-
-def unknown_app(app: str, table: str | None = None) -> KinesumerError:
-    """Return the error for an app of which a table has no rows."""
-    where = f"table {table}" if table else "the table"
-    return KinesumerError(
-        f"{where} knows no app {app!r}; check --app, --table and --region"
-    )
 
 
 async def read_members(store: StateStore, app: str) -> list[MemberRow]:

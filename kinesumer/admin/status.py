@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.admin.connect import NO_ROLES, Roles
-from kinesumer.admin.lag import Lags, read_lags
-from kinesumer.admin.observation import HeartbeatObserver, stall_limit_seconds
+from kinesumer.admin.doctor.finding import first_three
+from kinesumer.admin.fan_out import uses_of_stream
+from kinesumer.admin.lag import read_lags
+from kinesumer.admin.loads import load_report
+from kinesumer.admin.observation import FleetView, HeartbeatObserver
 from kinesumer.admin.snapshot import read_known_snapshot
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import HASH_KEYS, stream_name
 from kinesumer.wire import rows as wire
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import GroupRow, MemberRow, ShardRow, StreamRow
-    from kinesumer.model.streams import Range
     from kinesumer.ports import StateStore
 
 VERSION = 1
@@ -42,71 +44,65 @@ class StatusQuery:
         self._heartbeats = HeartbeatObserver(app)
 
     async def read(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
-        """Read the rows, observe the heartbeats and read the lags; return the report.
-
-        Raises KinesumerError.
-        """
+        """Read rows, heartbeats and lags; return the report. Raises KinesumerError."""
         snapshot = await read_known_snapshot(store, self.app, self.table)
         shards = snapshot.shards if self._lag else {}
         ages, lags = await asyncio.gather(
             self._heartbeats.watch(store, snapshot),
             read_lags(clients, shards, self._roles),
         )
-        return report(self.app, self.table, snapshot, lags, ages)
+        return report(self.app, self.table, FleetView(snapshot, ages, lags))
 
 
-def report(
-    app: str,
-    table: str,
-    snapshot: Snapshot,
-    lags: Lags,
-    heartbeat_ages: Mapping[str, float],
-) -> dict[str, Any]:
-    """Return the report as JSON (docs/status-json.md).
-
-    ``heartbeat_ages`` holds, by session, for how many seconds a heartbeat was seen
-    unchanged.
-    """
-    streams = [_stream(stream, snapshot, lags) for stream in snapshot.streams]
-    members = [_member(member, snapshot, heartbeat_ages) for member in snapshot.alive]
+def report(app: str, table: str, fleet: FleetView) -> dict[str, Any]:
+    """Return the report as JSON (docs/status-json.md)."""
+    snapshot = fleet.snapshot
+    streams = [_stream(stream, fleet) for stream in snapshot.streams]
     return {
         "version": VERSION,
         "app": app,
         "table": table,
         "leader": snapshot.leader_id,
         **_pause(snapshot.group),
-        "members": members,
+        "plan": fleet.plan.report(),
+        "members": [_member(member, fleet) for member in snapshot.alive],
         "streams": streams,
         "problems": [
             *snapshot.corrupt,
             *_group_problems(snapshot),
             *(
-                f"{member['client_id']} looks stalled: its heartbeat is unchanged for "
-                f"{member['heartbeat_unchanged_seconds']:.1f} s"
-                for member in members
-                if member["stalled"]
+                f"{member.client_id} looks stalled: its heartbeat is unchanged for "
+                f"{fleet.age(member):.1f} s"
+                for member in snapshot.alive
+                if fleet.is_stalled(member)
             ),
             *(
-                f"{member['client_id']} is degraded: it can't reach Kinesis"
-                for member in members
-                if member["state"] == "degraded"
+                f"{member.client_id} is degraded: it can't reach Kinesis"
+                for member in snapshot.alive
+                if member.state == "degraded"
             ),
             *(problem for stream in streams for problem in _stream_problems(stream)),
+            *_fan_out_problems(snapshot),
         ],
     }
 
 
-def _group_problems(snapshot: Snapshot) -> list[str]:
-    # A Spark query has the group for itself and needs no leader.
+def _group_problems(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.resetting:
+        yield RESETTING
+    # A Spark query is alone in its group and needs no leader.
     has_clients = any(member.kind == CLIENT for member in snapshot.alive)
-    all_drained = bool(snapshot.alive) and all(
-        member.drained for member in snapshot.alive
-    )
-    return [
-        *([RESETTING] if snapshot.resetting else []),
-        *(["no client leads"] if has_clients and not snapshot.leader_id else []),
-        *(["all clients are drained: no client may consume"] if all_drained else []),
-    ]
+    if has_clients and not snapshot.leader_id:
+        yield "no client leads"
+    if snapshot.alive and all(member.drained for member in snapshot.alive):
+        yield "all clients are drained: no client may consume"
+
+
+def _fan_out_problems(snapshot: Snapshot) -> Iterator[str]:
+    for stream in snapshot.streams:
+        for use in uses_of_stream(snapshot.alive, stream.arn):
+            for problem in use.problems():
+                yield f"stream {stream_name(stream.arn)}: {problem}"
 
 
 def _pause(row: GroupRow | StreamRow | None) -> dict[str, Any]:
@@ -115,88 +111,96 @@ def _pause(row: GroupRow | StreamRow | None) -> dict[str, Any]:
     return {"paused": is_paused, "pause_reason": reason}
 
 
-def _member(
-    member: MemberRow, snapshot: Snapshot, heartbeat_ages: Mapping[str, float]
-) -> dict[str, Any]:
-    age = heartbeat_ages.get(member.session)
+def _member(member: MemberRow, fleet: FleetView) -> dict[str, Any]:
+    age = fleet.heartbeat_ages.get(member.session)
     return {
         "client_id": member.client_id,
         "kind": member.kind,
         "session": member.session,
         "index": member.index,
-        "leader": member.client_id == snapshot.leader_id,
+        "leader": member.client_id == fleet.snapshot.leader_id,
         "state": member.state,
         "drained": member.drained,
         "heartbeat": member.beat,
         "heartbeat_unchanged_seconds": None if age is None else round(age, 1),
-        "stalled": age is not None and age > stall_limit_seconds(member),
+        "stalled": fleet.is_stalled(member),
         "last_update": member.last_update,
         "weight": member.weight,
         "label": member.label,
+        "max_shards": member.max_shards,
         "streams": sorted(member.streams),
-        "range": _range(member.range),
-        "shards": snapshot.owned[member.session],
+        "range": None
+        if member.range is None
+        else [
+            {
+                "stream_arn": arn,
+                "first_hash": wire.hash_text(first),
+                "last_hash": wire.hash_text(last),
+            }
+            for arn, first, last in member.range
+        ],
+        "shards": fleet.snapshot.owned[member.session],
+        "load": load_report(fleet.loads.of_member(member)),
+        "load_share": fleet.loads.share(member),
     }
 
 
-def _range(range_: Range | None) -> list[dict[str, str]] | None:
-    if range_ is None:
-        return None
-    return [
-        {
-            "stream_arn": arn,
-            "first_hash": wire.hash_text(first),
-            "last_hash": wire.hash_text(last),
-        }
-        for arn, first, last in range_
-    ]
-
-
-def _stream(stream: StreamRow, snapshot: Snapshot, lags: Lags) -> dict[str, Any]:
-    shards = [_shard(row, snapshot, lags) for row in snapshot.shards[stream.arn]]
-    millis = [shard["millis_behind_latest"] for shard in shards]
+def _stream(stream: StreamRow, fleet: FleetView) -> dict[str, Any]:
+    arn, lags = stream.arn, fleet.lags
     return {
-        "stream_arn": stream.arn,
+        "stream_arn": arn,
         "start": wire.start_text(stream.start),
         "baseline": stream.baseline,
         **_pause(stream),
-        "retention_hours": lags.retention_hours.get(stream.arn),
-        "lag_problem": lags.problems.get(stream.arn),
-        "millis_behind_latest": max(
-            (known for known in millis if known is not None), default=None
-        ),
-        "states": dict(sorted(Counter(s["state"] for s in shards).items())),
-        "shards": shards,
+        "retention_hours": lags.retention_hours.get(arn),
+        "lag_problem": lags.problems.get(arn),
+        "millis_behind_latest": fleet.millis_behind(arn),
+        "caught_up": fleet.caught_up(fleet.snapshot.shards[arn]),
+        "fan_out": [use.report() for use in uses_of_stream(fleet.snapshot.alive, arn)],
+        "states": dict(fleet.shard_states(arn)),
+        "unassignable_shards": len(fleet.snapshot.unassignable(arn)),
+        "shards": [_shard(row, fleet) for row in fleet.snapshot.shards[arn]],
     }
 
 
-def _shard(row: ShardRow, snapshot: Snapshot, lags: Lags) -> dict[str, Any]:
-    position, pause = row.position, snapshot.pause(row)
+def _shard(row: ShardRow, fleet: FleetView) -> dict[str, Any]:
+    position, pause = row.position, fleet.snapshot.pause(row)
     return {
         "shard_id": row.key.shard_id,
         "first_hash": wire.hash_text(row.first_hash),
         "last_hash": wire.hash_text(row.last_hash),
         "share": round((row.last_hash - row.first_hash + 1) / HASH_KEYS, 6),
-        "state": snapshot.state(row),
+        "state": fleet.snapshot.state(row),
         "paused": pause.scope if pause else None,
         "pause_reason": pause.reason if pause else None,
         "owner": row.owner_id or None,
-        "planned_owner": snapshot.planned.get(row.key),
+        "planned_owner": fleet.snapshot.planned.get(row.key),
         "epoch": row.epoch,
+        "isolated": row.is_isolated,
+        "poison": row.poison.text if row.poison else None,
         "sequence_number": position.sequence_number if position else None,
         "sub_sequence_number": position.sub_sequence_number if position else None,
         "parents": sorted(row.parents),
-        "millis_behind_latest": lags.millis.get(row.key),
+        "millis_behind_latest": fleet.lags.millis.get(row.key),
+        "caught_up": fleet.caught_up([row]),
+        "load": load_report(fleet.loads.of_shards.get(row.key)),
+        "hot": row.key in fleet.loads.hot_shards,
     }
 
 
-def _stream_problems(stream: dict[str, Any]) -> list[str]:
-    name = stream_name(stream["stream_arn"])
-    problems = []
+def _stream_problems(stream: dict[str, Any]) -> Iterator[str]:
+    name = f"stream {stream_name(stream['stream_arn'])}"
     if stream["lag_problem"]:
-        problems.append(f"stream {name}: lag unknown: {stream['lag_problem']}")
+        yield f"{name}: lag unknown: {stream['lag_problem']}"
     if not stream["baseline"]:
-        problems.append(f"stream {name}: its shards haven't been listed completely yet")
+        yield f"{name}: its shards haven't been listed completely yet"
+    if count := stream["unassignable_shards"]:
+        shards = "1 shard isn't" if count == 1 else f"{count} shards aren't"
+        yield (
+            f"{name}: {shards} read, since all clients own their max_shards: start "
+            "more clients, or raise max_shards"
+        )
+    yield from (f"{name}: {text}" for text in _isolation_problems(stream["shards"]))
     # Shards with the same state and owners share one line.
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for shard in stream["shards"]:
@@ -208,5 +212,22 @@ def _stream_problems(stream: dict[str, Any]) -> list[str]:
         which = (
             f"{ids[0]} is" if len(ids) == 1 else f"{len(ids)} shards ({ids[0]}, …) are"
         )
-        problems.append(f"stream {name}: {which} {state}{owner}; planned for {planned}")
-    return problems
+        yield f"{name}: {which} {state}{owner}; planned for {planned}"
+
+
+def _isolation_problems(shards: list[dict[str, Any]]) -> Iterator[str]:
+    isolated = []
+    for shard in shards:
+        if shard["poison"]:
+            yield (
+                f"{shard['shard_id']} stops at record {shard['poison']}, which kills "
+                "the processes that receive it, unless it becomes a dead letter"
+            )
+        elif shard["isolated"]:
+            isolated.append(shard["shard_id"])
+    if isolated:
+        are = "is" if len(isolated) == 1 else "are"
+        yield (
+            f"{first_three(isolated)} {are} read in isolation, one record at a time, "
+            "since owners died repeatedly at the same position"
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.core.lineage import as_shard
 from kinesumer.core.pacing import Pacing
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
     HandleRecords = Callable[[Sequence[Record]], Awaitable[None]]
 
 PAGE_RECORDS = 10_000
+# A page holds up to 10 MB, so the number of held pages bounds the memory.
 MAX_PAGES = 16
-"""A page holds up to 10 MB, so the number of held pages bounds the memory."""
 
 
 class ParentFirstOrder:
-    """The order in which a stream's shards are read: a child after all its parents.
+    """Determines the order of reading shards: each child after all its parents.
 
     With ``Start.LATEST``, only the shards open at the start and their descendants are
     read. Shards that are created later are read from their beginning.
@@ -53,7 +52,8 @@ class ParentFirstOrder:
         self._ended: set[str] = set()
 
     def ready(self) -> list[tuple[Shard, Start]]:
-        """Return each shard that may be read now, once, with its start."""
+        """Return the shards that have become readable, with their starts."""
+        # A parent that Kinesis no longer lists has expired, so no child waits for it.
         known = {shard.shard_id for shard in self._starts}
         ready = [
             (shard, start)
@@ -65,7 +65,7 @@ class ParentFirstOrder:
         return ready
 
     def end(self, shard_id: str, children: Iterable[Shard]) -> None:
-        """Record that a shard was read to its end, and its children."""
+        """Record that a shard was read to its end. Add its children."""
         self._ended.add(shard_id)
         known = {shard.shard_id for shard in self._starts}
         for child in children:
@@ -94,12 +94,13 @@ class Tail:
         self._held_pages = asyncio.Semaphore(MAX_PAGES)
 
     async def run(self, start: Start) -> None:
-        """Read until every shard has ended. Raises what ``handle`` raises."""
+        """Read until every shard has ended. Errors of ``handle`` are raised."""
         order = ParentFirstOrder(await self._source.list_shards(), start)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._start_ready(order, tasks)
         except BaseExceptionGroup as group:
+            # The first error has cancelled the other tasks.
             raise group.exceptions[0] from None
 
     def _start_ready(self, order: ParentFirstOrder, tasks: asyncio.TaskGroup) -> None:
@@ -123,13 +124,10 @@ class Tail:
             try:
                 listing = await self._source.list_shards()
             except SourceUnavailableError as error:
-                await self._report_retry(error)
+                self._report(f"{error}; trying again")
+                await asyncio.sleep(1.0)
             else:
                 return [s for s in listing if shard.shard_id in s.parents]
-
-    async def _report_retry(self, error: SourceUnavailableError) -> None:
-        self._report(f"{error}; trying again")
-        await asyncio.sleep(1.0)
 
     async def _read(self, shard: Shard, start: Start) -> list[Shard]:
         """Read a shard to its end; return the children that its last page names."""
@@ -163,7 +161,7 @@ class Tail:
             else:
                 failing = False
                 if page.next_iterator is None:
-                    return [as_shard(child) for child in page.children]
+                    return list(page.children)
                 following = pacing.after_page(
                     began,
                     records=len(page.records),
@@ -177,7 +175,11 @@ class TailReader:
     """Reads the pages of one shard."""
 
     def __init__(
-        self, source: StreamSource, shard: Shard, start: Start, info: StreamInfo
+        self,
+        source: StreamSource,
+        shard: Shard,
+        start: Position | Start,
+        info: StreamInfo,
     ) -> None:
         self._source, self._shard_id = source, shard.shard_id
         fence = Fence(ShardKey(info.arn, shard.shard_id), 0)
@@ -187,18 +189,20 @@ class TailReader:
         self._iterator: str | None = None
 
     async def next(self, limit: int) -> Page:
-        """Return the next page, aggregates opened. Raises what the source raises."""
+        """Return the next page with opened aggregates. Raises the source's errors."""
         if self._iterator is None:
             self._iterator = await self._source.get_iterator(
                 self._shard_id, self._position
             )
             if self._position == Start.LATEST:
-                # A new iterator at LATEST would skip the records that arrived since.
+                # Another iterator at LATEST would skip what arrived since this one.
                 self._position = Start(type="AT_TIMESTAMP", timestamp=self._started_at)
         try:
             page = await self._source.get_records(self._iterator, limit)
         except ExpiredIteratorError:
             self._iterator = None
+            # This empty page makes the caller read again: it is neither the end of the
+            # shard nor its tip.
             return Page([], "", 1)
         self._iterator = page.next_iterator
         opened = open_records(page.records, self._page_source)
@@ -207,5 +211,5 @@ class TailReader:
         return page._replace(records=opened.records)
 
     def restart(self) -> None:
-        """Continue with the oldest record left."""
+        """Continue with the oldest record that the shard still has."""
         self._position, self._iterator = Start.TRIM_HORIZON, None

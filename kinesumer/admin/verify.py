@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.admin.doctor.finding import Severity
-from kinesumer.admin.sampling import Presence, oldest_sequence_number, peek
+from kinesumer.admin.sampling import Presence, ShardSampler
 from kinesumer.admin.shard_reads import PacedReader, for_each_stream
 from kinesumer.admin.snapshot import read_known_snapshot, read_snapshot
 from kinesumer.coordination.shard_sync import check_identity
@@ -17,6 +17,8 @@ from kinesumer.errors import (
     StreamRecreatedError,
 )
 from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
+from kinesumer.runtime.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +28,9 @@ if TYPE_CHECKING:
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.errors import KinesumerError
     from kinesumer.model.rows import ShardRow, StreamRow
     from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ports import StateStore, StreamSource
+    from kinesumer.ports import StateStore
 
 
 class Contradiction(NamedTuple):
@@ -43,7 +44,7 @@ class Contradiction(NamedTuple):
 def contradictions(
     rows: Sequence[ShardRow], listing: Sequence[Shard]
 ) -> Iterator[Contradiction]:
-    """Yield where rows contradict a listing, or each other."""
+    """Yield the contradictions between rows and a listing, or between rows."""
     listed = {shard.shard_id: shard for shard in listing}
     by_id = {row.key.shard_id: row for row in rows}
     for row in rows:
@@ -53,7 +54,7 @@ def contradictions(
         yield from _too_early(row, by_id)
     if rows and is_complete(listing):
         for missing in repairs(rows[0].key.stream_arn, rows, listing).create:
-            # Children of shards that are still read get their rows later.
+            # A child needs no row while clients still read its parents.
             if missing.ready:
                 yield Contradiction(
                     missing.key.shard_id,
@@ -85,33 +86,6 @@ def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[Contradi
             yield Contradiction(row.key.shard_id, Severity.CRITICAL, text)
 
 
-async def check_position(
-    reader: PacedReader,
-    source: StreamSource,
-    row: ShardRow,
-    listing: Sequence[Shard],
-    info: StreamInfo,
-) -> Verdict:
-    """Return the verdict on a row's position; ``UNCHECKED`` if it can't be read."""
-    if row.ended:
-        return ENDED
-    if row.position is None:
-        listed = any(shard.shard_id == row.key.shard_id for shard in listing)
-        return NOT_STARTED if listed else GONE
-    number = row.position.sequence_number
-    try:
-        seen = await peek(reader, source, row.key, number)
-        first = None
-        if seen.presence is Presence.THERE and seen.first != number:
-            first = await oldest_sequence_number(reader, source, row.key)
-    except SourceUnavailableError as error:
-        return Verdict(UNCHECKED, Severity.WARNING, str(error))
-    verdict = decide_verdict(row.position, seen, first)
-    retained_since = info.now + 1 - info.retention_hours * 3600
-    is_quiet = verdict == EXPIRED and row.read_until > retained_since
-    return QUIET if is_quiet else verdict
-
-
 class Verdict(NamedTuple):
     """The result for one position, its severity, and an explanation."""
 
@@ -121,63 +95,41 @@ class Verdict(NamedTuple):
 
 
 UNCHECKED = "unchecked"
-
-
 ENDED = Verdict("ended", Severity.NOTE)
-
-
 NOT_STARTED = Verdict("not started", Severity.NOTE)
-
-
 THERE = Verdict("there", Severity.NOTE)
-
-
 QUIET = Verdict(
-    "quiet",
-    Severity.NOTE,
-    "its record has expired, and no record after it has",
+    "quiet", Severity.NOTE, "its record has expired, and no record after it has"
 )
-
-
 EXPIRED = Verdict(
     "expired",
     Severity.WARNING,
     "its record is older than the retention: records after it are lost unless none "
     "arrived then; clients continue with the oldest record left",
 )
-
-
 UNKNOWN = Verdict(
     "unknown",
     Severity.WARNING,
     "the shard has older records but none with this number: a client didn't store it; "
     "clients continue with the next record",
 )
-
-
 BEYOND = Verdict(
     "beyond the tip",
     Severity.CRITICAL,
     "it lies after all records of the shard: clients skip the records up to it; seek "
     "to the position where reading shall continue",
 )
-
-
 FOREIGN = Verdict(
     "refused",
     Severity.CRITICAL,
     "Kinesis reports that it was never in this shard: clients stop there; seek to the "
     "position where reading shall continue",
 )
-
-
 GONE = Verdict(
     "gone",
     Severity.CRITICAL,
     "the whole shard became older than the retention before it was read to its end",
 )
-
-
 PARTS = Verdict(
     "beyond the aggregate",
     Severity.CRITICAL,
@@ -185,38 +137,56 @@ PARTS = Verdict(
 )
 
 
-def decide_verdict(
-    position: Position, seen: Peek, oldest_sequence_number: str | None
+async def check_position(
+    sampler: ShardSampler, row: ShardRow, listing: Sequence[Shard], info: StreamInfo
 ) -> Verdict:
-    """Return the verdict on a position from what was read there.
+    """Return the verdict on a row's position; ``UNCHECKED`` if it can't be read."""
+    if row.ended:
+        return ENDED
+    if row.position is None:
+        listed = any(shard.shard_id == row.key.shard_id for shard in listing)
+        return NOT_STARTED if listed else GONE
+    number, oldest = row.position.sequence_number, None
+    try:
+        peek = await sampler.peek(number)
+        if peek.presence is Presence.THERE and peek.first != number:
+            # If older records are left, retention can't have removed this one.
+            page = await sampler.read_first(Start.TRIM_HORIZON)
+            oldest = page.records[0].sequence_number if page.records else None
+    except SourceUnavailableError as error:
+        return Verdict(UNCHECKED, Severity.WARNING, str(error))
+    verdict = decide_verdict(row.position, peek, oldest)
+    # ``info.now`` is in whole seconds: Kinesis's clock may be a second ahead of it.
+    retained_since = info.now + 1 - info.retention_hours * 3600
+    is_quiet = verdict == EXPIRED and row.read_until > retained_since
+    return QUIET if is_quiet else verdict
 
-    ``oldest`` is the first sequence number left in the shard.
-    """
-    if seen.presence is Presence.GONE:
+
+def decide_verdict(position: Position, peek: Peek, oldest: str | None) -> Verdict:
+    """Return a position's verdict; ``oldest`` is the shard's oldest sequence number."""
+    if peek.presence is Presence.GONE:
         return GONE
-    if seen.presence is Presence.FOREIGN:
+    if peek.presence is Presence.FOREIGN:
         return FOREIGN
-    if seen.presence is Presence.EXPIRED:
+    if peek.presence is Presence.EXPIRED:
         return EXPIRED
-    if seen.first == position.sequence_number:
+    if peek.first == position.sequence_number:
         part = position.sub_sequence_number
         outside = part is not None and (
-            seen.user_records is None or part >= seen.user_records
+            peek.user_records is None or part >= peek.user_records
         )
         return PARTS if outside else THERE
-    if oldest_sequence_number is None:
+    if oldest is None:
         return QUIET
-    older = Position(oldest_sequence_number) < Position(position.sequence_number)
-    if seen.first is None:
+    older = Position(oldest) < Position(position.sequence_number)
+    if peek.first is None:
         return BEYOND if older else QUIET
     return UNKNOWN if older else EXPIRED
 
 
 VERSION = 1
-
-
+# Rows may change between reads, so a contradiction must be found twice.
 RECHECK_SECONDS = 1.0
-"""Rows are read one after the other, so a contradiction must be found twice."""
 
 
 class Verification:
@@ -225,26 +195,34 @@ class Verification:
     def __init__(self, app: str, table: str, roles: Roles) -> None:
         self._app, self._table, self._roles = app, table, roles
         self._reader = PacedReader()
-        self._streams: dict[str, dict[str, Any]] = {}
 
     async def run(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
         """Check all positions; return the report as JSON. Raises KinesumerError."""
         snapshot = await read_known_snapshot(store, self._app, self._table)
         rows = {stream.arn: stream for stream in snapshot.streams}
+        reports: dict[str, dict[str, Any]] = {}
 
-        async def of_stream(arn: str, source: KinesisSource) -> None:
-            self._streams[arn] = await self._verify(rows[arn], snapshot, source, store)
+        async def verify_stream(arn: str, source: KinesisSource) -> None:
+            reports[arn] = await self._verify(rows[arn], snapshot, source, store)
 
-        faults = await for_each_stream(clients, rows, of_stream, self._roles)
-        for arn, error in faults.items():
-            self._streams[arn] = _stream(arn, str(error), _severity(error))
-        streams = [self._streams[arn] for arn in rows]
-        unreadable = [Severity.CRITICAL if snapshot.corrupt else Severity.NOTE]
+        errors = await for_each_stream(clients, rows, verify_stream, self._roles)
+        for arn, error in errors.items():
+            is_gone = isinstance(error, StreamMissingError | StreamRecreatedError)
+            severity = Severity.CRITICAL if is_gone else Severity.WARNING
+            reports[arn] = _stream(arn, [], [], str(error), severity)
+        streams = [reports[arn] for arn in rows]
+        items = [
+            item
+            for stream in streams
+            for item in (stream, *stream["shards"], *stream["contradictions"])
+        ]
+        severities = [Severity[item["severity"].upper()] for item in items]
+        severities += [Severity.CRITICAL] if snapshot.corrupt else []
         return {
             "version": VERSION,
             "app": self._app,
             "table": self._table,
-            "worst": _name(max([_worst(each) for each in streams] + unreadable)),
+            "worst": _name(max(severities, default=Severity.NOTE)),
             "streams": streams,
             "problems": list(snapshot.corrupt),
         }
@@ -260,49 +238,35 @@ class Verification:
         check_identity(stream, info)
         rows = snapshot.shards[stream.arn]
         listing = await source.list_shards()
-        verdicts = await asyncio.gather(
-            *(check_position(self._reader, source, row, listing, info) for row in rows)
+        samplers = [ShardSampler(self._reader, source, r.key, info.now) for r in rows]
+        verdicts = await gather_or_cancel(
+            check_position(sampler, row, listing, info)
+            for sampler, row in zip(samplers, rows, strict=True)
         )
         shards = [_shard(r, verdict) for r, verdict in zip(rows, verdicts, strict=True)]
-        problems = await self._lasting_contradictions(stream.arn, rows, listing, store)
-        return _stream(stream.arn, shards=shards, contradictions_=problems)
-
-    async def _lasting_contradictions(
-        self,
-        arn: str,
-        rows: Sequence[ShardRow],
-        listing: Sequence[Shard],
-        store: StateStore,
-    ) -> list[Contradiction]:
         problems = list(contradictions(rows, listing))
-        if not problems:
-            return []
-        await asyncio.sleep(RECHECK_SECONDS)
-        later = (await read_snapshot(store, self._app)).shards.get(arn, [])
-        again = set(contradictions(later, listing))
-        return [problem for problem in problems if problem in again]
-
-
-def _severity(error: KinesumerError) -> Severity:
-    is_gone = isinstance(error, StreamMissingError | StreamRecreatedError)
-    return Severity.CRITICAL if is_gone else Severity.WARNING
+        if problems:
+            await asyncio.sleep(RECHECK_SECONDS)
+            later = (await read_snapshot(store, self._app)).shards.get(stream.arn, [])
+            again = set(contradictions(later, listing))
+            problems = [problem for problem in problems if problem in again]
+        return _stream(stream.arn, shards, problems)
 
 
 def _stream(
     arn: str,
+    shards: list[dict[str, Any]],
+    problems: Sequence[Contradiction],
     problem: str | None = None,
     severity: Severity = Severity.NOTE,
-    shards: Sequence[dict[str, Any]] = (),
-    contradictions_: Sequence[Contradiction] = (),
 ) -> dict[str, Any]:
     return {
         "stream_arn": arn,
         "problem": problem,
         "severity": _name(severity),
-        "shards": list(shards),
+        "shards": shards,
         "contradictions": [
-            each._asdict() | {"severity": _name(each.severity)}
-            for each in contradictions_
+            each._asdict() | {"severity": _name(each.severity)} for each in problems
         ],
     }
 
@@ -319,10 +283,5 @@ def _shard(row: ShardRow, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _worst(stream: dict[str, Any]) -> Severity:
-    items = [stream, *stream["shards"], *stream["contradictions"]]
-    return max(Severity[each["severity"].upper()] for each in items)
-
-
-def _name(severity: int) -> str:
-    return Severity(severity).name.lower()
+def _name(severity: Severity) -> str:
+    return severity.name.lower()

@@ -1,1 +1,1 @@
-"""The only place that knows AWS: sessions, Kinesis and DynamoDB behind the ports."""
+"""Open AWS sessions, and implement ``kinesumer.ports`` with Kinesis and DynamoDB."""

@@ -1,57 +1,58 @@
-"""The caller's identity and the account's limits, for ``kinesumer doctor``."""
+"""Look up the caller's identity and the account's limits for ``kinesumer doctor``."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.aws.endpoints import service_time
-from kinesumer.aws.errors import (
-    FOREIGN,
-    Kind,
-    describe,
-    failure_of,
-    fatal_error,
-    translated_errors,
-)
+from kinesumer.aws.errors import call_errors
 from kinesumer.errors import SourceUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator
 
     from kinesumer.aws.session import ClientFactory
 
-    Answer = Mapping[str, Any]
-    T = TypeVar("T")
-
-TRANSIENT = (Kind.THROTTLED, Kind.UNAVAILABLE)
-ANSWER_SECONDS = 10.0
-"""Time-out for a whole response, which may arrive byte by byte."""
+ANSWER_SECONDS = 10.0  # time limit of a call, even if bytes keep arriving
 
 
 class CallerIdentity(NamedTuple):
-    """The identity to which the credentials belong."""
+    """The identity to which the credentials belong.
+
+    ``now`` is the time of the response by the service's clock, in whole seconds since
+    1970.
+    """
 
     arn: str
     account: str
     now: float
-    """The service's time when it responded, in whole seconds since 1970."""
 
 
 class AccountLimits(NamedTuple):
-    """An account's number of open shards in a region, and its limit."""
+    """The number of an account's open shards in a region, and the highest allowed."""
 
     open_shards: int
     shard_limit: int
 
 
-async def read_caller(clients: ClientFactory) -> CallerIdentity:
-    """Return the caller's identity from STS, which needs no permission.
+@asynccontextmanager
+async def _asking(action: str) -> AsyncIterator[None]:
+    with call_errors(action, "the account", SourceUnavailableError):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            yield
 
-    Raise CredentialsError without valid credentials.
+
+async def read_caller(clients: ClientFactory) -> CallerIdentity:
+    """Ask STS for the caller's identity. This call needs no permission.
+
+    Raise CredentialsError if there are no usable credentials.
     """
     client = (await clients.open("sts")).client
-    return await _call("sts:GetCallerIdentity", client.get_caller_identity, _caller)
+    async with _asking("sts:GetCallerIdentity"):
+        answer = await client.get_caller_identity()
+        return CallerIdentity(answer["Arn"], answer["Account"], service_time(answer))
 
 
 async def read_limits(
@@ -59,28 +60,6 @@ async def read_limits(
 ) -> AccountLimits:
     """Return Kinesis's limits for the caller's account in a region."""
     client = (await clients.open("kinesis", region)).client
-    return await _call("kinesis:DescribeLimits", client.describe_limits, _limits)
-
-
-def _caller(answer: Answer) -> CallerIdentity:
-    return CallerIdentity(answer["Arn"], answer["Account"], service_time(answer))
-
-
-def _limits(answer: Answer) -> AccountLimits:
-    return AccountLimits(int(answer["OpenShardCount"]), int(answer["ShardLimit"]))
-
-
-async def _call(
-    action: str, call: Callable[[], Awaitable[Answer]], read: Callable[[Answer], T]
-) -> T:
-    # Botocore's parser fails, too, at a response that isn't from AWS.
-    readable = translated_errors(action.partition(":")[2], SourceUnavailableError)
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            with readable:
-                return read(await call())
-    except FOREIGN as error:
-        fault = failure_of(error)
-        if fault.kind in TRANSIENT:
-            raise SourceUnavailableError(f"{action}: {describe(fault)}") from error
-        raise fatal_error(fault, action, "the account") from error
+    async with _asking("kinesis:DescribeLimits"):
+        answer = await client.describe_limits()
+        return AccountLimits(int(answer["OpenShardCount"]), int(answer["ShardLimit"]))

@@ -1,4 +1,4 @@
-"""Credentials of an assumed role, and credentials borrowed from another loop."""
+"""Renew a role's credentials, and borrow credentials from another event loop."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiobotocore.credentials import AioCredentials
 
-from kinesumer.aws.errors import (
-    FOREIGN,
-    Kind,
-    describe,
-    failure_of,
-    fatal_error,
-    translated_errors,
-)
+from kinesumer.aws.errors import call_errors
 from kinesumer.errors import KinesumerError, SourceUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
     from contextlib import AbstractAsyncContextManager
 
@@ -30,16 +23,19 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("kinesumer")
 
+# Keys are renewed this long before they expire, or after half of their lifetime if
+# that is later.
 MAX_EARLY_SECONDS = 15 * 60.0
-"""Renewal begins at half of the lifetime, but at most this long before expiry."""
+# A failed renewal is retried after this time, or after a tenth of the keys' lifetime
+# if that is shorter.
 MAX_PAUSE_SECONDS = 30.0
-"""A failed renewal is retried after a tenth of the lifetime, but at most this."""
+# If the local clock is off by more than this, the service's time is used.
 DATE_SECONDS = 2.0
-"""If the local clock is off by more than this, the service's time is used."""
+# How often a borrower asks the other event loop for the credentials.
 REQUEST_SECONDS = 1.0
-"""Interval at which the other loop is asked for its credentials."""
+# How long a borrower waits for the other event loop's answer. After that, it uses the
+# last credentials again.
 BORROW_SECONDS = 0.25
-"""How long to wait for the other loop before its last credentials are used again."""
 
 
 class FrozenCredentials(NamedTuple):
@@ -55,22 +51,16 @@ class FrozenCredentials(NamedTuple):
         return f"Frozen(access_key={self.access_key!r}, …)"
 
 
+# The role's keys that the running task received last.
 _TASK_KEYS: ContextVar[FrozenCredentials | None] = ContextVar("used", default=None)
-"""The role's keys that the running task received last."""
 
 
 class Credentials(Protocol):
-    """Credentials of a client, which asks for the keys at each request."""
+    """Credentials of a client. The client asks for the keys at each request."""
 
     async def get_frozen_credentials(
         self,
     ) -> FrozenCredentials | ReadOnlyCredentials: ...
-
-
-class StsClient(Protocol):
-    """The STS call that assumes a role."""
-
-    async def assume_role(self, **arguments: str) -> Mapping[str, Any]: ...
 
 
 class Role(NamedTuple):
@@ -80,6 +70,11 @@ class Role(NamedTuple):
     session_name: str
     external_id: str | None = None
 
+    @property
+    def account(self) -> str:
+        """The account that the role belongs to."""
+        return self.arn.split(":")[4]
+
     def __repr__(self) -> str:
         """Omit the external id, since error reports may contain local variables."""
         return f"Role(arn={self.arn!r}, session_name={self.session_name!r}, …)"
@@ -88,14 +83,14 @@ class Role(NamedTuple):
 class RoleCredentials(AioCredentials):  # type: ignore[misc]
     """A role's credentials, renewed well before they expire.
 
-    One call renews the keys while other calls use the valid keys. Calls wait for STS
-    only if there are no valid keys. ``now`` is any clock in seconds.
+    While one call renews the keys, other calls use the old keys. If the old keys have
+    expired, these calls wait for the renewal. ``now`` is any clock in seconds.
     """
 
     def __init__(
         self,
         role: Role,
-        sts: Callable[[], AbstractAsyncContextManager[StsClient]],
+        sts: Callable[[], AbstractAsyncContextManager[Any]],
         now: Callable[[], float],
     ) -> None:
         super().__init__("", "", method="assume-role")
@@ -117,12 +112,14 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
         frozen = self._frozen
         now = self._now()
         if frozen is not None and (now < self._renew_at or self._lock.locked()):
+            # The keys aren't due for renewal, or another call is renewing them.
             if now < self._expires_at:
                 return frozen
         attempts = self._attempts
         async with self._lock:
             if self._failure is not None and self._attempts != attempts:
-                # Another call tried while this one waited: share its error.
+                # Another call failed to renew the keys while this call waited. Raise
+                # the same error, but clear its traceback, which would grow each time.
                 raise self._failure.with_traceback(None)
             if self._frozen is None or self._now() >= self._renew_at:
                 try:
@@ -133,12 +130,13 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
 
     async def get_account_id(self) -> str | None:
         """Return the account that the role belongs to."""
-        return _account(self._role)
+        return self._role.account
 
     def forget(self) -> bool:
-        """Discard the running task's keys, after AWS said that they have expired.
+        """Discard the running task's keys, since AWS said that they have expired.
 
-        Keys that were renewed meanwhile stay. Return True, since a retry gets new keys.
+        If another task has already renewed the keys, keep the new keys. Return True,
+        since a retry gets new keys in both cases.
         """
         if _TASK_KEYS.get() is self._frozen:
             self._frozen = None
@@ -146,10 +144,20 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
 
     async def _renewed(self) -> FrozenCredentials:
         self._failure = None
+        role = self._role
+        arguments = {"RoleArn": role.arn, "RoleSessionName": role.session_name}
+        if role.external_id is not None:
+            arguments["ExternalId"] = role.external_id
         try:
-            with translated_errors("AssumeRole", SourceUnavailableError):
-                answer = await self._assume()
-                lifetime, keys = _lifetime(answer), _keys(answer, self._role)
+            with call_errors(
+                "sts:AssumeRole",
+                role.arn,
+                SourceUnavailableError,
+                denial_advice=_denial_advice(role),
+            ):
+                async with self._sts() as sts:
+                    answer = await sts.assume_role(**arguments)
+                lifetime, keys = _lifetime(answer), _keys(answer, role)
         except KinesumerError as error:
             if self._frozen is None or self._now() >= self._expires_at:
                 self._failure = error
@@ -162,44 +170,39 @@ class RoleCredentials(AioCredentials):  # type: ignore[misc]
         self._pause = min(lifetime / 10, MAX_PAUSE_SECONDS)
         return keys
 
-    async def _assume(self) -> Mapping[str, Any]:
-        role = self._role
-        arguments = {"RoleArn": role.arn, "RoleSessionName": role.session_name}
-        if role.external_id is not None:
-            arguments["ExternalId"] = role.external_id
-        try:
-            async with self._sts() as sts:
-                return await sts.assume_role(**arguments)
-        except FOREIGN as error:
-            fault = failure_of(error)
-            if fault.kind in (Kind.THROTTLED, Kind.UNAVAILABLE):
-                text = f"sts:AssumeRole on {role.arn}: {describe(fault)}"
-                raise SourceUnavailableError(text) from error
-            raise fatal_error(fault, "sts:AssumeRole", role.arn) from error
+
+def _denial_advice(role: Role) -> str:
+    """Return what to do if STS denies the role. STS doesn't say which part is wrong."""
+    external_id = (
+        "no external id was given: give the one that the role's trust policy requires"
+        if role.external_id is None
+        else "check the given external id against the role's trust policy"
+    )
+    return (
+        f"{external_id}; allow sts:AssumeRole on it for the credentials in use, and "
+        "trust them in the role's trust policy"
+    )
 
 
 def _keys(answer: Mapping[str, Any], role: Role) -> FrozenCredentials:
     keys = answer["Credentials"]
     return FrozenCredentials(
-        keys["AccessKeyId"],
-        keys["SecretAccessKey"],
-        keys["SessionToken"],
-        _account(role),
+        keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], role.account
     )
 
 
-def _account(role: Role) -> str:
-    return role.arn.split(":")[4]
-
-
 def _lifetime(answer: Mapping[str, Any]) -> float:
-    """Return the keys' lifetime by the service's clock, as the local one may be off."""
+    """Return for how many seconds the keys stay valid.
+
+    If the local clock is wrong, use the service's time instead.
+    """
     expires: datetime = answer["Credentials"]["Expiration"]
     now = datetime.now(UTC)
     date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
     if date is not None:
         theirs = parsedate_to_datetime(date)
-        # The Date has whole seconds only, so an almost correct clock is preferred.
+        # The Date header has only whole seconds, so a local clock that is almost right
+        # is more precise.
         if abs((now - theirs).total_seconds()) > DATE_SECONDS:
             now = theirs
     return (expires - now).total_seconds()
@@ -208,9 +211,9 @@ def _lifetime(answer: Mapping[str, Any]) -> float:
 class BorrowedCredentials(AioCredentials):  # type: ignore[misc]
     """Another event loop's credentials, for a thread that must not wait for that loop.
 
-    Refreshable credentials hold locks of their loop, so they are fetched there. While
-    that loop is busy, the last keys are used again. Those stay valid longer than any
-    stall that the group tolerates.
+    Refreshable credentials hold locks of the loop that created them, so only that loop
+    can fetch the keys. While it is busy, the last keys are used again. The last keys
+    stay valid for longer than any stall of a loop that the group tolerates.
     """
 
     def __init__(
@@ -225,7 +228,7 @@ class BorrowedCredentials(AioCredentials):  # type: ignore[misc]
         self._ask_at = 0.0
 
     async def get_frozen_credentials(self) -> FrozenCredentials | ReadOnlyCredentials:
-        """Return the owner's keys, or the last ones while its loop is busy."""
+        """Return the owner's present keys, or the last known ones if it is busy."""
         if self._loop.is_closed() or not can_renew(self._owner):
             return self._last
         if self._asked is None:
@@ -237,7 +240,8 @@ class BorrowedCredentials(AioCredentials):  # type: ignore[misc]
             answer = asyncio.wrap_future(self._asked)
             answer.add_done_callback(_retrieve_error)
             await asyncio.wait([answer], timeout=BORROW_SECONDS)
-        # If another call has requested the keys, don't wait here, too.
+        # Only the call that requested the keys has waited for them. If they arrive
+        # later, another call takes them.
         if self._asked is not None and self._asked.done():
             asked, self._asked = self._asked, None
             self._last = asked.result()
@@ -260,19 +264,16 @@ def _retrieve_error(
 
 
 def can_renew(credentials: object) -> bool:
-    """Return whether credentials may renew their keys. Only plain ones don't."""
+    """Return whether credentials may renew their keys. AioCredentials never do so."""
     return type(credentials) is not AioCredentials
 
 
 class FixedProvider:
-    """A session's credential chain with one entry."""
+    """A session's source of credentials, which always returns the same ones."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
 
-    def load_credentials(self) -> Awaitable[Credentials]:
+    async def load_credentials(self) -> Credentials:
         """Return the credentials."""
-        return self._load()
-
-    async def _load(self) -> Credentials:
         return self._credentials

@@ -1,24 +1,27 @@
-"""The state store in a DynamoDB table."""
+"""Keep the state store in a DynamoDB table."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.aws.dynamodb_calls import RefusedError, TableCalls
-from kinesumer.aws.dynamodb_table import verified
 from kinesumer.aws.errors import translated_errors
 from kinesumer.aws.expressions import attribute_of, item_of, request_of, row_of
-from kinesumer.errors import StateStoreMissingError, StoreUnavailableError
+from kinesumer.errors import (
+    StateStoreMissingError,
+    StateStoreSchemaError,
+    StoreUnavailableError,
+)
 from kinesumer.model.rows import Key
 from kinesumer.ports import WriteResult
-from kinesumer.wire.table_definition import DEFINITION, INDEX
+from kinesumer.wire.rows import DEFINITION, INDEX, member_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from kinesumer.aws.dynamodb_calls import Answer, Call
+    from kinesumer.aws.dynamodb_calls import Answer
     from kinesumer.aws.session import BorrowedSession, ClientFactory
     from kinesumer.model.rows import Row
     from kinesumer.ports import Write
@@ -27,22 +30,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 
 
-class DynamoDBClient(Protocol):
-    """The calls of a state store."""
-
-    meta: Any
-
-    async def get_item(self, **arguments: object) -> Answer: ...
-    async def query(self, **arguments: object) -> Answer: ...
-    async def update_item(self, **arguments: object) -> Answer: ...
-    async def put_item(self, **arguments: object) -> Answer: ...
-    async def delete_item(self, **arguments: object) -> Answer: ...
-    async def describe_table(self, **arguments: object) -> Answer: ...
-    async def create_table(self, **arguments: object) -> Answer: ...
-
-
 async def open_store(clients: ClientFactory, table: str) -> DynamoStateStore:
-    """Return the state store in a table, with the event loop's shared client."""
+    """Return the state store in a table. It uses the event loop's shared client."""
     opened = await clients.open("dynamodb")
     return DynamoStateStore(opened.client, table, expired=opened.expired)
 
@@ -51,94 +40,103 @@ async def open_store(clients: ClientFactory, table: str) -> DynamoStateStore:
 async def open_borrowed_store(
     loan: BorrowedSession, table: str
 ) -> AsyncIterator[DynamoStateStore]:
-    """Open the state store on the running event loop, with a separate client."""
+    """Open the state store on the running event loop, with a client of its own."""
     async with loan.open() as client:
         yield DynamoStateStore(client, table, expired=loan.expired)
 
 
 class DynamoStateStore:
-    """One table: see ``ports.StateStore``. Its calls aren't retried.
-
-    ``meter`` is called with each operation and its capacity units. The units are None
-    for a write whose condition failed, since DynamoDB doesn't return them.
-    """
+    """A state store in one table, without retries. See ``ports.StateStore``."""
 
     def __init__(
-        self,
-        client: DynamoDBClient,
-        table: str,
-        *,
-        expired: Callable[[], bool] = bool,
-        meter: Callable[[str, float | None], None] | None = None,
+        self, client: Any, table: str, *, expired: Callable[[], bool] = bool
     ) -> None:
-        self._client, self._table = client, table
+        self._table = table
         self._call = TableCalls(client, table, expired=expired)
-        self._meter = meter
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, or None."""
-        answer = await self._metered(
+        return await self._call(
             "GetItem",
-            self._client.get_item,
             {"Key": item_of(key, {}), "ConsistentRead": consistent},
+            lambda answer: row_of(answer["Item"]) if "Item" in answer else None,
         )
-        item = answer.get("Item")
-        with translated_errors("GetItem", StoreUnavailableError):
-            return None if item is None else row_of(item)
 
     async def query(
         self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
     ) -> list[Row]:
         """Return all rows of a partition with first <= sk <= last, ordered by sk."""
         if first and last and last < first:
-            return []
-        values = {":pk": pk}
-        condition = "pk = :pk"
-        if first and last:
-            condition += " AND sk BETWEEN :first AND :last"
-        elif first:
-            condition += " AND sk >= :first"
-        elif last:
-            condition += " AND sk <= :last"
-        values |= {":first": first} if first else {}
-        values |= {":last": last} if last else {}
+            return []  # DynamoDB would reject BETWEEN with such bounds
+        values, condition = {":pk": pk}, "pk = :pk"
+        if first:
+            values[":first"] = first
+            condition += " AND sk " + ("BETWEEN :first" if last else ">= :first")
+        if last:
+            values[":last"] = last
+            condition += " AND :last" if first else " AND sk <= :last"
         items = await self._query(condition, values, ConsistentRead=consistent)
         with translated_errors("Query", StoreUnavailableError):
             return [row_of(item) for item in items]
 
+    async def scan_members(self) -> list[Row]:
+        """Return the rows of the clients of all apps. This reads the whole table."""
+        arguments = {
+            "FilterExpression": "begins_with(pk, :prefix)",
+            "ExpressionAttributeValues": {
+                ":prefix": attribute_of(member_key("", "").pk)
+            },
+        }
+        items = await self._call.read_items("Scan", arguments)
+        with translated_errors("Scan", StoreUnavailableError):
+            return [row_of(item) for item in items]
+
     async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
         """Return the keys of rows with ``last_update`` at or before a time."""
-        items = await self._query(
-            "pk = :pk AND last_update <= :moment",
-            {":pk": pk, ":moment": moment},
-            IndexName=INDEX,
-        )
+        condition = "pk = :pk AND last_update <= :moment"
+        values = {":pk": pk, ":moment": moment}
+        items = await self._query(condition, values, IndexName=INDEX)
         with translated_errors("Query", StoreUnavailableError):
             return [Key(item["pk"]["S"], item["sk"]["S"]) for item in items]
+
+    async def _query(
+        self, condition: str, values: Mapping[str, str], **options: object
+    ) -> list[Answer]:
+        arguments = {
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeValues": {
+                name: attribute_of(value) for name, value in values.items()
+            },
+            **options,
+        }
+        return await self._call.read_items("Query", arguments)
 
     async def write(self, write: Write) -> WriteResult:
         """Apply one conditional write, without retries.
 
-        Raise StoreThrottledError if it certainly wasn't applied, and
+        Raise StoreThrottledError if the write certainly wasn't applied, and
         StoreUnavailableError if it may have been applied.
         """
-        operation, call = "UpdateItem", self._client.update_item
+        operation = "UpdateItem"
         if write.delete:
-            operation, call = "DeleteItem", self._client.delete_item
+            operation = "DeleteItem"
         elif write.replace:
-            operation, call = "PutItem", self._client.put_item
+            operation = "PutItem"
+
+        def row(answer: Answer) -> Row | None:
+            if write.delete:
+                return None
+            if write.replace:
+                # PutItem can return the old item, but not the new one.
+                return {"pk": write.key.pk, "sk": write.key.sk, **write.set}
+            return row_of(answer["Attributes"])
+
         try:
-            answer = await self._metered(operation, call, request_of(write))
+            return WriteResult(
+                True, await self._call(operation, request_of(write), row)
+            )
         except RefusedError as refused:
             return WriteResult(False, refused.row)
-        if write.delete:
-            return WriteResult(True, None)
-        if write.replace:
-            return WriteResult(
-                True, {"pk": write.key.pk, "sk": write.key.sk, **write.set}
-            )
-        with translated_errors(operation, StoreUnavailableError):
-            return WriteResult(True, row_of(answer["Attributes"]))
 
     async def verify(self) -> str:
         """Check the table's existence, keys and index, and return its id.
@@ -147,60 +145,34 @@ class DynamoStateStore:
         """
         description = await self.describe()
         with translated_errors("DescribeTable", StoreUnavailableError):
-            return verified(self._table, description)
+            if description is None or description["TableStatus"] == "DELETING":
+                raise self._call.missing()
+            return _verified(self._table, description)
 
     async def describe(self) -> Answer | None:
         """Return DynamoDB's description of the table, or None if it doesn't exist."""
         try:
-            answer = await self._call("DescribeTable", self._client.describe_table, {})
+            return await self._call("DescribeTable", {}, _description)
         except StateStoreMissingError:
             return None
-        with translated_errors("DescribeTable", StoreUnavailableError):
-            return cast("Answer", answer["Table"])
 
     async def create(self, definition: Mapping[str, Any]) -> None:
         """Request the table's creation. An existing table isn't changed."""
         try:
-            await self._call("CreateTable", self._client.create_table, definition)
+            await self._call("CreateTable", definition, bool)
         except StoreUnavailableError:
+            # Another process may have created the table meanwhile, or the response was
+            # lost. If the table exists now, the error doesn't matter.
             if await self.describe() is None:
                 raise
 
-    async def _query(
-        self, condition: str, values: Mapping[str, str], **options: object
-    ) -> list[Answer]:
-        items: list[Answer] = []
-        arguments: Answer = {
-            "KeyConditionExpression": condition,
-            "ExpressionAttributeValues": {
-                name: attribute_of(value) for name, value in values.items()
-            },
-            **options,
-        }
-        while True:
-            answer = await self._metered("Query", self._client.query, arguments)
-            with translated_errors("Query", StoreUnavailableError):
-                items += answer["Items"]
-            if not answer.get("LastEvaluatedKey"):
-                return items
-            arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
-    async def _metered(
-        self, operation: str, call: Call, arguments: Mapping[str, object]
-    ) -> Answer:
-        if self._meter is None:
-            return await self._call(operation, call, arguments)
-        arguments = {**arguments, "ReturnConsumedCapacity": "TOTAL"}
-        try:
-            answer = await self._call(operation, call, arguments)
-        except RefusedError:
-            self._meter(operation, None)
-            raise
-        self._meter(operation, answer["ConsumedCapacity"]["CapacityUnits"])
-        return answer
+def _description(answer: Answer) -> Answer:
+    description: Answer = answer["Table"]
+    return description
 
 
-async def create_table(store: DynamoStateStore, *, wait_seconds: float = 60.0) -> str:
+async def ensure_table(store: DynamoStateStore, *, wait_seconds: float = 60.0) -> str:
     """Create the state store's table, wait until it is active and return its id.
 
     An existing table is only verified. Raise StoreUnavailableError if the table isn't
@@ -220,3 +192,55 @@ async def create_table(store: DynamoStateStore, *, wait_seconds: float = 60.0) -
                     "again later"
                 ) from error
         await asyncio.sleep(POLL_SECONDS)
+
+
+def _verified(table: str, description: Mapping[str, Any]) -> str:
+    """Check that a table can be a state store, and return the table's id.
+
+    Raise StateStoreSchemaError, or StoreUnavailableError while the table is being
+    created.
+    """
+    if description["TableStatus"] == "CREATING":
+        raise StoreUnavailableError(f"table {table} is still being created: wait")
+    if faults := _schema_errors(description):
+        raise StateStoreSchemaError(
+            f"table {table} can't be a state store: {'; '.join(faults)}; use another "
+            f"table, or delete this one and run: kinesumer init --table {table}"
+        )
+    # Some emulators of DynamoDB have no table ids: use the creation time instead.
+    created = description.get("CreationDateTime", "")
+    return str(description.get("TableId") or created)
+
+
+def _keys(schema: list[Mapping[str, str]]) -> str:
+    names = {key["KeyType"]: key["AttributeName"] for key in schema}
+    return f"{names.get('HASH', 'none')} / {names.get('RANGE', 'none')}"
+
+
+def _schema_errors(description: Mapping[str, Any]) -> list[str]:
+    faults = []
+    keys = _keys(description["KeySchema"])
+    if keys != "pk / sk":
+        faults.append(f"its keys are {keys}, not pk / sk")
+    indexes = {
+        index["IndexName"]: _keys(index["KeySchema"])
+        for index in description.get("LocalSecondaryIndexes", ())
+    }
+    if INDEX not in indexes:
+        faults.append(f"it has no local secondary index {INDEX}")
+    elif indexes[INDEX] != "pk / last_update":
+        faults.append(f"the keys of {INDEX} are {indexes[INDEX]}, not pk / last_update")
+    types = {
+        attribute["AttributeName"]: attribute["AttributeType"]
+        for attribute in description["AttributeDefinitions"]
+    }
+    faults += [
+        f"{name} is of type {types[name]}, not S"
+        for name in ("pk", "sk", "last_update")
+        if types.get(name, "S") != "S"
+    ]
+    if description.get("Replicas"):
+        faults.append(
+            "it is a global table, where the last writer wins in spite of conditions"
+        )
+    return faults

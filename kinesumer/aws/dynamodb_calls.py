@@ -1,12 +1,12 @@
-"""Calls to one DynamoDB table, and the errors that they raise."""
+"""Call one DynamoDB table, and translate the errors of the calls."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
+from botocore import xform_name
 
 from kinesumer.aws.errors import (
     FOREIGN,
@@ -14,6 +14,7 @@ from kinesumer.aws.errors import (
     describe,
     failure_of,
     fatal_error,
+    is_transient,
     missing_table,
     translated_errors,
 )
@@ -26,24 +27,16 @@ from kinesumer.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from botocore.exceptions import ClientError
 
-    from kinesumer.aws.errors import AwsFailure
-
-
-ANSWER_SECONDS = 5.0
-"""Time-out of one response. A call also ends after 2 s without a byte."""
-
-
-DECODED = ("GetItem", "Query", "Scan", "UpdateItem")
-
-
 Answer = dict[str, Any]
+T = TypeVar("T")
 
-
-Call = Callable[..., Awaitable[Answer]]
+# Time limit for a whole response. A call also fails if no byte arrives for 2 s.
+ANSWER_SECONDS = 5.0
+DECODED = ("GetItem", "Query", "Scan", "UpdateItem")
 
 
 class RefusedError(KinesumerError):
@@ -62,30 +55,56 @@ class TableCalls:
         client: Any,
         table: str,
         *,
-        expired: Callable[[], bool] = bool,
-        missing: Callable[[str], KinesumerError] = missing_table,
+        expired: Callable[[], bool],
+        missing: Callable[[str, str], KinesumerError] = missing_table,
     ) -> None:
         for operation in DECODED:
-            # Tables share a client, which ignores a second registration of one id.
+            # Several tables share a client. It ignores a hook whose id it already has.
             hook = f"before-parse.dynamodb.{operation}"
             client.meta.events.register(hook, _decode, unique_id=hook)
         self.table = table
-        self._expired, self._missing = expired, missing
+        self._client, self._expired, self._missing = client, expired, missing
 
     async def __call__(
-        self, operation: str, call: Call, arguments: Mapping[str, object]
-    ) -> Answer:
-        """Return the response. Raise RefusedError if the condition was false."""
+        self,
+        operation: str,
+        arguments: Mapping[str, object],
+        read: Callable[[Answer], T],
+    ) -> T:
+        """Call an operation, pass its response to ``read``, and return the result.
+
+        Raise RefusedError if the condition of a write was false.
+        """
+        call = getattr(self._client, xform_name(operation))
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 with translated_errors(operation, StoreUnavailableError):
-                    return await call(TableName=self.table, **arguments)
+                    return read(await call(TableName=self.table, **arguments))
         except FOREIGN as error:
             resource = f"table {self.table}"
             if "IndexName" in arguments:
-                # Querying the index needs another permission than querying the table.
+                # Name the index, since access to it needs its own permission.
                 resource += f", index {arguments['IndexName']}"
             raise self._translated(error, operation, resource) from error
+
+    def missing(self) -> KinesumerError:
+        """Return the error for a table that doesn't exist."""
+        return self._missing(self.table, self._client.meta.region_name)
+
+    async def read_items(
+        self, operation: str, arguments: Mapping[str, object]
+    ) -> list[Answer]:
+        """Return the items of all pages of a Query or Scan."""
+        items: list[Answer] = []
+        page = dict(arguments)
+        while True:
+            part, last = await self(
+                operation, page, lambda a: ([*a["Items"]], a.get("LastEvaluatedKey"))
+            )
+            items += part
+            if not last:
+                return items
+            page["ExclusiveStartKey"] = last
 
     def _translated(
         self, error: Exception, operation: str, resource: str
@@ -98,23 +117,13 @@ class TableCalls:
         message = f"{action} on {resource}: {describe(fault)}"
         if fault.kind is Kind.THROTTLED:
             return StoreThrottledError(message)
-        if fault.kind is Kind.UNAVAILABLE:
+        if is_transient(fault, self._expired):
             return StoreUnavailableError(message)
-        if fault.kind is Kind.TOKEN_EXPIRED and self._expired():
-            return StoreUnavailableError(message)
-        if fault.kind is Kind.OTHER:
-            return self._of_dynamodb(fault, action, resource)
-        return fatal_error(fault, action, resource)
-
-    def _of_dynamodb(
-        self, fault: AwsFailure, action: str, resource: str
-    ) -> KinesumerError:
         if fault.code == "ResourceNotFoundException":
-            return self._missing(self.table)
+            return self.missing()
         if fault.code == "ValidationException" and _names_a_key(fault.text):
             return StateStoreSchemaError(
-                f"{action} on {resource}: {describe(fault)}; "
-                f"run: kinesumer init --table {self.table}"
+                f"{message}; run: kinesumer init --table {self.table}"
             )
         return fatal_error(fault, action, resource)
 
@@ -122,7 +131,7 @@ class TableCalls:
 def _decode(
     response_dict: Answer, customized_response_dict: Answer, **_: object
 ) -> None:
-    """Decode rows instead of botocore, which takes up to 0.1 ms for each."""
+    """Decode a response's rows quickly: botocore takes up to 0.1 ms for each row."""
     if response_dict["status_code"] == 200:
         try:
             answer = msgspec.json.decode(response_dict["body"], type=Answer)
@@ -132,7 +141,7 @@ def _decode(
                 "responds at the endpoint"
             ) from error
         customized_response_dict.update(answer)
-        response_dict["body"] = b""
+        response_dict["body"] = b""  # leaves nothing for botocore to decode
 
 
 def _names_a_key(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Maps errors of AWS and its clients to kinds, and to the library's errors."""
+"""Classify errors of AWS and its clients, and convert them to the library's errors."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ from kinesumer.errors import (
     StateStoreMissingError,
     TransientError,
 )
+from kinesumer.wire.cbor import CborError, CborReader, is_map
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+# All errors that a call through aiobotocore may raise. TimeoutError is an OSError.
 FOREIGN = (
     BotoCoreError,
     ClientError,
@@ -43,9 +45,7 @@ FOREIGN = (
     aiohttp.ClientError,
     OSError,
 )
-"""Every error of a call through aiobotocore. A time-out is an OSError."""
-
-
+# Errors that occur while a response is read, if it is truncated or from a proxy.
 MALFORMED = (
     AttributeError,
     LookupError,
@@ -54,14 +54,18 @@ MALFORMED = (
     ValueError,
     msgspec.MsgspecError,
 )
-"""Errors of reading a response that isn't from AWS (a proxy's, or a truncated one)."""
+# Errors for credentials that are configured but couldn't be fetched.
+NOT_OBTAINED = (CredentialRetrievalError, MetadataRetrievalError)
 
 
 @contextmanager
 def translated_errors(
     operation: str, unavailable: type[TransientError]
 ) -> Iterator[None]:
-    """Raise a transient error if a response can't be from AWS."""
+    """Raise ``unavailable`` if the block fails to read a response.
+
+    Such a response isn't from AWS, or it is truncated.
+    """
     try:
         yield
     except MALFORMED as error:
@@ -74,8 +78,31 @@ def translated_errors(
         ) from error
 
 
+@contextmanager
+def call_errors(
+    action: str,
+    resource: str,
+    unavailable: type[TransientError],
+    expired: Callable[[], bool] = bool,
+    denial_advice: str = "",
+) -> Iterator[None]:
+    """Convert errors of the AWS call in the block to the library's errors.
+
+    ``denial_advice`` says what to do if AWS denies the action.
+    """
+    try:
+        with translated_errors(action.partition(":")[2], unavailable):
+            yield
+    except FOREIGN as error:
+        fault = failure_of(error)
+        if fault.kind is Kind.THROTTLED or is_transient(fault, expired):
+            message = f"{action} on {resource}: {describe(fault)}"
+            raise unavailable(message) from error
+        raise fatal_error(fault, action, resource, denial_advice) from error
+
+
 class Kind(Enum):
-    """Kinds of failures, by what can be done about them."""
+    """Kinds of failures, each with a remedy of its own."""
 
     THROTTLED = auto()
     UNAVAILABLE = auto()
@@ -93,81 +120,69 @@ class AwsFailure(NamedTuple):
     text: str
 
 
+# AWS's error codes, here and in ``_KINDS``. The suffix "Exception" is omitted, since
+# only some services append it.
+_UNKNOWN_KEYS = (
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "InvalidSignature",
+    "MissingAuthenticationToken",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClient",
+)
 _KINDS = {
     Kind.THROTTLED: (
-        "KMSThrottlingException",
-        "LimitExceededException",
-        "ProvisionedThroughputExceededException",
+        "KMSThrottling",
+        "LimitExceeded",
+        "ProvisionedThroughputExceeded",
         "RequestLimitExceeded",
         "RequestThrottled",
-        "RequestThrottledException",
         "SlowDown",
+        "Throttled",
         "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "TooManyRequestsException",
-        "TransactionConflictException",
+        "TooManyRequests",
+        "TransactionConflict",  # the item is in a transaction: nothing was written
     ),
     Kind.UNAVAILABLE: (
         "InternalError",
         "InternalFailure",
-        "InternalFailureException",
+        "InternalServer",
         "InternalServerError",
-        "InternalServerException",
-        "ReplicatedWriteConflictException",
+        "ReplicatedWriteConflict",
         "RequestExpired",
         "RequestTimeout",
-        "RequestTimeoutException",
         "RequestTimeTooSkewed",
-        "ResourceInUseException",
+        "ResourceInUse",  # the resource is being created, changed or deleted
         "ServiceUnavailable",
-        "ServiceUnavailableException",
     ),
     Kind.DENIED: (
         "AccessDenied",
-        "AccessDeniedException",
         "AuthFailure",
-        "IncompleteSignature",
-        "InvalidClientTokenId",
-        "InvalidSignatureException",
-        "KMSAccessDeniedException",
-        "MissingAuthenticationToken",
-        "MissingAuthenticationTokenException",
-        "NotAuthorizedException",
+        "KMSAccessDenied",
+        "NotAuthorized",
         "OptInRequired",
-        "SignatureDoesNotMatch",
         "UnauthorizedOperation",
-        "UnrecognizedClientException",
+        *_UNKNOWN_KEYS,
     ),
-    Kind.TOKEN_EXPIRED: (
-        "ExpiredToken",
-        "ExpiredTokenException",
-    ),
+    Kind.TOKEN_EXPIRED: ("ExpiredToken",),
 }
 _KIND_BY_CODE = {code: kind for kind, codes in _KINDS.items() for code in codes}
-
-UNKNOWN_KEYS = (
-    "IncompleteSignature",
-    "InvalidClientTokenId",
-    "InvalidSignatureException",
-    "MissingAuthenticationToken",
-    "MissingAuthenticationTokenException",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-)
 UNKNOWN = (
     "AWS doesn't accept the credentials in use: correct them (AWS_PROFILE, or "
     "AWS_ACCESS_KEY_ID with its secret and token), or the region and endpoint"
 )
 EXPIRED = "renew them, or use a profile or role that renews them automatically"
 
+# botocore's errors for an endpoint that can't be connected to.
+_UNREACHABLE = ("ConnectTimeoutError", "EndpointConnectionError")
+
+# AWS's text for a signature that is too old or too new, because the process was
+# suspended or a clock is wrong.
 _LATE = re.compile(r"signature (expired|not yet current)", re.IGNORECASE)
-"""Matches the error of a request that was sent long after it was signed, because of a
-stopped process or a wrong clock."""
 
 
 def failure_of(error: Exception) -> AwsFailure:
-    """Return the failure that an error from aiobotocore means."""
+    """Classify an error that aiobotocore raised."""
     if isinstance(error, ClientError):
         return _answered(error)
     code, text = type(error).__name__, masked(" ".join(str(error).split()))
@@ -186,7 +201,7 @@ def _answered(error: ClientError) -> AwsFailure:
     code = str(answer.get("Error", {}).get("Code", ""))
     text = _without_request(error)
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    kind = _KIND_BY_CODE.get(code)
+    kind = _KIND_BY_CODE.get(code.removesuffix("Exception"))
     if kind is Kind.DENIED and _LATE.search(text):
         kind = Kind.UNAVAILABLE
     if kind is None and status == 429:
@@ -196,19 +211,29 @@ def _answered(error: ClientError) -> AwsFailure:
     return AwsFailure(kind or Kind.OTHER, code, text)
 
 
+def is_transient(fault: AwsFailure, expired: Callable[[], bool]) -> bool:
+    """Return whether a retry may succeed. Callers check for throttling themselves.
+
+    ``expired`` is called if the keys have expired. It returns whether a retry gets new
+    keys.
+    """
+    renewed = fault.kind is Kind.TOKEN_EXPIRED and expired()
+    return renewed or fault.kind is Kind.UNAVAILABLE
+
+
 def _without_request(error: ClientError) -> str:
     """Return AWS's text, and remove the quoted request from the error.
 
-    If AWS rejects a signature, its text quotes the request, including the session
-    token.
+    If AWS rejects a signature, the text of the error quotes the request, including the
+    session token.
     """
     answer = error.response.get("Error", {})
     text = str(answer.get("Message", ""))
-    kept, repeats, _ = text.partition("The Canonical String for this request")
-    if repeats:
-        error.args = tuple(str(arg).replace(text, kept) for arg in error.args)
-        answer["Message"] = kept
-    return kept
+    plain, quote, _ = text.partition("The Canonical String for this request")
+    if quote:
+        error.args = tuple(str(arg).replace(text, plain) for arg in error.args)
+        answer["Message"] = plain
+    return plain
 
 
 class _Refusal(msgspec.Struct):
@@ -220,11 +245,14 @@ class _Refusal(msgspec.Struct):
 def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError:
     """Return botocore's error for an unsuccessful response."""
     try:
-        refused = msgspec.json.decode(body, type=_Refusal)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if is_map(body):
+            refused = msgspec.convert(CborReader(body).item(), _Refusal)
+        else:
+            refused = msgspec.json.decode(body, type=_Refusal)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, CborError):
         # The response comes from a proxy, not from Kinesis.
         refused = _Refusal(message=body.decode(errors="replace"))
-    # The text is "namespace#Code:link". Only the code is needed.
+    # AWS may send the code as "namespace#Code:link".
     code = (refused.code or str(status)).partition(":")[0].rpartition("#")[2]
     error = {"Code": code, "Message": refused.message or refused.capital or ""}
     return ClientError(
@@ -233,11 +261,13 @@ def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError
 
 
 def fatal_error(
-    fault: AwsFailure, action: str, resource: str
+    fault: AwsFailure, action: str, resource: str, denial_advice: str = ""
 ) -> FatalError | ConfigurationError:
-    """Return the error for a failure that a retry doesn't solve."""
+    """Return the error for a failure that a retry can't solve."""
     if fault.code == "ParamValidationError":
-        return ConfigurationError(f"{action} on {resource}: {fault.text}")
+        return ConfigurationError(
+            f"{action} on {resource}: correct what AWS's client names: {fault.text}"
+        )
     if fault.kind is Kind.NO_CREDENTIALS:
         return no_credentials(fault)
     if fault.kind is Kind.TOKEN_EXPIRED:
@@ -246,9 +276,12 @@ def fatal_error(
     if fault.kind is Kind.DENIED:
         if fault.code == "KMSAccessDeniedException":
             action, resource = "kms:Decrypt", f"the key of {resource}"
-        advice = UNKNOWN if fault.code in UNKNOWN_KEYS else ""
+        code = fault.code.removesuffix("Exception")
+        advice = UNKNOWN if code in _UNKNOWN_KEYS else denial_advice
         return AccessDeniedError(action, resource, _denial(fault), advice)
-    return FatalError(f"{action} on {resource} failed: {describe(fault)}")
+    return FatalError(
+        f"{action} on {resource} failed; correct what AWS names: {describe(fault)}"
+    )
 
 
 def no_credentials(fault: AwsFailure) -> CredentialsError:
@@ -271,6 +304,8 @@ def describe(fault: AwsFailure) -> str:
     text = " ".join(fault.text.split())
     if len(text) > 300:
         text = text[:297] + "..."
+    if fault.code in _UNREACHABLE:
+        text = f"{text.rstrip('.')}; check the endpoint, the region and the network"
     return f"{fault.code}: {text}" if text else fault.code
 
 
@@ -278,20 +313,16 @@ _DENIAL = re.compile(r"User: (\S+) is not authorized.*?(because .+)?$", re.DOTAL
 
 
 def _denial(fault: AwsFailure) -> str:
-    """Return AWS's text without the action and resource, which the error names."""
+    """Return AWS's text without the action and resource, which our error names."""
     match = _DENIAL.match(fault.text)
     if match is None:
         return describe(fault)
     return " ".join(part for part in match.groups() if part)
 
 
-NOT_OBTAINED = (CredentialRetrievalError, MetadataRetrievalError)
-"""Errors of credentials that exist but couldn't be fetched now."""
-
-
-def missing_table(table: str) -> StateStoreMissingError:
+def missing_table(table: str, region: str) -> StateStoreMissingError:
     """Return the error for a table that doesn't exist."""
     return StateStoreMissingError(
-        f"table {table} doesn't exist in this account and region; check them, or "
+        f"table {table} doesn't exist in this account, {region}; check both, or "
         f"create it with: kinesumer init --table {table}"
     )

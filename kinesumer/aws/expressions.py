@@ -1,4 +1,4 @@
-"""Converts rows, values and conditions to DynamoDB's JSON and expressions."""
+"""Convert rows, values and conditions to DynamoDB's JSON and expressions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Key, Row, Value
     from kinesumer.ports import Condition, Write
 
+# One value in DynamoDB's JSON: {"S": …}, {"N": …}, {"BOOL": …} or {"SS": …}.
 Attribute = dict[str, Any]
-"""One value in DynamoDB's JSON: {"S": …}, {"N": …}, {"BOOL": …} or {"SS": …}."""
 
 
 def attribute_of(value: Value) -> Attribute:
-    """Return a value as an attribute. Raise ValueError for an empty set."""
+    """Return a value in DynamoDB's JSON. Raise ValueError for an empty set."""
     if isinstance(value, UnsupportedValue):
         attribute: Attribute = json.loads(value)
         return attribute
@@ -36,7 +36,7 @@ def attribute_of(value: Value) -> Attribute:
 
 
 def row_of(item: Mapping[str, Attribute]) -> Row:
-    """Return an item as a row. Values of other types become UnsupportedValue."""
+    """Return an item as a row. Use UnsupportedValue for types that rows don't have."""
     return {name: _value_of(attribute) for name, attribute in item.items()}
 
 
@@ -53,12 +53,12 @@ def _value_of(attribute: Attribute) -> Value:
     return UnsupportedValue(json.dumps(attribute, default=repr))
 
 
+# Matches DynamoDB's whole numbers, which have up to 38 digits.
 _WHOLE = re.compile(r"-?[0-9]{1,38}")
-"""Matches DynamoDB's whole numbers, which have up to 38 digits."""
 
 
 def item_of(key: Key, values: Mapping[str, Value]) -> dict[str, Attribute]:
-    """Return a whole item: its key and its attributes."""
+    """Return an item in DynamoDB's JSON, from its key and its other attributes."""
     return {
         "pk": {"S": key.pk},
         "sk": {"S": key.sk},
@@ -84,13 +84,13 @@ class Expression:
         return placeholder
 
     def condition(self, condition: Condition) -> str:
-        """Return a ConditionExpression, empty if it is always true."""
+        """Return a ConditionExpression, which is empty if it would always be true."""
         if isinstance(condition, Compare):
             return self._test(condition)
         return self._joined(condition)
 
     def update(self, values: Mapping[str, Value], remove: Iterable[str]) -> str:
-        """Return an UpdateExpression, empty if there is nothing to change."""
+        """Return an UpdateExpression, which is empty if there is nothing to change."""
         sets = [f"{self.name(n)} = {self.value(v)}" for n, v in values.items()]
         gone = [self.name(name) for name in remove]
         parts = []
@@ -101,7 +101,7 @@ class Expression:
         return " ".join(parts)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the names and values of the placeholders as request arguments."""
+        """Return the request's arguments that define the placeholders."""
         arguments: dict[str, Any] = {}
         if self._names:
             arguments["ExpressionAttributeNames"] = {
@@ -135,7 +135,7 @@ class Expression:
 
 
 def request_of(write: Write) -> dict[str, Any]:
-    """Return the arguments of the UpdateItem, PutItem or DeleteItem for a write."""
+    """Return the arguments of a write's UpdateItem, PutItem or DeleteItem call."""
     expression = Expression()
     arguments: dict[str, Any] = {}
     if write.replace and not write.delete:
@@ -148,5 +148,6 @@ def request_of(write: Write) -> dict[str, Any]:
             arguments["UpdateExpression"] = update
     if condition := expression.condition(write.condition):
         arguments["ConditionExpression"] = condition
+        # A rejected write then returns the row, so that no second request is needed.
         arguments["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
     return arguments | expression.arguments()

@@ -1,33 +1,44 @@
-"""The source of one Kinesis stream."""
+"""Describe a Kinesis stream, list its shards, and read and put its records."""
 
 from __future__ import annotations
 
-import math
-import re
-from contextlib import nullcontext
+import logging
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
+from botocore import xform_name
+from botocore.exceptions import ClientError
 
 from kinesumer.aws.endpoints import service_time
 from kinesumer.aws.errors import (
     FOREIGN,
-    Kind,
     describe,
     failure_of,
-    fatal_error,
+    refusal,
     translated_errors,
 )
 from kinesumer.aws.http.client import DirectCalls
+from kinesumer.aws.kinesis_errors import (
+    NOT_FOUND,
+    OF_CONSUMER,
+    READS,
+    SUBSCRIBE,
+    ConsumerStateError,
+    ExpiredTokenError,
+    kinesis_error,
+)
+from kinesumer.aws.missing_streams import missing_stream
+from kinesumer.aws.starting_positions import iterator_arguments
+from kinesumer.aws.stream_names import StreamName, parse_stream_name
 from kinesumer.errors import (
     ConfigurationError,
     ExpiredIteratorError,
+    FatalError,
     InvalidPositionError,
     KinesumerError,
-    ShardMissingError,
-    ShardThrottledError,
     SlowAnswerError,
     SourceThrottledError,
     SourceUnavailableError,
@@ -35,66 +46,34 @@ from kinesumer.errors import (
     StreamMissingError,
     TrimmedPositionError,
 )
-from kinesumer.model.positions import Position
 from kinesumer.model.streams import Shard, Start, StreamInfo
+from kinesumer.ports import Polled
 from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire.put_records import decode_results
 from kinesumer.wire.records import HashKeyRange, decode_iterator, decode_page
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from kinesumer.aws.errors import AwsFailure
+    from kinesumer.aws.http.event_stream import EventStream
+    from kinesumer.aws.http.subscriptions import EventStreamPool
     from kinesumer.aws.session import ClientFactory, OpenClient
+    from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Stream
     from kinesumer.ports import Reservation
-    from kinesumer.wire.put_records import Entry, PutResult
+    from kinesumer.wire.put_records import Entry, EntryResult
 
+LOGGER = logging.getLogger("kinesumer")
 Answer = TypeVar("Answer")
 
+# Time limit for a whole response. A call also fails if no byte arrives for 10 s.
 ANSWER_SECONDS = 30.0
-"""Time-out of one response. A call also ends after 10 s without a byte."""
-READS = ("GetRecords", "GetShardIterator")
-SHARD_THROTTLED = "ProvisionedThroughputExceededException"
-
-
-_ARN = re.compile(r"arn:[\w-]+:kinesis:[\w-]+:[0-9]{12}:stream/[\w.-]{1,128}", re.ASCII)
-
-
-class KinesisClient(Protocol):
-    """The calls of a source that use the client."""
-
-    async def describe_stream_summary(
-        self, **arguments: object
-    ) -> Mapping[str, Any]: ...
-    async def list_shards(self, **arguments: object) -> Mapping[str, Any]: ...
-
-
-class StreamName(NamedTuple):
-    """A stream's name, and the region and ARN if the user wrote an ARN."""
-
-    name: str
-    region: str | None = None
-    arn: str | None = None
-
-
-def parse_stream_name(text: str) -> StreamName:
-    """Parse a stream's name or ARN. Raise ConfigurationError for other text."""
-    if not text.startswith("arn:"):
-        if not text or "/" in text or ":" in text:
-            raise ConfigurationError(
-                f"{text!r} is neither a stream's name nor its ARN: use one of them"
-            )
-        return StreamName(text)
-    parts = text.split(":", 5)
-    if not _ARN.fullmatch(text):
-        raise ConfigurationError(
-            f"{text!r} isn't the ARN of a stream: "
-            "use arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"
-        )
-    return StreamName(parts[5].removeprefix("stream/"), parts[3], text)
+# After so many failures in CBOR alone, a stream is read as JSON only.
+MAX_CBOR_FAILURES = 3
+DIRECT_CALLS = (*READS, "PutRecords")
 
 
 async def open_source(clients: ClientFactory, stream: Stream) -> KinesisSource:
@@ -112,27 +91,27 @@ async def open_source(clients: ClientFactory, stream: Stream) -> KinesisSource:
     return KinesisSource(opened, named)
 
 
-class KinesisSource:
-    """One stream: see ``ports.StreamSource``. Its calls aren't retried."""
+class KinesisSource(Polled):
+    """The source of one stream, without retries. See ``ports.StreamSource``."""
 
     def __init__(self, opened: OpenClient, stream: StreamName) -> None:
-        self._client = cast("KinesisClient", opened.client)
+        self._client = opened.client
         self._direct = DirectCalls(opened)
         self._stream = stream
         self._expired = opened.expired
         self._connections = opened.connections
+        self._cbor = _CborSupport()
 
     async def describe(self) -> StreamInfo:
         """Return the stream's current description. Raise StreamMissingError."""
         answer = await self._call(
-            "DescribeStreamSummary",
-            self._client.describe_stream_summary,
-            self._named,
+            "DescribeStreamSummary", self._client.describe_stream_summary, self._named
         )
         with translated_errors("DescribeStreamSummary", SourceUnavailableError):
             summary = msgspec.convert(answer["StreamDescriptionSummary"], _Summary)
             now = service_time(answer)
-        # Send the ARN from now on, which excludes a stream of another account.
+        # Send the ARN from now on. If the credentials change, the name alone could mean
+        # a stream of another account.
         self._stream = self._stream._replace(arn=summary.arn)
         return StreamInfo(
             arn=summary.arn,
@@ -153,14 +132,16 @@ class KinesisSource:
 
     async def _listing(self) -> list[Shard] | None:
         """Read all pages. Return None if the token expired between two pages."""
-        arguments: dict[str, object] = self._named
+        arguments = self._named
         shards: list[Shard] = []
         while True:
             try:
                 answer = await self._call(
                     "ListShards", self._client.list_shards, arguments
                 )
-            except _ExpiredTokenError:
+            except ExpiredTokenError:
+                # A token is valid for 300 s. A blocked event loop may delay the next
+                # call for longer.
                 return None
             with translated_errors("ListShards", SourceUnavailableError):
                 page = msgspec.convert(answer["Shards"], list[_Shard])
@@ -176,58 +157,125 @@ class KinesisSource:
         Raise ShardMissingError, TrimmedPositionError, InvalidPositionError, or
         StartInFutureError if Kinesis's clock hasn't reached the start's timestamp.
         """
-        try:
+        arguments = iterator_arguments(after)
+        with _timestamp_errors(arguments):
             answer = await self._call(
                 "GetShardIterator",
                 self._direct.get_shard_iterator,
-                {**self._named, "ShardId": shard_id, **_iterator_arguments(after)},
+                {**self._named, "ShardId": shard_id, **arguments},
                 shard_id,
             )
-        except (TrimmedPositionError, InvalidPositionError) as error:
-            # Kinesis rejects a timestamp only if it is in the future.
-            if isinstance(after, Start) and after.timestamp is not None:
-                raise StartInFutureError(str(error)) from error
-            raise
         return decode_iterator(answer)
 
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return the next page. Raise ExpiredIteratorError or SourceThrottledError."""
+        if reservation is not None and reservation.asks_cbor and self._cbor.is_usable:
+            try:
+                page = decode_page(await self._body(iterator, limit, reservation))
+            except KinesumerError as error:
+                if not _may_be_the_format(error):
+                    raise
+                page = decode_page(await self.get_body(iterator, limit, reservation))
+                self._cbor.failed(self.label, error)
+            else:
+                self._cbor.failures = 0
+            return page
         return decode_page(await self.get_body(iterator, limit, reservation))
 
     async def get_body(
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> bytearray:
-        """Return the next page's undecoded body, which Spark decodes in columns."""
+        """Return the next page's undecoded JSON, which Spark decodes into columns."""
+        return await self._body(iterator, limit, reservation, asks_cbor=False)
+
+    async def _body(
+        self,
+        iterator: str,
+        limit: int,
+        reservation: Reservation | None,
+        *,
+        asks_cbor: bool = True,
+    ) -> bytearray:
         arguments = {"ShardIterator": iterator, "Limit": limit, **self._arn}
         if reservation is None:
             return await self._call("GetRecords", self._direct.get_records, arguments)
-        patient = _PatientReservation(reservation)
+        patient = _PatientReservation(reservation, asks_cbor=asks_cbor)
+        call = partial(self._direct.get_records, patient)
         try:
-            return await self._call(
-                "GetRecords",
-                partial(self._direct.get_records, patient),
-                arguments,
-                patient=patient,
-            )
+            return await self._call("GetRecords", call, arguments, patient=patient)
         except SourceUnavailableError as error:
             if patient.has_begun and isinstance(error.__cause__, TimeoutError):
                 raise SlowAnswerError(str(error)) from error
             raise
 
-    async def put_records(self, records: Sequence[Entry]) -> list[PutResult]:
+    async def put_records(self, records: Sequence[Entry]) -> list[EntryResult]:
         """Put up to 500 records, and return the result of each.
 
         Raise SourceThrottledError or SourceUnavailableError if the whole request fails.
-        Its records may or may not have been stored then.
+        Even so, its records may have been stored.
         """
-        answer = await self._call(
-            "PutRecords",
-            self._direct.put_records,
-            {"records": records, **self._named},
-        )
+        arguments = {"records": records, **self._named}
+        answer = await self._call("PutRecords", self._direct.put_records, arguments)
         return decode_results(answer, len(records))
+
+    @property
+    def label(self) -> str:
+        """The stream's name, for messages."""
+        return f"stream {self._stream.name}"
+
+    # --- fan-out ----------------------------------------------------------------------
+
+    async def arn(self) -> str:
+        """Return the stream's ARN. Raise StreamMissingError."""
+        return self._stream.arn or (await self.describe()).arn
+
+    async def require_direct_calls(self, consumer_arn: str) -> None:
+        """Raise ConfigurationError if the user's settings prevent subscriptions."""
+        call = self._direct.require_subscriptions
+        await self._call(SUBSCRIBE, call, {"ConsumerARN": consumer_arn})
+
+    async def call_of_consumer(
+        self, operation: str, arguments: Mapping[str, object]
+    ) -> Any:
+        """Make a call about the stream's consumers, and return its response.
+
+        Return None if the consumer does not exist, or already exists.
+        """
+        arn, call = await self.arn(), getattr(self._client, xform_name(operation))
+        try:
+            return await self._call(operation, call, {"StreamARN": arn, **arguments})
+        except ConsumerStateError:
+            return None
+
+    async def subscribe(
+        self,
+        pool: EventStreamPool,
+        consumer_arn: str,
+        shard_id: str,
+        position: Mapping[str, object],
+    ) -> EventStream:
+        """Subscribe a consumer to a shard, and return the events as they arrive.
+
+        Raise SubscriptionInUseError, FatalError if the consumer does not exist, and
+        what ``get_iterator()`` raises.
+        """
+        call = partial(self._direct.subscribe, pool)
+        arguments = {
+            "ConsumerARN": consumer_arn,
+            "ShardId": shard_id,
+            "StartingPosition": position,
+        }
+        with _timestamp_errors(position):
+            return await self._call(SUBSCRIBE, call, arguments, shard_id)
+
+    async def error_of_subscription(
+        self, code: str, text: str, shard_id: str
+    ) -> KinesumerError:
+        """Return the error that an exception in an event stream means."""
+        fault = failure_of(refusal(SUBSCRIBE, 400, _fault_body(code, text)))
+        return await self._error(fault, SUBSCRIBE, shard_id)
 
     @property
     def _named(self) -> dict[str, object]:
@@ -239,12 +287,8 @@ class KinesisSource:
         return {} if arn is None else {"StreamARN": arn}
 
     def connection(self) -> AbstractAsyncContextManager[None]:
-        """Wait for a connection, which the running task's calls in the block use."""
+        """Return a block in which the running task's calls use one connection."""
         return self._connections.slot()
-
-    def _slot(self, operation: str) -> AbstractAsyncContextManager[None]:
-        """Wait for a connection if the operation reads or puts records."""
-        return self.connection() if operation in _DIRECT else nullcontext()
 
     async def _call(
         self,
@@ -254,20 +298,45 @@ class KinesisSource:
         shard_id: str = "",
         patient: _PatientReservation | None = None,
     ) -> Answer:
+        # Operations that aren't direct calls use the AWS client's own connections.
+        slot = self.connection() if operation in DIRECT_CALLS else nullcontext()
         try:
-            async with self._slot(operation), timeout(ANSWER_SECONDS) as limit:
+            # The time-out starts when a connection is free: the wait for a connection
+            # says nothing about the service.
+            async with slot, timeout(ANSWER_SECONDS) as limit:
                 if patient is not None:
                     patient.limit = limit
                 with translated_errors(operation, SourceUnavailableError):
                     return await call(**arguments)
         except FOREIGN as error:
-            fault = failure_of(error)
-            if fault.code == _NOT_FOUND and operation in _OF_A_SHARD:
+            raise await self._error(failure_of(error), operation, shard_id) from error
+
+    async def _error(
+        self, fault: AwsFailure, operation: str, shard_id: str
+    ) -> KinesumerError:
+        """Return the library's error for a failed call."""
+        if fault.code == NOT_FOUND:
+            if operation in READS or operation == SUBSCRIBE:
                 await self._require_stream()
-            raise self._translated(fault, operation, shard_id) from error
+            elif operation not in OF_CONSUMER:
+                name, arn = self._stream.name, self._stream.arn
+                return await missing_stream(self._client, name, arn, fault.text)
+        if fault.code == NOT_FOUND and operation == SUBSCRIBE:
+            # A missing shard counts as read to its end, a missing consumer must not.
+            shards = await self.list_shards()
+            if all(shard.shard_id != shard_id for shard in shards):
+                # A listing may be incomplete: let Kinesis confirm ShardMissingError.
+                await self.get_iterator(shard_id, Start.TRIM_HORIZON)
+            return FatalError(
+                f"the stream consumer of {self.label} doesn't exist any more: "
+                "register it again with `kinesumer fan-out register`, then start "
+                f"the client again ({describe(fault)})"
+            )
+        stream = self._stream.arn or self._stream.name
+        return kinesis_error(fault, operation, stream, shard_id, self._expired)
 
     async def _require_stream(self) -> None:
-        """Raise an error if the stream is missing, and not only one of its shards.
+        """Raise an error if the whole stream is missing, not only one of its shards.
 
         The difference matters, since a missing shard counts as read to its end.
         """
@@ -280,54 +349,48 @@ class KinesisSource:
         if info.status == "CREATING":
             raise SourceUnavailableError(f"stream {info.arn} is being created: wait")
 
-    def _translated(
-        self, fault: AwsFailure, operation: str, shard_id: str
-    ) -> KinesumerError:
-        action, stream = f"kinesis:{operation}", self._stream.arn or self._stream.name
-        resource = f"{stream}, {shard_id}" if shard_id else stream
-        message = f"{action} on {resource}: {describe(fault)}"
-        if fault.kind is Kind.THROTTLED:
-            of_shard = operation in READS and fault.code == SHARD_THROTTLED
-            return (ShardThrottledError if of_shard else SourceThrottledError)(message)
-        if fault.kind is Kind.UNAVAILABLE:
-            return SourceUnavailableError(message)
-        if fault.kind is Kind.TOKEN_EXPIRED and self._expired():
-            return SourceUnavailableError(message)
-        if fault.kind is Kind.OTHER:
-            return self._of_kinesis(fault, operation, message, stream)
-        return fatal_error(fault, action, stream)
 
-    def _of_kinesis(
-        self, fault: AwsFailure, operation: str, message: str, stream: str
-    ) -> KinesumerError:
-        if fault.code == "ExpiredIteratorException":
-            return ExpiredIteratorError(message)
-        if fault.code == "ExpiredNextTokenException":
-            return _ExpiredTokenError(message)
-        if fault.code == _NOT_FOUND:
-            if operation in _OF_A_SHARD:
-                return ShardMissingError(message)
-            return StreamMissingError(
-                f"stream {stream} doesn't exist; check its name, account and region"
-            )
-        if operation == "GetShardIterator" and _is_trimmed(fault):
-            return TrimmedPositionError(message)
-        if operation == "GetShardIterator" and fault.code in _REFUSALS:
-            return InvalidPositionError(message)
-        return fatal_error(fault, f"kinesis:{operation}", stream)
+class _CborSupport:
+    """Counts failures of CBOR, which emulators of Kinesis often don't understand."""
+
+    def __init__(self) -> None:
+        # Successive reads that failed in CBOR and then succeeded in JSON.
+        self.failures = 0
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether to ask for CBOR."""
+        return self.failures < MAX_CBOR_FAILURES
+
+    def failed(self, label: str, error: KinesumerError) -> None:
+        """Note that a read failed in CBOR and then succeeded in JSON."""
+        self.failures += 1
+        if self.failures == MAX_CBOR_FAILURES:
+            LOGGER.info("%s is read as JSON, since CBOR fails: %s", label, error)
+
+
+def _may_be_the_format(error: KinesumerError) -> bool:
+    """Return whether a read may have failed only because it asked for CBOR."""
+    if isinstance(error, (ExpiredIteratorError, SourceThrottledError, SlowAnswerError)):
+        return False
+    cause = error.__cause__
+    is_unreadable = isinstance(error, SourceUnavailableError)
+    return isinstance(cause, ClientError) or (
+        is_unreadable and not isinstance(cause, FOREIGN)
+    )
 
 
 class _PatientReservation:
-    """A response's reservation. The response's time-out is paused while it grows."""
+    """A reservation that pauses the call's time-out while it waits for memory."""
 
-    def __init__(self, reservation: Reservation) -> None:
+    def __init__(self, reservation: Reservation, *, asks_cbor: bool) -> None:
+        self.asks_cbor = asks_cbor
         self._reservation = reservation
         self.limit: timeout
-        self.has_begun = False
-        """Whether the response's head has arrived, as far as is known."""
+        self.has_begun = False  # whether the response's head has arrived
 
     def covers(self, size: int | None) -> bool:
-        """Return whether a response of ``size`` bytes fits."""
+        """Return whether a response of ``size`` bytes fits in the reserved memory."""
         self.has_begun = True
         return self._reservation.covers(size)
 
@@ -336,44 +399,27 @@ class _PatientReservation:
         self._reservation.shrink(size)
 
     async def grow(self, size: int | None) -> None:
-        """Wait for the memory of a response of ``size`` bytes."""
+        """Wait until memory is reserved for a response of ``size`` bytes."""
         self.has_begun = True
         self.limit.pause()
         await self._reservation.grow(size)
         self.limit.resume()
 
 
-class _ExpiredTokenError(KinesumerError):
-    """The token of a listing expired before its next page was read."""
+@contextmanager
+def _timestamp_errors(arguments: Mapping[str, object]) -> Iterator[None]:
+    """Raise StartInFutureError if Kinesis rejects a timestamp in the arguments."""
+    try:
+        yield
+    except (TrimmedPositionError, InvalidPositionError) as error:
+        # Kinesis rejects a timestamp only if it is in the future.
+        if "Timestamp" in arguments:
+            raise StartInFutureError(str(error)) from error
+        raise
 
 
-_NOT_FOUND = "ResourceNotFoundException"
-_REFUSALS = ("InvalidArgumentException", "ValidationException")
-_OF_A_SHARD = ("GetShardIterator", "GetRecords")
-_DIRECT = (*_OF_A_SHARD, "PutRecords")
-_FOREIGN_NUMBER = ("did not come from", "encodes", "not a valid", "malformed")
-
-
-def _is_trimmed(fault: AwsFailure) -> bool:
-    """Return whether retention removed a position, or it was never this shard's."""
-    return fault.code == "InvalidArgumentException" and not any(
-        phrase in fault.text for phrase in _FOREIGN_NUMBER
-    )
-
-
-def _iterator_arguments(after: Position | Start) -> dict[str, object]:
-    if isinstance(after, Position):
-        whole = after.sub_sequence_number is None
-        kind = "AFTER_SEQUENCE_NUMBER" if whole else "AT_SEQUENCE_NUMBER"
-        return {
-            "ShardIteratorType": kind,
-            "StartingSequenceNumber": after.sequence_number,
-        }
-    if after.timestamp is None:
-        return {"ShardIteratorType": after.type}
-    # Kinesis uses milliseconds. Round down, so that the start is never late.
-    timestamp = math.floor(after.timestamp * 1000) / 1000
-    return {"ShardIteratorType": after.type, "Timestamp": timestamp}
+def _fault_body(code: str, text: str) -> bytes:
+    return msgspec.json.encode({"__type": code, "message": text})
 
 
 _Arn = Annotated[
@@ -387,8 +433,8 @@ class _Summary(msgspec.Struct):
     created: datetime = msgspec.field(name="StreamCreationTimestamp")
     retention_hours: int = msgspec.field(name="RetentionPeriodHours")
     max_record_kib: int = msgspec.field(name="MaxRecordSizeInKiB", default=1024)
+    # Only streams in on-demand mode have this field.
     distribution: str = msgspec.field(name="RecordDistributionStrategy", default="")
-    """Only streams in on-demand mode have it."""
 
 
 class _Shard(msgspec.Struct, rename="pascal"):

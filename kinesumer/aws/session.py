@@ -1,4 +1,4 @@
-"""AWS clients from an own session, or from an aiobotocore or aioboto3 session."""
+"""Open AWS clients from a new session, or from an aiobotocore or aioboto3 session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import version
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from aiobotocore.config import AioConfig
 
@@ -19,7 +19,6 @@ from kinesumer.aws.credentials import (
     Credentials,
     Role,
     RoleCredentials,
-    StsClient,
     can_renew,
 )
 from kinesumer.aws.endpoints import check_port, require_no_credentials
@@ -27,12 +26,13 @@ from kinesumer.aws.errors import FOREIGN, NOT_OBTAINED, AwsFailure, Kind, failur
 from kinesumer.aws.errors import no_credentials as credentials_error
 from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.http.resolver import Resolver
+from kinesumer.aws.http.subscriptions import EventStreamPool
 from kinesumer.aws.settings import Settings, new_session
 from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
@@ -45,15 +45,10 @@ READ_SECONDS = {
     "sts": 5.0,
     "sqs": 10.0,
     "s3": 30.0,
+    "glue": 5.0,
 }
+# Limit of each client's connections. For Kinesis, ``max_connections`` is added to it.
 OTHER_CONNECTIONS = 128
-"""Connections of each client of a service, for all calls except those of readers."""
-
-
-class Session(Protocol):
-    """The methods of the user's session that are used."""
-
-    async def get_credentials(self) -> Credentials | None: ...
 
 
 class OpenClient(NamedTuple):
@@ -72,8 +67,8 @@ class OpenClient(NamedTuple):
 class ClientFactory:
     """Opens the AWS clients of one event loop on demand, and closes them together.
 
-    ``endpoints`` maps services to URLs. Other services use the session's configuration.
-    ``max_connections`` limits the connections that read and put records.
+    ``endpoints`` maps services to URLs. For other services, the endpoint comes from the
+    session. ``max_connections`` limits the connections that read and put records.
     """
 
     def __init__(
@@ -87,7 +82,8 @@ class ClientFactory:
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._resolver = Resolver()
-        self._session = new_session(self._resolver) if session is None else session
+        # The type is Any, since ``Settings`` checks the methods of the user's object.
+        self._session: Any = new_session(self._resolver) if session is None else session
         self._settings = Settings(self._session)
         self._region = region
         self._role_session_name = role_session_name
@@ -96,8 +92,11 @@ class ClientFactory:
         self._connections = ConnectionPool(
             CONNECT_SECONDS, READ_SECONDS["kinesis"], max_connections
         )
+        # The connections of subscriptions. ``max_connections`` does not limit them.
+        self.event_streams = EventStreamPool(CONNECT_SECONDS)
         self._endpoints = endpoints
         self._stack = AsyncExitStack()
+        self._users = AsyncExitStack()
         self._lock = asyncio.Lock()
         self._own: tuple[AioSession, Credentials] | None = None
         self._roles: dict[Role, tuple[AioSession, RoleCredentials]] = {}
@@ -112,21 +111,30 @@ class ClientFactory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._users.aclose()
         self._clients.clear()
         await self._connections.close()
+        await self.event_streams.close()
         await self._stack.aclose()
+
+    def at_exit(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Call a function when the factory closes, before its clients close."""
+        self._users.push_async_callback(close)
 
     @property
     def region(self) -> str | None:
-        """The region of the argument, or else of the session."""
+        """The region that was passed to the factory, or else the session's region."""
         if self._region is None:
-            self._region = _configured(lambda: self._settings.region)
+            try:
+                self._region = self._settings.region
+            except FOREIGN as error:
+                raise _refused(error) from error
         return self._region
 
     def role(
         self, arn: str, external_id: str | None = None, session_name: str | None = None
     ) -> Role:
-        """Return a role to assume, with the default session name if there is none.
+        """Return a role to assume. Without a session name, use the default name.
 
         Raise ConfigurationError if the ARN isn't a role's.
         """
@@ -171,9 +179,9 @@ class ClientFactory:
         *,
         other_loop: bool = False,
     ) -> AsyncIterator[Any]:
-        """Open a client, and close it at the end. Raise ConfigurationError.
+        """Open a client for the block. Raise ConfigurationError if that fails.
 
-        ``other_loop``: the client runs on a loop other than the factory's.
+        With ``other_loop``, the client runs on a loop other than the factory's.
         """
         resolver = Resolver() if other_loop else self._resolver
         own = limits(service, self._max_connections)
@@ -190,7 +198,8 @@ class ClientFactory:
                     )
                 )
             except ValueError as error:
-                # The text has the malformed endpoint, which may contain a password.
+                # Don't chain the error: its text has the malformed endpoint, which may
+                # contain a password.
                 raise _refused(error) from None
             except FOREIGN as error:
                 raise _refused(error) from error
@@ -204,7 +213,7 @@ class ClientFactory:
     ) -> tuple[AioSession, RoleCredentials]:
         if role not in self._roles:
 
-            def sts() -> AbstractAsyncContextManager[StsClient]:
+            def sts() -> AbstractAsyncContextManager[Any]:
                 return self._connected(owner, "sts", self.region)
 
             credentials = RoleCredentials(role, sts, self._now)
@@ -212,14 +221,14 @@ class ClientFactory:
         return self._roles[role]
 
     async def credentials(self) -> Credentials:
-        """Return the session's own credentials. Raise CredentialsError without any."""
+        """Return the session's credentials. Raise CredentialsError if it has none."""
         return (await self._owner())[1]
 
     async def _owner(self) -> tuple[AioSession, Credentials]:
         """Return a session with the user's credentials, and the credentials."""
         if self._own is None:
             try:
-                found = cast("Session", self._session).get_credentials()
+                found = self._session.get_credentials()
                 if not inspect.isawaitable(found):
                     raise ConfigurationError(
                         f"session is a {type(self._session).__name__}, which isn't "
@@ -242,6 +251,7 @@ class ClientFactory:
         """
         owner = await self.credentials()
         try:
+            # Fetch keys now: the other thread needs some even if this loop is blocked.
             last = await owner.get_frozen_credentials()
         except FOREIGN as error:
             raise _refused(error) from error
@@ -257,16 +267,16 @@ class BorrowedSession(NamedTuple):
     """Opens a separate DynamoDB client on an event loop other than the factory's."""
 
     session: AioSession
+    # Returns a context manager that opens the client. The other loop must enter it.
     open: Callable[[], AbstractAsyncContextManager[Any]]
-    """Returns the client as a context manager, to be entered on the other loop."""
     expired: Callable[[], bool]
 
 
 def limits(service: str, max_connections: int = 0) -> AioConfig:
-    """Return the settings that override the user's.
+    """Return the settings of a client that override the user's settings.
 
-    There are no retries, since the engine itself retries. ``max_connections`` is for
-    readers, whose calls may use a client of Kinesis.
+    The client doesn't retry, since the engine does. A Kinesis client may open
+    ``max_connections`` more connections, since readers may call Kinesis through it.
     """
     reading = max_connections if service == "kinesis" else 0
     return AioConfig(
@@ -281,7 +291,8 @@ def limits(service: str, max_connections: int = 0) -> AioConfig:
 
 @cache
 def _user_agent() -> str:
-    # Botocore would build its own twice for each call, which is a sixth of the cost.
+    # Without this, botocore would build a user agent twice in each call, which takes a
+    # sixth of the call's time.
     packages = ("kinesumer", "aiobotocore", "botocore")
     return " ".join(f"{package}/{version(package)}" for package in packages)
 
@@ -290,15 +301,11 @@ _ROLE = re.compile(r"arn:[^:\s]+:iam::[^:\s]+:role/\S+")
 
 
 def role_session_name(text: str) -> str:
-    """Return text as a valid session name of STS: 2 to 64 of [A-Za-z0-9_+=,.@-]."""
+    """Convert text to a session name that STS accepts.
+
+    The name has 2 to 64 characters, all of them in [A-Za-z0-9_+=,.@-].
+    """
     return re.sub(r"[^A-Za-z0-9_+=,.@-]", "-", text)[:64].ljust(2, "-")
-
-
-def _configured(read: Callable[[], str | None]) -> str | None:
-    try:
-        return read()
-    except FOREIGN as error:
-        raise _refused(error) from error
 
 
 def _refused(error: Exception) -> ConfigurationError:

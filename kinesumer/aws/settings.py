@@ -1,7 +1,8 @@
-"""The settings of the user's session, for clients that the session doesn't create.
+"""Apply the settings of the user's session to clients that the library creates.
 
-Heartbeats and roles need separate credentials. So that clients differ in nothing else,
-one kind of session creates all of them, with the user's settings.
+Clients for heartbeats and clients with a role need other credentials than the user's
+session has. So the library creates all clients from its own sessions. These have the
+user's settings, and differ only in their credentials.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("kinesumer")
 
+# The components that all sessions share with the user's session: its variables and
+# profile, and the definitions of AWS's services.
 SHARED = ("config_store", "data_loader")
-"""Components with a session's variables, profile and definitions of services."""
 LIBRARIES = ("aiobotocore", "aioboto3", "boto3", "botocore")
+# Resolvers that work only on the event loop that created them.
 OF_ONE_LOOP = (aiohttp.ThreadedResolver, aiohttp.AsyncResolver, Resolver)
-"""Resolvers that work only on the event loop that created them."""
 
 
 class Settings:
@@ -44,7 +46,7 @@ class Settings:
     """
 
     def __init__(self, session: object) -> None:
-        # The method is create_client in aiobotocore, and client in aioboto3.
+        # aiobotocore names the method create_client, and aioboto3 names it client.
         create = getattr(session, "create_client", getattr(session, "client", None))
         if not callable(create) or not hasattr(session, "get_credentials"):
             raise ConfigurationError(
@@ -75,14 +77,17 @@ class Settings:
         return cast("str | None", region or os.environ.get("AWS_REGION") or None)
 
     def session(self, credentials: Credentials) -> AioSession:
-        """Return a session with these settings and other credentials."""
+        """Return a session with these settings and the given credentials."""
         if self._inner is None:
             made = AioSession(profile=_profile(self._session))
         else:
-            made = AioSession()
+            # The hooks that are copied below include botocore's own hooks. To register
+            # these again would take 6 ms.
+            made = AioSession(include_builtin_handlers=False)
             for name in SHARED:
                 made.register_component(name, self._inner.get_component(name))
-            # Copy it as botocore does for each client: another thread may read it.
+            # Copy the hooks, since another thread may read the originals. Botocore
+            # copies them again for each client.
             hooks = copy.copy(self._inner.get_component("event_emitter"))
             made.register_component("event_emitter", hooks)
         made.register_component("credential_provider", FixedProvider(credentials))
@@ -93,12 +98,12 @@ class Settings:
     ) -> AioConfig:
         """Return the configuration of one client: the user's, overridden by ``limits``.
 
-        ``resolver`` is used unless the user configured another one. ``other_loop``: the
-        client runs on a loop other than the session's.
+        ``resolver`` is used unless the user configured another one. With
+        ``other_loop``, the client runs on a loop other than the session's.
         """
         theirs = AioConfig() if self._default is None else self._default
         made = AioConfig().merge(theirs).merge(limits)
-        # Some versions of merge() omit the arguments for aiohttp.
+        # In some versions of aiobotocore, merge() loses the arguments for aiohttp.
         kind = getattr(theirs, "http_session_cls", made.http_session_cls)
         connector = {**made.connector_args, **getattr(theirs, "connector_args", {})}
         if other_loop and isinstance(connector.get("resolver"), OF_ONE_LOOP):
@@ -112,11 +117,12 @@ class Settings:
 def new_session(resolver: Resolver) -> AioSession:
     """Return a session with the environment's settings. ``AWS_REGION`` has priority."""
     session = AioSession()
-    # For the clients with which the session fetches credentials.
+    # The session itself creates clients to fetch credentials. They use this resolver.
     session.set_default_client_config(AioConfig(connector_args={"resolver": resolver}))
     if os.environ.get("AWS_REGION"):
         session.set_config_variable("region", os.environ["AWS_REGION"])
-    # Load lazily, as botocore does: only then does a missing profile raise its error.
+    # Load the definitions later, as botocore does. Reading the variable fails if the
+    # profile doesn't exist, and this error is only handled when a client is created.
     session.lazy_register_component(
         "data_loader",
         lambda: _definitions(session.get_config_variable("data_path")),
@@ -126,13 +132,13 @@ def new_session(resolver: Resolver) -> AioSession:
 
 @cache
 def _definitions(data_path: str | None) -> Loader:
-    # Sessions have reference cycles. Without sharing, each new client of a process
-    # would add 14 MB until a full garbage collection.
+    # Share the definitions. Sessions have reference cycles, so that only a full garbage
+    # collection frees them: each new client would add 14 MB until then.
     return create_loader(data_path)
 
 
 def _inner(session: Any) -> AioSession | None:
-    """Return the aiobotocore session: the argument, or the one inside aioboto3's."""
+    """Return the aiobotocore session: the argument, or the one that aioboto3 wraps."""
     for candidate in (session, getattr(session, "_session", None)):
         if isinstance(candidate, AioSession):
             return candidate
@@ -140,6 +146,7 @@ def _inner(session: Any) -> AioSession | None:
 
 
 def _profile(session: Any) -> str | None:
-    # Without a profile, aioboto3 has "default", which botocore would then require.
+    # If the user named no profile, aioboto3 reports "default". Botocore would fail if
+    # no profile has this name.
     name = getattr(session, "profile_name", None) or getattr(session, "profile", None)
     return None if name == "default" else name

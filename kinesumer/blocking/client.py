@@ -1,58 +1,85 @@
-"""The client for code without asyncio, on an event loop in a thread of its own."""
+"""The client for code without asyncio. Its event loop runs in a separate thread."""
 
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from anyio.from_thread import start_blocking_portal
 
 from kinesumer import client as asynchronous
-from kinesumer.blocking.delivery import Records, ThreadDelivery, ThreadIterator
+from kinesumer.aws import state_table
+from kinesumer.blocking.decoded_delivery import DecodedThreadDelivery
+from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.blocking.portal import LoopThread
-from kinesumer.client import _ClientStart
 from kinesumer.config import Config
+from kinesumer.consuming.assignment_callbacks import read_callbacks
+from kinesumer.consuming.decoders import read_policy
+from kinesumer.consuming.record_limit import RecordLimit
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.model.streams import Start
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.stop_signals import StopSignals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import TracebackType
+    from collections.abc import Callable, Sequence
+    from types import TracebackType, UnionType
+    from typing import Unpack
 
-    from kinesumer.client import Handle
-    from kinesumer.consuming.streams import StreamLike
+    from kinesumer.aws.state_table import StateTable
+    from kinesumer.consuming.assignment_callbacks import OnAssigned, OnRevoked
+    from kinesumer.consuming.decoders import (
+        AsyncDecode,
+        ConsumeKeywords,
+        Decode,
+        DecodeKeywords,
+        OnDecodeError,
+    )
+    from kinesumer.consuming.streams import StreamLike, Streams
     from kinesumer.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers import Middleware
     from kinesumer.handlers.failure_policy import OnFailure
+    from kinesumer.handlers.handler import Handle, Handlers, RunKeywords
     from kinesumer.handlers.tracing import Traceparent
+    from kinesumer.model.owned import ShardAssignment, ShardLag, ShardPositions
     from kinesumer.model.records import Record
+    from kinesumer.model.streams import ShardKey, StartLike
+
+V = TypeVar("V")
 
 
 class _Client(asynchronous.Kinesumer):
-    """A client that delivers to a thread."""
+    """The asyncio client, with a method that delivers records to a thread."""
 
-    closer: threading.Thread | None = None
-    """The thread that ends the block."""
-
-    def new_iterator(
+    def consume_in_thread(
         self,
         loop_thread: LoopThread,
         streams: StreamLike | Sequence[StreamLike],
-        start: Start,
-    ) -> ThreadIterator:
-        checked = self._check(streams, start)
-        auto = self.config.commit == "auto"
-        delivery = ThreadDelivery(SystemClock(), acks_by_asking=auto, ack=self.ack)
-        self._start = _ClientStart(self, delivery, checked, start)
-        return ThreadIterator(loop_thread, delivery, self._start)
-
-    def _is_in_use(self) -> bool:
-        delivery = None if self._start is None else self._start.delivery
-        if not isinstance(delivery, ThreadDelivery):
-            return super()._is_in_use()
-        user = delivery.user
-        return user is not None and user is not self.closer and user.is_alive()
+        start: StartLike,
+        decode: Any,
+        on_decode_error: OnDecodeError,
+        limit: int | None,
+        on_assigned: OnAssigned | None,
+        on_revoked: OnRevoked | None,
+    ) -> tuple[Records[Any], ThreadDelivery]:
+        checked, position = self._check(streams, start)
+        clock, auto = SystemClock(), self.config.commit == "auto"
+        policy = read_policy(decode, on_decode_error, clock)
+        if policy is None:
+            delivery = ThreadDelivery(
+                loop_thread, clock, acks_by_asking=auto, ack=self.ack
+            )
+        else:
+            delivery = DecodedThreadDelivery(
+                loop_thread, clock, policy, acks_by_asking=auto, ack=self.ack
+            )
+        delivery.limit = RecordLimit(limit)
+        delivery.callbacks = read_callbacks(on_assigned, on_revoked, in_threads=True)
+        starter = self._lifecycle.prepare(delivery, checked, position)
+        return Records(delivery, starter), delivery
 
 
 class Kinesumer:
@@ -66,11 +93,12 @@ class Kinesumer:
         self,
         app: str,
         *,
-        table: str,
+        table: str | None = None,
         region: str | None = None,
         client_id: str | None = None,
         session: object | None = None,
         config: Config = Config(),  # noqa: B008 - frozen
+        stop_signals: bool = False,
     ) -> None:
         self._client = _Client(
             app,
@@ -81,7 +109,9 @@ class Kinesumer:
             config=config,
         )
         self._loop_thread = LoopThread(self._client)
-        self._iterator: ThreadIterator | None = None
+        self._delivery: ThreadDelivery | None = None
+        self._stop_signals = stop_signals
+        self._signals = ExitStack()
 
     @property
     def app(self) -> str:
@@ -95,6 +125,12 @@ class Kinesumer:
 
     def __enter__(self) -> Self:
         self._loop_thread.__enter__()
+        try:
+            if self._stop_signals:
+                self._signals.enter_context(StopSignals(self.leave))
+        except ConfigurationError:
+            self._loop_thread.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -103,29 +139,100 @@ class Kinesumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._client.closer = threading.current_thread()
-        self._loop_thread.__exit__(kind, error, trace)
+        if self._delivery is not None:
+            # Leaving the block waits until another thread has finished its record. A
+            # record of this thread can't be finished meanwhile, so nothing waits for
+            # it.
+            self._delivery.closer = threading.current_thread()
+        with self._signals:
+            self._loop_thread.__exit__(kind, error, trace)
 
+    @overload
     def consume(
-        self, streams: StreamLike | Sequence[StreamLike], *, start: Start = Start.LATEST
-    ) -> Records:
-        """Return the records of streams: names, ARNs or ``Stream`` objects.
-
-        ``start`` is where the group begins with a stream that it has no positions for.
-        The client starts when the first record is requested. That request raises
-        StreamMissingError, StateStoreMissingError, AccessDeniedError, CredentialsError
-        and the like. Raises ConfigurationError if an argument can't be used.
-        """
-        self._loop_thread.check_open()
-        self._iterator = self._client.new_iterator(self._loop_thread, streams, start)
-        return Records(self._iterator)
-
-    def run(
+        self, streams: Streams, **options: Unpack[ConsumeKeywords]
+    ) -> Records: ...
+    @overload
+    def consume(
+        self, streams: Streams, *, decode: UnionType, **options: Unpack[DecodeKeywords]
+    ) -> Records[Any]: ...
+    @overload
+    def consume(
+        self,
+        streams: Streams,
+        *,
+        decode: AsyncDecode[V],
+        **options: Unpack[DecodeKeywords],
+    ) -> Records[V]: ...
+    @overload
+    def consume(
+        self, streams: Streams, *, decode: Decode[V], **options: Unpack[DecodeKeywords]
+    ) -> Records[V]: ...
+    def consume(
         self,
         streams: StreamLike | Sequence[StreamLike],
-        handler: Handle,
         *,
-        start: Start = Start.LATEST,
+        start: StartLike = Start.LATEST,
+        decode: Any = None,
+        on_decode_error: OnDecodeError = "raise",
+        limit: int | None = None,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnRevoked | None = None,
+    ) -> Records[Any]:
+        """Return an iterator over the records of some streams.
+
+        ``streams`` are names, ARNs or ``Stream`` objects.
+
+        If the group has no positions for a stream, reading of the stream begins at
+        ``start``. The client starts when the first record is requested. That request
+        raises StreamMissingError, StateStoreMissingError, AccessDeniedError,
+        CredentialsError and the like. Raises ConfigurationError if an argument can't be
+        used.
+
+        ``decode`` and ``on_decode_error`` are those of the asyncio client. Records are
+        decoded in the calling thread. What an async function awaits runs on the
+        client's event loop.
+
+        After ``limit`` records, all loops over the result end. They are then done.
+
+        ``on_assigned`` and ``on_revoked`` are those of the asyncio client. They run in
+        other threads than the one that iterates.
+        """
+        self._loop_thread.check_open()
+        records, self._delivery = self._client.consume_in_thread(
+            self._loop_thread,
+            streams,
+            start,
+            decode,
+            on_decode_error,
+            limit,
+            on_assigned,
+            on_revoked,
+        )
+        return records
+
+    @overload
+    def run(
+        self, streams: Streams, handler: Handle[bytes], **options: Unpack[RunKeywords]
+    ) -> None: ...
+    @overload
+    def run(
+        self,
+        streams: Streams,
+        handler: Handle[V],
+        *,
+        decode: Decode[V] | UnionType,
+        **options: Unpack[RunKeywords],
+    ) -> None: ...
+    @overload
+    def run(
+        self, streams: Handlers, *, decode: Any = ..., **options: Unpack[RunKeywords]
+    ) -> None: ...
+    def run(
+        self,
+        streams: StreamLike | Sequence[StreamLike] | Handlers,
+        handler: Handle[Any] | None = None,
+        *,
+        start: StartLike = Start.LATEST,
         batch: bool | None = None,
         concurrency: int = 1,
         on_failure: OnFailure | None = None,
@@ -133,14 +240,20 @@ class Kinesumer:
         retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
         middleware: Sequence[Middleware] = (),
         traceparent: str | Traceparent | None = None,
+        decode: Any = None,
+        stop_signals: bool = False,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnRevoked | None = None,
     ) -> None:
         """Call ``handler`` with each record or batch, until the client leaves.
 
-        The arguments are those of ``kinesumer.Kinesumer.run()``. Plain functions run in
-        threads of their own, one or more per shard, not in the calling thread.
+        The arguments are those of ``kinesumer.Kinesumer.run()``. A handler that isn't
+        async runs in other threads, not in the calling thread: in up to ``concurrency``
+        threads for each shard.
         """
+        run: Any = self._client.run  # the type of partial() cannot have overloads
         running = partial(
-            self._client.run,
+            run,
             streams,
             handler,
             start=start,
@@ -151,47 +264,92 @@ class Kinesumer:
             retries=retries,
             middleware=middleware,
             traceparent=traceparent,
+            decode=decode,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
         )
-        self._loop_thread.call(running)
+        with ExitStack() as signals:
+            if stop_signals and not self._stop_signals:
+                signals.enter_context(StopSignals(self.leave))
+            self._loop_thread.call(running)
 
-    def ack(self, record: Record) -> None:
-        """Acknowledge a record, in any order and thread (``commit="manual"``).
+    def ack(self, record: Record[Any]) -> None:
+        """Acknowledge a record, in any order and from any thread.
 
-        The checkpoint is the end of the contiguous done prefix of its shard.
+        This needs ``commit="manual"``. The checkpoint of a shard is the record right
+        before the first record that isn't acknowledged.
         """
         if self._client.config.commit != "manual":
-            raise ConfigurationError('ack() needs Config(commit="manual")')
+            raise ConfigurationError(
+                'ack() needs manual commits: set Config(commit="manual")'
+            )
         assert record.fence
-        if self._iterator is None:
+        if self._delivery is None:
             raise ConfigurationError("nothing is consumed yet: iterate over consume()")
-        self._iterator.delivery.ack_soon(record, self._loop_thread.loop)
+        self._delivery.ack_soon(record)
 
     def commit(self) -> None:
-        """Store what is done, and return when it is stored.
+        """Store the positions of all done records, and wait until they are stored.
 
-        Raises ShardsLostError, which names the shards whose positions couldn't be
-        stored because other clients own them by now.
+        Raises ShardsLostError if other clients own some of the shards now. The error
+        names these shards. Their positions couldn't be stored.
         """
         self._loop_thread.call(self._client.commit)
 
-    def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
-        """Consume these streams from now on, in place of the former ones."""
+    def refresh(self, streams: StreamLike | Sequence[StreamLike] | Handlers) -> None:
+        """Consume these streams, or those in ``{stream: handler}``, and no others."""
         self._loop_thread.call(self._client.refresh, streams)
+
+    def assignment(self) -> dict[ShardKey, ShardAssignment]:
+        """Return the shards that this client owns now, with their epochs and states.
+
+        ``assignment()``, ``positions()`` and ``lag()`` make no request to AWS, and
+        return nothing before the start. Any thread may call them.
+        """
+        return self._loop_thread.call(_awaited, self._client.assignment)
+
+    def positions(self) -> dict[ShardKey, ShardPositions]:
+        """Return the stored position and the done position of each owned shard."""
+        return self._loop_thread.call(_awaited, self._client.positions)
+
+    def lag(self) -> dict[ShardKey, ShardLag]:
+        """Return how far this client is behind in each owned shard."""
+        return self._loop_thread.call(_awaited, self._client.lag)
 
     def pause(
         self, stream: str | None = None, shard: str | None = None, reason: str = ""
     ) -> None:
-        """Pause a stream, a shard or all for the whole group, until it is resumed."""
+        """Pause a stream, a shard or everything for all clients, until ``resume()``."""
         self._loop_thread.call(partial(self._client.pause, stream, shard, reason))
 
     def resume(self, stream: str | None = None, shard: str | None = None) -> None:
-        """Let the group consume again what was paused."""
+        """End the pause of a stream, a shard or everything for all clients."""
         self._loop_thread.call(partial(self._client.resume, stream, shard))
 
     def leave(self) -> None:
-        """Begin to hand all shards over, and return at once.
+        """Begin to hand over all shards, and return at once.
 
-        The iteration goes on meanwhile, and ends by itself. Signal handlers may call
-        it: ``signal.signal(signal.SIGTERM, lambda *_: client.leave())``.
+        The iteration continues until all shards are handed over. Signal handlers may
+        call this method; ``stop_signals=True`` does so at SIGTERM and SIGINT.
         """
         self._loop_thread.begin(self._client.leave)
+
+
+async def _awaited(function: Callable[[], V]) -> V:
+    return function()
+
+
+def create_table(
+    table: str | None = None,
+    *,
+    region: str | None = None,
+    session: object | None = None,
+) -> StateTable:
+    """Create the state store's table and wait until it is active, or verify it.
+
+    The arguments, the result and the errors are those of ``kinesumer.create_table()``.
+    """
+    with start_blocking_portal("asyncio", name="kinesumer") as portal:
+        return portal.call(
+            partial(state_table.create_table, table, region=region, session=session)
+        )

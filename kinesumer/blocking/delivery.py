@@ -1,203 +1,233 @@
-"""What ``consume()`` returns to a thread: an iterator of records, or of batches."""
+"""Deliver records to a user's thread, through iterators of records or of batches."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from concurrent.futures import CancelledError
-from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from kinesumer.consuming.delivered_batch import Iteration
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.watchdog import thread_stack
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.records import T_co
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from types import TracebackType
 
     from kinesumer.blocking.portal import LoopThread
+    from kinesumer.consuming.delivered_batch import DeliveredBatch, UserTask
     from kinesumer.consuming.delivery_protocol import Starter
-    from kinesumer.model.batch import Batch
-    from kinesumer.model.records import Record
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.consuming.watchdog import InFlightWork
+    from kinesumer.model.records import Batch, Record
+    from kinesumer.ports import Clock
+
+    Hold = Callable[..., Awaitable[bool]]
+
+# Acknowledgements are collected for this time, and then passed to the event loop.
+ACKS_SECONDS = 0.02
 
 
-NOBODY = 0
+class _Caller(threading.local):
+    """Remembers whether the calling thread is the one that iterates."""
+
+    # Thread-local, since a new thread may reuse the id of an ended thread.
+    iterates = False
 
 
-class ThreadIterator:
-    """The iteration of a thread: the first that asks, for as long as it lives."""
+class _Block:
+    """Acknowledges what user code has at the end of a ``with`` block."""
 
-    def __init__(
+    _delivery: ThreadDelivery
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
         self,
-        loop_thread: LoopThread,
-        delivery: ThreadDelivery,
-        start: Starter,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        self.delivery = delivery
-        self.thread = NOBODY
-        self._loop_thread = loop_thread
-        self._start = start
+        self.close(ack=error is None and self._delivery.acks_by_asking)
 
-    def begin(self) -> None:
-        """Make the calling thread the one that asks.
+    def close(self, *, ack: bool = False) -> None:
+        """End the loop. With ``ack``, all records that user code has are done.
 
-        Raises ConfigurationError if another one is, and what the start raises.
+        Without it, a record in hand is not done: if the client ends, the shard's next
+        owner gets the record again. Raises ConfigurationError for ``ack`` with
+        ``commit="manual"``.
         """
-        user, caller = self.delivery.user, threading.current_thread()
-        if user is not None and user is not caller and user.is_alive():
-            raise ConfigurationError(
-                f"thread {user.name!r} iterates over these records, and only one "
-                "may: let it pass them on, or use run() with a handler"
-            )
-        self.delivery.user = caller
-        self._loop_thread.call(self._start)
-        self.thread = get_ident()
-
-    def call(self, function: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
-        """Run a coroutine function on the loop; None if the block has ended."""
-        try:
-            return self._loop_thread.call(function, *arguments)
-        except (ConfigurationError, RuntimeError, CancelledError):
-            if self._loop_thread.is_over:
-                return None
-            raise
+        if ack:
+            self._delivery.finish()
 
 
-class Records:
-    """What ``consume()`` returns: an iterator of records, or of ``batches()``.
+class Batches(_Block, Generic[T_co]):
+    """The iterator of batches that ``batches()`` returns."""
 
-    It may be left and iterated again. With ``commit="auto"`` a request for the next
-    record acknowledges the one before. One thread may iterate, as long as it lives:
-    another thread gets ConfigurationError.
-    """
+    def __init__(self, delivery: ThreadDelivery, start: Starter) -> None:
+        self._delivery, self._start = delivery, start
 
-    def __init__(self, iterator: ThreadIterator) -> None:
-        self._iterator, self._call = iterator, iterator.call
-        self._take = iterator.delivery.take
-
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Batch[T_co]]:
         return self
 
-    def __next__(self) -> Record:
-        if get_ident() != self._iterator.thread:
-            self._iterator.begin()
-        record = self._take(self._call)
-        if record is None:
-            raise StopIteration
-        return record
-
-    def batches(self) -> Iterator[Batch]:
-        """Iterate over batches: many records of one shard, in order, with its lag.
-
-        Asking for the next batch marks all of the one before as done.
-        """
-        return Batches(self._iterator)
-
-
-class Batches:
-    """An iterator of batches, for one thread."""
-
-    def __init__(self, iterator: ThreadIterator) -> None:
-        self._iterator = iterator
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        if get_ident() != self._iterator.thread:
-            self._iterator.begin()
-        batch = self._iterator.delivery.take_batch(self._iterator.call)
+    # A generator couldn't continue after an error such as KeyboardInterrupt.
+    def __next__(self) -> Batch[T_co]:
+        if not self._delivery.caller.iterates:
+            self._delivery.begin(self._start)
+        batch = self._delivery.take_batch()
         if batch is None:
             raise StopIteration
         return batch
 
 
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Awaitable, Callable
+class Records(_Block, Generic[T_co]):
+    """The iterator of records that ``consume()`` returns, and its ``batches()``.
 
-    from kinesumer.consuming.delivered_batch import DeliveredBatch, UserTask
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.watchdog import InFlightWork
-    from kinesumer.model.batch import Batch
-    from kinesumer.model.records import Record
-    from kinesumer.ports import Clock
+    A loop over the records may end early, and another loop may continue. With
+    ``commit="auto"``, a request for a record acknowledges the previous record. A
+    ``with`` block that ends without an error acknowledges the record in hand, too.
+    Other threads get ConfigurationError until the thread that iterates has ended.
+    """
 
-    Call = Callable[..., Any]
-    """Runs a coroutine function on the loop; None once there is no loop."""
-    Hold = Callable[..., Awaitable[bool]]
+    def __init__(self, delivery: ThreadDelivery, start: Starter) -> None:
+        self._delivery, self._start = delivery, start
+        self._take = delivery.take
 
+    def __iter__(self) -> Iterator[Record[T_co]]:
+        return self
 
-ACKS_SECONDS = 0.02
-"""Acknowledgements are passed to the loop together, at most this often."""
+    def __next__(self) -> Record[T_co]:
+        if not self._delivery.caller.iterates:
+            self._delivery.begin(self._start)
+        record = self._take()
+        if record is None:
+            raise StopIteration
+        return record
+
+    def batches(self) -> Batches[T_co]:
+        """Return an iterator of batches.
+
+        A batch has records of one shard, in order, and the shard's lag.
+
+        A request for the next batch marks all records of the previous batch as done.
+        """
+        return Batches(self._delivery, self._start)
 
 
 class ThreadDelivery(RecordDelivery):
-    """The batch that a thread is at. Its coroutines run on the client's event loop.
+    """Delivers records to a user's thread.
 
-    ``ack`` is called there with each record that ``ack_soon()`` was told.
+    The coroutines of this class run on the client's event loop. The loop also calls
+    ``ack`` with each record that was passed to ``ack_soon()``.
     """
 
     _shares_loop = False
 
     def __init__(
-        self, clock: Clock, *, acks_by_asking: bool, ack: Callable[[Record], None]
+        self,
+        loop_thread: LoopThread,
+        clock: Clock,
+        *,
+        acks_by_asking: bool,
+        ack: Callable[[Record[Any]], None],
     ) -> None:
         super().__init__(clock, acks_by_asking=acks_by_asking)
+        self._loop_thread = loop_thread
         self.now = clock.now
+        # The thread that iterates.
         self.user: threading.Thread | None = None
-        """The thread that asks for records."""
+        self.caller = _Caller()
+        # The thread that leaves the ``with`` block of the client.
+        self.closer: threading.Thread | None = None
+        # The current DeliveredBatch; None before the first batch.
         self._current: Any = None
-        """The batch at hand, a DeliveredBatch; None before the first one."""
         self._iteration = Iteration("records")
         self._ack = ack
-        self._acks: deque[Record] = deque()
+        self._acks: deque[Record[Any]] = deque()
         self._are_coming = False
 
     def oldest_work(self) -> InFlightWork | None:
-        """Return the record or batch that the thread is at; None if it waits."""
+        """Return what the user's thread works on; None if it waits for records."""
         work, user = super().oldest_work(), self.user
         if work is None or user is None or user.ident is None:
             return work
         ident = user.ident
         return work._replace(stack=lambda: thread_stack(ident))
 
-    # --- what the thread calls, with a way to the loop --------------------------------
+    def is_in_use_beside(self, task: UserTask | None) -> bool:
+        """Return whether a thread other than the closing one may have records."""
+        user = self.user
+        return user is not None and user is not self.closer and user.is_alive()
 
-    def take(self, call: Call) -> Record | None:
-        """Return the next record; asking for it marks the one before as done.
+    # --- what the thread calls --------------------------------------------------------
 
-        Only what ends a batch, or a lease, crosses over to the loop. None at the end.
+    def begin(self, start: Starter) -> None:
+        """Let the calling thread be the one that iterates, and start the client.
+
+        Raises ConfigurationError if another thread iterates. Errors of the start are
+        passed on.
+        """
+        user, caller = self.user, threading.current_thread()
+        if user is not None and user is not caller and user.is_alive():
+            raise ConfigurationError(
+                f"thread {user.name!r} iterates over these records, and only one "
+                "may: let it pass them on, or use run() with a handler"
+            )
+        self.user = caller
+        self._loop_thread.call(start)
+        # Set last: after a failed start, the next request starts the client again.
+        self.caller.iterates = True
+
+    def _call(self, function: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
+        """Run a coroutine function on the loop. Return None if the block has ended."""
+        try:
+            return self._loop_thread.call(function, *arguments)
+        except (ConfigurationError, RuntimeError, CancelledError):
+            # These errors are expected if another thread leaves the ``with`` block.
+            if self._loop_thread.is_over:
+                return None
+            raise
+
+    def take(self) -> Record[Any] | None:
+        """Mark the previous record as done. Return the next record; None at the end.
+
+        Calls the event loop only at the end of a batch or of a lease.
         """
         record: Record
         while True:
             delivered = self._current
             for record in () if delivered is None else delivered.ahead:
-                owned, moment = delivered.owned, self.now()
-                late = moment >= owned.lease.deadline
-                if late or owned.revoked or self._closed:
-                    if not self._wait(call, self._hold, owned):
+                owned, now = delivered.owned, self.now()
+                if now >= owned.lease.deadline or owned.revoked or self._closed:
+                    if not self._wait(self._hold, owned):
                         break
-                    moment = self.now()
-                delivered.busy_since = moment
+                    now = self.now()
+                delivered.busy_since = now
                 return record
-            if not call(self._fetch):
+            if not self._call(self._fetch):
                 return None
 
-    def take_batch(self, call: Call) -> Batch | None:
-        """Return the next batch; asking for it marks the one before as done."""
+    def take_batch(self) -> Batch[Any] | None:
+        """Mark the previous batch as done. Return the next batch; None at the end."""
         while True:
-            batch: Batch | None = call(self.next_batch, self._iteration)
+            batch: Batch | None = self._call(self.next_batch, self._iteration)
             if batch is None or self._is_permitted(self._current.owned):
                 return batch
-            if self._wait(call, self._hold_batch, batch):
+            if self._wait(self._hold_batch, batch):
                 return batch
 
-    def _wait(self, call: Call, hold: Hold, what: Any) -> bool:
-        """Wait on the loop until permitted; False if it never will be."""
-        while call(hold, what):
-            if self._is_permitted(self._current.owned):  # it took a moment to come back
+    def finish(self) -> None:
+        """Mark all records that user code has as done."""
+        self._call(self._finish)
+
+    def _wait(self, hold: Hold, what: Any) -> bool:
+        """Wait until the lease permits the delivery. Return False if it never will."""
+        while self._call(hold, what):
+            if self._is_permitted(self._current.owned):
                 return True
         return False
 
@@ -206,8 +236,12 @@ class ThreadDelivery(RecordDelivery):
 
     # --- what is called on the loop ---------------------------------------------------
 
+    async def _finish(self) -> None:
+        self.ack_in_hand()
+        self._current = None  # the next request claims the rest of the batch again
+
     async def _fetch(self) -> bool:
-        """Leave the batch at hand and get the next one; False at the end."""
+        """Finish the current batch and get the next batch. Return False at the end."""
         delivered = await self._take(self._iteration)
         if delivered is not None:
             delivered.one_by_one()
@@ -220,39 +254,40 @@ class ThreadDelivery(RecordDelivery):
         return delivered
 
     def _check_alone(self, iteration: Iteration) -> None:
-        """Do nothing: other threads get an error before they get here."""
+        """Do nothing, since ``begin()`` has already rejected other threads."""
 
     def _note(self, iteration: Iteration, task: UserTask | None) -> None:
-        """Do nothing: a thread iterates, not the task of its call."""
+        """Do nothing, since a thread iterates instead of a task."""
 
     async def _hold(self, owned: OwnedShard) -> bool:
-        """Keep back the record that was just taken until the lease permits it."""
+        """Take back the last record until the lease permits its delivery."""
         self._current.keep_back()
-        self._count_back(owned)
-        if not await self._permitted(owned):
+        if not await self._permitted_again(owned):
             return False
         self._current.hand_on()
         return True
 
     async def _hold_batch(self, batch: Batch) -> bool:
-        """Keep back a batch that was fetched until the lease permits it."""
-        owned = self._current.owned
-        self._current.keep_back_whole(batch)
-        self._count_back(owned)
-        if not await self._permitted(owned):
+        """Take back a fetched batch until the lease permits its delivery."""
+        self._current.keep_back_from(batch, 0)
+        if not await self._permitted_again(self._current.owned):
             return False
         self._current.whole(self.now())
         return True
 
-    def _count_back(self, owned: OwnedShard) -> None:
-        """Take back what was counted before the thread was permitted to have it."""
+    async def _permitted_again(self, owned: OwnedShard) -> bool:
+        # Records that were taken back don't count as delivered.
         owned.reduce_delivered(self._current.offsets[0] + self._current.handed)
+        return await self._permitted(owned)
 
-    # --- marks ----------------------------------------------------------------------
+    # --- acknowledgements ---
 
-    def ack_soon(self, record: Record, loop: asyncio.AbstractEventLoop) -> None:
-        """Note from any thread that a record is done."""
+    def ack_soon(self, record: Record[Any]) -> None:
+        """Accept an acknowledgement. Any thread may call this method."""
+        loop = self._loop_thread.loop
         self._acks.append(record)
+        # If two threads pass this check at once, one of the two calls of _take_acks()
+        # finds no acknowledgement, which does no harm.
         if not self._are_coming:
             self._are_coming = True
             loop.call_soon_threadsafe(loop.call_later, ACKS_SECONDS, self._take_acks)
@@ -263,6 +298,6 @@ class ThreadDelivery(RecordDelivery):
             self._ack(self._acks.popleft())
 
     def sync_progress(self) -> None:
-        """Bring the owned shards of what is at hand and what was marked up to date."""
+        """Update the shards' progress from the current batch and acknowledgements."""
         self._take_acks()
         super().sync_progress()

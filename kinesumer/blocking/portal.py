@@ -1,4 +1,4 @@
-"""The way from a thread to the client's event loop, which runs in one of its own."""
+"""Run a client's event loop in its own thread, and call it from users' threads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in a thread while the block runs, with a client entered in it."""
+    """Runs an event loop with an open client, in a thread, during a ``with`` block."""
 
-    def __init__(self, client: AbstractAsyncContextManager[object]) -> None:
+    def __init__(
+        self, client: AbstractAsyncContextManager[object], name: str = "Kinesumer"
+    ) -> None:
         self._client = client
+        self._name = name  # of the user's class
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._loop: asyncio.AbstractEventLoop
@@ -39,8 +42,8 @@ class LoopThread:
         portal = start_blocking_portal("asyncio", name="kinesumer")
         self._portal = self._stack.enter_context(portal)
         try:
-            self._loop = self.call(_running_loop)
-            self._stack.callback(self._end)
+            self._loop = self._portal.call(asyncio.get_running_loop)
+            self._stack.callback(setattr, self, "is_over", True)
             wrapped = self._portal.wrap_async_context_manager(self._client)
             self._stack.enter_context(wrapped)
         except BaseException:
@@ -54,11 +57,9 @@ class LoopThread:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # A forked child has a copy of this object, but only the parent has the threads.
         if self._process == os.getpid():
             self._stack.__exit__(kind, error, trace)
-
-    def _end(self) -> None:
-        self.is_over = True
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -67,26 +68,26 @@ class LoopThread:
         return self._loop
 
     def call(self, function: Callable[..., Awaitable[T]], *arguments: object) -> T:
-        """Run a coroutine function on the loop and return what it returns.
+        """Run a coroutine function on the loop and return its result.
 
-        It is cancelled if the wait for it is interrupted, as by Ctrl-C. Raises
-        ConfigurationError outside the block.
+        If the wait is interrupted, for example by Ctrl-C, the coroutine is cancelled.
+        Raises ConfigurationError outside the block.
         """
         portal = self.check_open()
         future = portal.start_task_soon(_caught, function, arguments)
         try:
-            found = future.result()
-        except BaseException:
+            result = future.result()
+        except BaseException:  # a signal's handler may raise any error here
             future.cancel()
             raise
-        if isinstance(found, _Raised):
-            raise found.error
-        return cast("T", found)
+        if isinstance(result, _Raised):
+            raise result.error
+        return cast("T", result)
 
     def begin(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run a coroutine function on the loop, and don't wait for it.
+        """Start a coroutine function on the loop, and return at once.
 
-        Waits for nothing at all, so that a signal handler may call it anywhere.
+        Signal handlers may call this method.
         """
 
         def start() -> None:
@@ -104,12 +105,19 @@ class LoopThread:
                 "threads it doesn't have: make a client of its own in it"
             )
         if self._portal is None or self.is_over:
-            raise ConfigurationError("use the client in `with Kinesumer(...)`")
+            raise self.closed()
         return self._portal
+
+    def closed(self) -> ConfigurationError:
+        """Return the error of a call outside the block."""
+        return ConfigurationError(f"use the client in `with {self._name}(...)`")
 
 
 class _Raised(NamedTuple):
-    """What may not leave a task: SystemExit and its like would end the loop."""
+    """A task's error, such as SystemExit, that would end the loop if it were raised.
+
+    The task returns it, and ``call()`` raises it in the calling thread.
+    """
 
     error: BaseException
 
@@ -123,7 +131,3 @@ async def _caught(
         raise
     except BaseException as error:
         return _Raised(error)
-
-
-async def _running_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""``kinesumer consume``, and OpenTelemetry's SDK for it."""
+"""The command ``kinesumer consume``, and its set-up of OpenTelemetry's SDK."""
 
 from __future__ import annotations
 
@@ -7,53 +7,47 @@ import logging
 import os
 import sys
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from kinesumer.admin.arguments import parse_start
-from kinesumer.cli import options
+from kinesumer import Config, Kinesumer, Start
+from kinesumer.admin.connect import with_fan_out
+from kinesumer.cli.options import ROLES, command, output
+from kinesumer.cli.record_output import FORMATS, ClosedOutputError, Output
+from kinesumer.cli.signals import SignalHandler
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.streams import stream_name
+from kinesumer.runtime.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import MetricReader
     from opentelemetry.sdk.trace import TracerProvider
 
-    from kinesumer import Start, Stream
     from kinesumer.cli.options import CommonOptions
-    from kinesumer.cli.record_output import Format, Output
 
 CONSOLE_MILLISECONDS = 10_000
+# Nothing is said about waiting if records come sooner.
+SILENT_SECONDS = 1.0
+# The longest time for an export with its retries. The last export delays the end of
+# the command.
 OTLP_SECONDS = 2.0
-"""The limit of an export with its retries, since the last export delays the end."""
 
 
-class Request(NamedTuple):
-    """What to consume, and as which client."""
-
-    streams: list[Stream]
-    start: Start
-    client_id: str | None
-    label: str
-
-
-@click.command()
+@command("app", "table", *ROLES, "region")
 @click.argument("streams", metavar="STREAM…", nargs=-1)
-@options.app
-@options.table
-@options.output
+@output
 @click.option(
     "--start",
     default="LATEST",
     show_default=True,
-    help="LATEST, TRIM_HORIZON or a time like 2026-01-31T12:00:00Z. Applies to streams "
-    "for which the app has no positions.",
+    help="LATEST, TRIM_HORIZON, a time like 2026-01-31T12:00:00Z, or 90m, 2h, 3d ago. "
+    "Applies to streams for which the app has no positions.",
 )
-@options.roles
-@options.region
+@click.option("--limit", type=click.IntRange(1), help="End after this many records.")
 @click.option(
     "--client-id",
     envvar="KINESUMER_CLIENT_ID",
@@ -66,6 +60,19 @@ class Request(NamedTuple):
     help="The zone or cluster of this process. Each label gets its fair share.",
 )
 @click.option(
+    "--fan-out",
+    metavar="[STREAM=]NAME",
+    multiple=True,
+    help="Read all streams, or one stream, by enhanced fan-out with this consumer: a "
+    "name, which is registered if it is missing, or an ARN. AWS bills it for each "
+    "shard and hour. Repeatable.",
+)
+@click.option(
+    "--fan-out-fallback",
+    is_flag=True,
+    help="Poll while fan-out isn't possible, instead of failing.",
+)
+@click.option(
     "--otlp",
     is_flag=True,
     help="Send metrics and traces by OTLP, as the OTEL_EXPORTER_OTLP_… variables say.",
@@ -73,14 +80,16 @@ class Request(NamedTuple):
 @click.option(
     "--metrics-console", is_flag=True, help="Print metrics to standard error."
 )
-@options.pass_common
 def consume(
     common: CommonOptions,
     streams: tuple[str, ...],
     output: str,
     start: str,
+    limit: int | None,
     client_id: str | None,
     label: str,
+    fan_out: tuple[str, ...],
+    fan_out_fallback: bool,
     otlp: bool,
     metrics_console: bool,
 ) -> None:
@@ -89,60 +98,82 @@ def consume(
     Processes with the same --app share the streams. A record counts as processed when
     it has been written. Ctrl-C hands the shards over to the other processes without a
     gap; a second Ctrl-C stops at once, and a third one kills the process.
+    On a terminal, the command says what it waits for until the first record comes.
     """
-    from kinesumer.cli.record_output import FORMATS, Output
-
-    named = _streams(common, streams)
-    request = Request(named, parse_start("--start", start), client_id, label)
-    with _telemetry(otlp=otlp, console=metrics_console), Output() as out:
-        asyncio.run(_consume(common, request, FORMATS[output](), out))
-
-
-def _streams(common: CommonOptions, names: tuple[str, ...]) -> list[Stream]:
     roles = common.roles()
-    if not names:
+    if not streams:
         raise ConfigurationError("no stream to consume: name at least one")
-    return [roles.stream(name) for name in names]
+    sources = with_fan_out(roles.streams(streams), fan_out, fallback=fan_out_fallback)
+    begin, format_ = Start.parse(start, name="--start"), FORMATS[output]()
+
+    async def run(out: Output) -> None:
+        client = Kinesumer(
+            common.app,
+            table=common.table,
+            region=common.region,
+            client_id=client_id,
+            config=Config(label=label),
+        )
+        say = partial(print, file=sys.stderr)
+        with SignalHandler(client, say) as signals:
+            # While no records arrive, only the ticker notices that the pipe was closed.
+            ticker = asyncio.create_task(
+                out.keep_ticking(format_.tick, signals.stop_at_once)
+            )
+            waiting = asyncio.create_task(_say_what_is_awaited(client, streams, say))
+            try:
+                async with client:
+                    records = client.consume(sources, start=begin, limit=limit)
+                    try:
+                        async for batch in records.batches():
+                            waiting.cancel()
+                            # The batch is acked when the loop asks for the next one.
+                            await out.write(format_.records(batch.records))
+                    finally:
+                        # These tasks must not cancel the client while it releases its
+                        # shards.
+                        ticker.cancel()
+                        signals.close()
+            except asyncio.CancelledError:
+                # Cancellation by stop_at_once() is a normal end. Any other must
+                # propagate.
+                if not signals.stopped_at_once:
+                    raise
+            except ClosedOutputError:
+                return  # the usual end of `consume | head`, and not an error
+            finally:
+                ticker.cancel()
+                waiting.cancel()
+            with suppress(ClosedOutputError):
+                await out.write(format_.end())
+
+    with _telemetry(otlp=otlp, console=metrics_console), Output() as out:
+        asyncio.run(run(out))
 
 
-async def _consume(
-    common: CommonOptions, request: Request, format_: Format, out: Output
+async def _say_what_is_awaited(
+    client: Kinesumer, streams: Sequence[str], say: Callable[[str], None]
 ) -> None:
-    from kinesumer import Config, Kinesumer
-    from kinesumer.cli.record_output import ClosedOutputError
-    from kinesumer.cli.signals import SignalHandler
+    """Say on a terminal that no records have come yet, and how many shards there are.
 
-    client = Kinesumer(
-        common.app,
-        table=common.table,
-        region=common.region,
-        client_id=request.client_id,
-        config=Config(label=request.label),
-    )
-    signals = SignalHandler(client, lambda text: print(text, file=sys.stderr))
-    ticker = asyncio.create_task(out.keep_ticking(format_.tick, signals.stop_at_once))
-    try:
-        async with client:
-            records = client.consume(request.streams, start=request.start)
-            async for batch in records.batches():
-                # The next iteration counts this batch as processed: it is written.
-                await out.write(format_.records(batch.records))
-            signals.close()
-    except asyncio.CancelledError:
-        if not signals.stopped_at_once:
-            raise
-    except ClosedOutputError:
-        return
-    finally:
-        signals.close()
-        ticker.cancel()
-    with suppress(ClosedOutputError):
-        await out.write(format_.end())
+    Say it again when the number of the client's shards has changed.
+    """
+    names = ", ".join(stream_name(stream) for stream in streams)
+    said: int | None = None
+    while sys.stderr.isatty():
+        await asyncio.sleep(SILENT_SECONDS)
+        count = len(client.assignment())
+        # A client that leaves gives its shards up. It no longer waits for records.
+        if count == said or (said and not count):
+            continue
+        said = count
+        shards = counted(count, "shard") if count else "no shards yet"
+        say(f"waiting for records from {names}… (client {client.client_id}, {shards})")
 
 
 @contextmanager
 def _telemetry(*, otlp: bool, console: bool) -> Iterator[None]:
-    """Set up meters and tracers, and export the rest at the end.
+    """Set up meters and tracers. Export the remaining data at the end.
 
     Raises ConfigurationError if the extra isn't installed.
     """
@@ -156,9 +187,11 @@ def _telemetry(*, otlp: bool, console: bool) -> Iterator[None]:
             f"--otlp and --metrics-console need OpenTelemetry's SDK, but {error.name} "
             "isn't installed: pip install 'kinesumer[otel]'"
         ) from error
+    # The library finds the providers through OpenTelemetry's global API.
     from opentelemetry import metrics, trace
 
-    # The SDK warns of each retry. It logs an error if an export fails for good.
+    # Show only errors: the SDK logs a warning at each retry, and an error if an
+    # export fails for good.
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)
     metrics.set_meter_provider(meters)
     trace.set_tracer_provider(tracers)
@@ -171,45 +204,33 @@ def _telemetry(*, otlp: bool, console: bool) -> Iterator[None]:
 
 def _providers(*, otlp: bool, console: bool) -> tuple[MeterProvider, TracerProvider]:
     from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import (
+        ConsoleMetricExporter,
+        MetricReader,
+        PeriodicExportingMetricReader,
+    )
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
     # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the name.
     resource = Resource.create({"service.name": "kinesumer"})
-    readers = list(_readers(otlp=otlp, console=console))
-    meters = MeterProvider(readers, resource=resource)
-    tracers = TracerProvider(resource=resource)
+    readers, tracers = list[MetricReader](), TracerProvider(resource=resource)
     if otlp:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
-            OTLPSpanExporter,
-        )
+        from opentelemetry.exporter.otlp.proto.http import metric_exporter as metrics
+        from opentelemetry.exporter.otlp.proto.http import trace_exporter as traces
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        exporter = OTLPSpanExporter(timeout=_timeout())
-        tracers.add_span_processor(BatchSpanProcessor(exporter))
-    return meters, tracers
-
-
-def _readers(*, otlp: bool, console: bool) -> Iterator[MetricReader]:
-    from opentelemetry.sdk.metrics.export import (
-        ConsoleMetricExporter,
-        PeriodicExportingMetricReader,
-    )
-
-    if otlp:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
-            OTLPMetricExporter,
-        )
-
-        exporter = OTLPMetricExporter(timeout=_timeout())
-        yield PeriodicExportingMetricReader(exporter)
+        # If the timeout is None, the exporters use the standard variable.
+        is_set = "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ
+        timeout = None if is_set else OTLP_SECONDS
+        exporter = metrics.OTLPMetricExporter(timeout=timeout)
+        readers.append(PeriodicExportingMetricReader(exporter))
+        spans = BatchSpanProcessor(traces.OTLPSpanExporter(timeout=timeout))
+        tracers.add_span_processor(spans)
     if console:
-        yield PeriodicExportingMetricReader(
+        reader = PeriodicExportingMetricReader(
             ConsoleMetricExporter(out=sys.stderr),
             export_interval_millis=CONSOLE_MILLISECONDS,
         )
-
-
-def _timeout() -> float | None:
-    """Return the time for an export; None if the standard variable sets it."""
-    return None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else OTLP_SECONDS
+        readers.append(reader)
+    return MeterProvider(readers, resource=resource), tracers

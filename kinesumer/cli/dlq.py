@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from base64 import b64encode
@@ -14,23 +13,25 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from kinesumer.admin.arguments import parse_time
-from kinesumer.cli import options
+from kinesumer.admin.redrive import Filter, Redrive, read_letters
+from kinesumer.cli.options import REPORT_VERSION, ROLES, command
+from kinesumer.cli.progress import progress
+from kinesumer.dead_letters.targets import open_readable
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.runtime.text import escape_unprintable
+from kinesumer.model.times import parse_time
+from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from kinesumer.admin.connect import Roles
-    from kinesumer.admin.redrive import Contents, Filter, RedriveResult, StoredLetter
+    from kinesumer.admin.redrive import Contents, RedriveResult, StoredLetter
     from kinesumer.aws.session import ClientFactory
     from kinesumer.cli.options import CommonOptions
     from kinesumer.dead_letters import DeadLetter
     from kinesumer.dead_letters.base import ReadableDeadLetters
 
+# The maximum number of characters of an error in a list.
 MAX_ERROR_CHARACTERS = 100
-"""A list shows at most this much of an error."""
 
 
 @click.group()
@@ -41,7 +42,7 @@ def dlq() -> None:
     """
 
 
-def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--since",
@@ -52,24 +53,54 @@ def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--stream", help="From this stream: a name or an ARN."),
         click.option("--app", help="From this app."),
     ):
-        command = option(command)
-    return command
+        function = option(function)
+    return function
 
 
-@dlq.command("list")
+def _filter(*, since: str | None, **texts: str | None) -> Filter:
+    failed_since = parse_time("--since", since, datetime.now(UTC)) if since else None
+    return Filter(since=failed_since, **texts)
+
+
+@asynccontextmanager
+async def _open(
+    common: CommonOptions, target: str
+) -> AsyncIterator[tuple[ReadableDeadLetters, ClientFactory]]:
+    async with common.clients() as clients:
+        letters = await open_readable(target, clients)
+        try:
+            yield letters, clients
+        finally:
+            await letters.aclose()
+
+
+async def _read(stored: ReadableDeadLetters, filter_: Filter) -> Contents:
+    async with progress("reading dead letters"):
+        return await read_letters(stored.read(), filter_)
+
+
+@command("region", "as_json", name="list", group=dlq)
 @click.argument("target")
 @_filter_options
-@options.region
-@options.as_json
-@options.pass_common
-def list_(common: CommonOptions, /, target: str, **filters: str | None) -> None:
+async def list_(common: CommonOptions, target: str, **filters: str | None) -> None:
     """List letters in the order in which they failed.
 
     Listing an SQS queue hides its messages from other readers until the command ends.
     """
-    contents = asyncio.run(_read(target, common.region, _filter(**filters)))
+    filter_ = _filter(**filters)
+    async with _open(common, target) as (stored, _):
+        contents = await _read(stored, filter_)
     if common.as_json:
-        click.echo(json.dumps(_list_report(target, contents), indent=2))
+        report = {
+            "version": REPORT_VERSION,
+            "target": target,
+            "letters": [
+                {**_fields(held.letter), "copies": len(held.copies)}
+                for held in contents.letters
+            ],
+            "unreadable": contents.unreadable,
+        }
+        click.echo(json.dumps(report, indent=2))
         return
     for held in contents.letters:
         click.echo(_list_line(held))
@@ -77,15 +108,13 @@ def list_(common: CommonOptions, /, target: str, **filters: str | None) -> None:
     click.echo(f"{len(contents.letters)} in {escape_unprintable(target)}")
 
 
-@dlq.command()
+@command("region", "as_json", group=dlq)
 @click.argument("target")
 @click.argument("letter_id", metavar="ID")
-@options.region
-@options.as_json
-@options.pass_common
-def show(common: CommonOptions, target: str, letter_id: str) -> None:
+async def show(common: CommonOptions, target: str, letter_id: str) -> None:
     """Show a letter with its data and traceback."""
-    contents = asyncio.run(_read(target, common.region, _filter()))
+    async with _open(common, target) as (stored, _):
+        contents = await _read(stored, Filter())
     [held] = _select(target, contents, (letter_id,))
     letter = held.letter
     if common.as_json:
@@ -97,7 +126,7 @@ def show(common: CommonOptions, target: str, letter_id: str) -> None:
     click.echo(f"\n{_data_text(letter.data)}\n\n{_escape_lines(letter.traceback)}")
 
 
-@dlq.command("redrive")
+@command("yes", *ROLES, "region", "as_json", group=dlq)
 @click.argument("target")
 @click.argument("ids", metavar="[ID…]", nargs=-1)
 @click.option(
@@ -107,14 +136,8 @@ def show(common: CommonOptions, target: str, letter_id: str) -> None:
 @click.option(
     "--to-stream", help="Put the records into this stream, not into their own."
 )
-@options.yes
-@options.roles
-@options.region
-@options.as_json
-@options.pass_common
-def redrive(
+async def redrive(
     common: CommonOptions,
-    /,
     target: str,
     ids: tuple[str, ...],
     everything: bool,
@@ -125,73 +148,33 @@ def redrive(
 
     A record keeps its partition key, and its explicit hash key if the letter has it.
     Every app that consumes the stream receives it. Delivery is at least once: after a
-    crash a letter may remain whose record is back. The exit status is 1 if a letter
-    remains.
+    crash, a letter may remain although its record was put back. The exit status is 1
+    if a letter remains.
     """
     if bool(ids) == everything:
         raise ConfigurationError("name the letters to put back, or pass --all")
-    work = _redrive(common, common.roles(), target, ids, _filter(**filters), to_stream)
-    if asyncio.run(work).failed:
-        click.get_current_context().exit(1)
-
-
-def _filter(
-    app: str | None = None,
-    stream: str | None = None,
-    error: str | None = None,
-    since: str | None = None,
-) -> Filter:
-    from kinesumer.admin.redrive import Filter
-
-    failed_since = parse_time("--since", since, datetime.now(UTC)) if since else None
-    return Filter(app, stream, error, failed_since)
-
-
-@asynccontextmanager
-async def _open(
-    target: str, region: str | None
-) -> AsyncIterator[tuple[ReadableDeadLetters, ClientFactory]]:
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.dead_letters.targets import open_readable
-
-    async with ClientFactory(region=region) as clients:
-        letters = await open_readable(target, clients)
-        try:
-            yield letters, clients
-        finally:
-            await letters.aclose()
-
-
-async def _read(target: str, region: str | None, filter_: Filter) -> Contents:
-    from kinesumer.admin.redrive import read_letters
-
-    async with _open(target, region) as (letters, _):
-        return await read_letters(letters.read(), filter_)
-
-
-async def _redrive(
-    common: CommonOptions,
-    roles: Roles,
-    target: str,
-    ids: Sequence[str],
-    filter_: Filter,
-    to_stream: str | None,
-) -> RedriveResult:
-    from kinesumer.admin.redrive import Redrive, read_letters
-
-    async with _open(target, common.region) as (letters, clients):
-        contents = await read_letters(letters.read(), filter_)
+    filter_, roles, chance = _filter(**filters), common.roles(), random.Random()
+    async with _open(common, target) as (stored, clients):
+        contents = await _read(stored, filter_)
+        # An unknown ID fails here, before the first record is put back.
         chosen = _select(target, contents, ids) if ids else contents.letters
         if chosen:
-            streams = Counter(to_stream or held.letter.stream_arn for held in chosen)
-            _print_plan(streams, target, removes=letters.removes)
+            for name, count in Counter(
+                to_stream or held.letter.stream_arn for held in chosen
+            ).items():
+                click.echo(f"{count} to stream {escape_unprintable(name)}", err=True)
+            # A stream can't delete records, so its dead letters stay until they expire.
+            after = "removed from" if stored.removes else "kept by Kinesis in"
+            click.echo(f"then {after} {escape_unprintable(target)}", err=True)
             common.confirm("Put them back?")
         redrive = Redrive(
-            clients, letters, chance=random.Random(), roles=roles, to_stream=to_stream
+            clients, stored, chance=chance, roles=roles, to_stream=to_stream
         )
-        outcome = await redrive.run(chosen)
-    _print_outcome(common, target, outcome, removes=letters.removes)
-    return outcome
+        async with progress("putting records back"):
+            outcome = await redrive.run(chosen)
+    _print_outcome(common, target, outcome, removes=stored.removes)
+    if outcome.failed:
+        click.get_current_context().exit(1)
 
 
 def _select(target: str, contents: Contents, ids: Sequence[str]) -> list[StoredLetter]:
@@ -206,13 +189,6 @@ def _select(target: str, contents: Contents, ids: Sequence[str]) -> list[StoredL
     return [by_id[one] for one in dict.fromkeys(ids)]
 
 
-def _print_plan(streams: Counter[str], target: str, *, removes: bool) -> None:
-    for name, count in streams.items():
-        click.echo(f"{count} to stream {escape_unprintable(name)}", err=True)
-    after = "removed from" if removes else "kept by Kinesis in"
-    click.echo(f"then {after} {escape_unprintable(target)}", err=True)
-
-
 def _fields(letter: DeadLetter) -> dict[str, Any]:
     """Return a letter without its data and traceback."""
     fields: dict[str, Any] = {"id": letter.id, **msgspec.to_builtins(letter)}
@@ -223,7 +199,7 @@ def _fields(letter: DeadLetter) -> dict[str, Any]:
 
 def _letter_report(letter: DeadLetter) -> dict[str, Any]:
     report = {
-        "version": options.REPORT_VERSION,
+        "version": REPORT_VERSION,
         **_fields(letter),
         "traceback": letter.traceback,
     }
@@ -233,18 +209,6 @@ def _letter_report(letter: DeadLetter) -> dict[str, Any]:
         return {**report, "data_base64": b64encode(letter.data).decode()}
 
 
-def _list_report(target: str, contents: Contents) -> dict[str, Any]:
-    return {
-        "version": options.REPORT_VERSION,
-        "target": target,
-        "letters": [
-            {**_fields(held.letter), "copies": len(held.copies)}
-            for held in contents.letters
-        ],
-        "unreadable": contents.unreadable,
-    }
-
-
 def _list_line(held: StoredLetter) -> str:
     letter = held.letter
     error = letter.error
@@ -252,7 +216,7 @@ def _list_line(held: StoredLetter) -> str:
         error = f"{error[: MAX_ERROR_CHARACTERS - 1]}…"
     failed = letter.failed_at.astimezone(UTC).isoformat(timespec="seconds")
     source = f"{letter.app}  {letter.stream}/{letter.shard_id}"
-    attempts = f"{letter.attempts} attempts"
+    attempts = counted(letter.attempts, "attempt")
     details = escape_unprintable(f"{source}  {attempts}  {error}")
     return f"{letter.id}  {failed[:19]}Z  {details}"
 
@@ -265,7 +229,7 @@ def _data_text(data: bytes) -> str:
 
 
 def _escape_lines(text: str) -> str:
-    """Return text with its line ends, and other control characters escaped."""
+    """Escape the control characters of a text, except line ends."""
     return "\n".join(escape_unprintable(line) for line in text.splitlines())
 
 
@@ -279,7 +243,7 @@ def _print_outcome(
 ) -> None:
     if common.as_json:
         report = {
-            "version": options.REPORT_VERSION,
+            "version": REPORT_VERSION,
             "target": target,
             "put": [letter.id for letter in outcome.put],
             "removed": removes,

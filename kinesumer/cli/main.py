@@ -1,9 +1,11 @@
-"""The entry point: global options, lazy loading of commands, and one-line errors."""
+"""Run the command line: global options, lazy import of commands, one-line errors."""
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
+import signal
 import sys
 import traceback
 from importlib import import_module
@@ -14,44 +16,54 @@ import click
 from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError
 from kinesumer.runtime.text import escape_unprintable
 
+# Each command's module (in this package, unless it has dots), name, and summary. The
+# summaries are here so that the help doesn't import all commands with AWS's SDK.
 COMMANDS = {
     "init": ("state_store:init", "Create or verify the state store's table."),
     "consume": ("consume:consume", "Write records of streams to standard output."),
     "status": ("status:status", "Show which client consumes what, and the lag."),
     "health": ("status:health", "Check for a probe that one client is alive."),
-    "dashboard": ("dashboard:dashboard", "Serve a page that shows the fleet."),
-    "metrics": ("metrics:metrics", "Serve metrics of fleets for Prometheus."),
+    "dashboard": ("serve:dashboard", "Serve a page that shows the fleet."),
+    "metrics": ("serve:metrics", "Serve metrics of fleets for Prometheus."),
     "lag": ("status:lag", "Show each shard's lag, and how it develops."),
     "doctor": ("doctor:doctor", "Find problems, and say what to do."),
     "verify": ("doctor:verify", "Compare stored positions with the stream."),
     "distribution": (
-        "distribution:distribution",
+        "status:distribution",
         "Show how shards are spread over clients and clusters.",
     ),
-    "pause": ("pause:pause", "Stop consuming a shard, a stream or all streams."),
-    "resume": ("pause:resume", "End a pause."),
-    "drain": ("pause:drain", "Move a client's shards to the other clients."),
-    "seek": ("seek:seek", "Move an app's positions, also while clients run."),
+    "pause": (
+        "group_changes:pause",
+        "Stop consuming a shard, a stream or all streams.",
+    ),
+    "resume": ("group_changes:resume", "End a pause."),
+    "drain": ("group_changes:drain", "Move a client's shards to the other clients."),
+    "seek": ("group_changes:seek", "Move an app's positions, also while clients run."),
     "reset": ("state_store:reset", "Delete all rows of an app."),
     "tail": ("tail:tail", "Write a stream's records as they arrive, without a group."),
+    "fan-out": (
+        "fan_out:fan_out",
+        "List, register and deregister consumers of a stream.",
+    ),
     "produce": ("produce:produce", "Put lines into a stream, for tests."),
     "dlq": ("dlq:dlq", "List, show and put back dead letters."),
     "export": ("positions:export", "Export an app's positions: to a file, or to KCL."),
     "import": ("positions:import_", "Import positions: from a file, or from KCL."),
-    "local": ("local:local", "Serve Kinesis, DynamoDB and STS on this machine."),
+    "local": ("serve:local", "Serve Kinesis, DynamoDB and STS on this machine."),
     "demo": (
         "kinesumer.demo.command:demo",
         "Run a group through faults, and check that nothing is lost.",
     ),
 }
-"""Each command's module (of this package, unless it has dots), name, and summary."""
 FAILURE, WRONG_USE, INTERRUPTED = 1, 2, 130
+# The exit status that shells report for a program that wrote into a closed pipe.
+CLOSED_PIPE = 128 + signal.SIGPIPE
+# Disk errors that the user has to fix. They aren't defects of the program.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Faults that the user has to fix: they aren't defects to report."""
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is used, and turns an exception into one line."""
+    """Imports a command when it is used, and prints an exception as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands in the order of the help."""
@@ -70,32 +82,32 @@ class LazyGroup(click.Group):
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Write the commands with their summaries; import none of them."""
+        """Write the commands with their summaries, without importing the commands."""
         with formatter.section("Commands"):
             rows = [(name, summary) for name, (_, summary) in COMMANDS.items()]
             formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. An exception becomes one line and an exit status."""
+        """Run a command. Print an exception as one line, and exit with its status."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # The reader closed the pipe, as `head -1` does. Python flushes standard
+            # output at exit, and would report that it can't write the rest.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(CLOSED_PIPE)
         except Exception as error:
             if ctx.params.get("debug"):
                 traceback.print_exception(error)
             else:
                 click.echo(f"error: {one_line(error)}", err=True)
-            ctx.exit(exit_status(error))
-
-
-def exit_status(error: Exception) -> int:
-    """Return 2 for wrong use of the command, 1 for every other error."""
-    if isinstance(error, CredentialsError):
-        return FAILURE
-    return WRONG_USE if isinstance(error, ConfigurationError) else FAILURE
+            is_wrong_use = isinstance(error, ConfigurationError)
+            is_wrong_use &= not isinstance(error, CredentialsError)
+            ctx.exit(WRONG_USE if is_wrong_use else FAILURE)
 
 
 def one_line(error: Exception) -> str:

@@ -2,77 +2,153 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import math
 import sys
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, fields
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kinesumer.admin import connect
+from kinesumer.admin.context import operator_context
+from kinesumer.aws.state_table import TABLE_VARIABLE
+from kinesumer.cli.progress import progress
 from kinesumer.errors import ConfigurationError
-from kinesumer.runtime.text import escape_unprintable
+from kinesumer.model.streams import stream_name
+from kinesumer.runtime.text import MAX_NAMED, abbreviate, escape_unprintable
+from kinesumer.wire.rows import STATE_STORE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
-    from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.admin.connect import Roles
     from kinesumer.aws.dynamodb import DynamoStateStore
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import ShardRow
     from kinesumer.runtime.context import ClientContext
 
-DEFAULT_TABLE = "kinesumer-state-store"
 REPORT_VERSION = 1
-MAX_NAMED_SHARDS = 10
-"""A text names at most this many shards; JSON names all."""
+
+
+class FiniteFloat(click.FloatRange):
+    """A finite number within a range. ``click.FloatRange`` accepts nan and inf."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number. Invalid text raises the same error as click's types."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} must be a finite number.", param, ctx)
+        return number
+
+
+def _option(*names: str, **settings: Any) -> Any:
+    """Return a dataclass field that declares an option."""
+    declaration = click.Option(names, **settings)
+    return field(default=settings.get("default"), metadata={"option": declaration})
 
 
 @dataclass
 class CommonOptions:
-    """The values of the options that a command shares with others.
+    """The options that commands share. Each field declares an option and its value.
 
-    Each shared option stores its value here, so that a command takes this object in
-    place of one parameter for each of them.
+    ``command()`` gives a command some of these options. The others keep their defaults.
     """
 
-    app: str = ""
-    table: str = DEFAULT_TABLE
-    region: str | None = None
-    as_json: bool = False
-    role: tuple[str, ...] = ()
-    external_id: str | None = None
-    streams: tuple[str, ...] = ()
-    stream: str | None = None
-    shard: str | None = None
-    everything: bool = False
-    lag: bool = True
-    dry_run: bool = False
-    yes: bool = False
-    wait_seconds: float = 0.0
+    app: str = _option(
+        "--app",
+        envvar="KINESUMER_APP",
+        required=True,
+        show_envvar=True,
+        help="The group. Clients of one app share the streams.",
+    )
+    table: str = _option(
+        "--table",
+        envvar=TABLE_VARIABLE,
+        default=STATE_STORE,
+        show_default=True,
+        show_envvar=True,
+        help="The DynamoDB table of the state store.",
+    )
+    region: str | None = _option(
+        "--region", help="The AWS region. Default: from the environment or the profile."
+    )
+    as_json: bool = _option("--json", "as_json", is_flag=True, help="Print JSON.")
+    verbose: bool = _option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        help="Show positions too. Lines can be longer than the terminal.",
+    )
+    role: tuple[str, ...] = _option(
+        "--role",
+        metavar="[STREAM=]ARN",
+        multiple=True,
+        help="A role to assume to read all streams, or one stream. Repeatable.",
+    )
+    external_id: str | None = _option(
+        "--external-id", help="The external ID that the roles require."
+    )
+    streams: tuple[str, ...] = _option(
+        "--stream",
+        "streams",
+        multiple=True,
+        help="Only this stream: a name or an ARN. Repeatable.",
+    )
+    stream: str | None = _option("--stream", help="This stream: a name or an ARN.")
+    shard: str | None = _option(
+        "--shard", metavar="ID", help="Only this shard of the stream."
+    )
+    everything: bool = _option("--all", "everything", is_flag=True, help="All streams.")
+    lag: bool = _option(
+        "--lag/--no-lag",
+        default=True,
+        help="Read from Kinesis how far each shard is behind. Needs access to the "
+        "streams.",
+    )
+    dry_run: bool = _option(
+        "--dry-run", is_flag=True, help="Show the changes; make none."
+    )
+    yes: bool = _option("--yes", is_flag=True, help="Don't ask for confirmation.")
+    wait_seconds: float = _option(
+        "--wait",
+        "wait_seconds",
+        metavar="SECONDS",
+        type=FiniteFloat(min=0),
+        default=60.0,
+        show_default=True,
+        help="How long to wait until clients have applied the change. 0: don't wait.",
+    )
 
-    def roles(self) -> Roles:
-        """Return which role reads which stream. Raises ConfigurationError."""
-        from kinesumer.admin.connect import parse_roles
+    def roles(self) -> connect.Roles:
+        """Return the role for each stream. Raises ConfigurationError."""
+        return connect.parse_roles(self.role, self.external_id)
 
-        return parse_roles(self.role, self.external_id)
+    def clients(self) -> ClientFactory:
+        """Return a factory of AWS clients, which the caller opens by ``async with``."""
+        # Import AWS's SDK late: importing it is slow, and usage errors don't need it.
+        from kinesumer.aws.session import ClientFactory
 
-    def connect(
-        self,
-    ) -> AbstractAsyncContextManager[tuple[ClientFactory, DynamoStateStore]]:
-        """Open AWS clients and the state store, which is verified."""
-        # Imported late, like all AWS code: `--help` and wrong use stay fast.
-        from kinesumer.admin.connect import connect
+        return ClientFactory(region=self.region)
 
-        return connect(self.table, self.region)
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
+        """Open AWS clients and the state store, and verify the store's table."""
+        async with AsyncExitStack() as stack:
+            async with progress("connecting"):
+                opened = await stack.enter_async_context(
+                    connect.connect(self.table, self.region)
+                )
+            yield opened
 
     @asynccontextmanager
     async def operate(self) -> AsyncIterator[tuple[ClientContext, ClientFactory]]:
-        """Open the context of a command that changes rows, and AWS clients."""
-        from kinesumer.admin.context import operator_context
-
+        """Open AWS clients, and the context of a command that changes rows."""
         async with self.connect() as (clients, store):
             yield operator_context(self.app, store), clients
 
@@ -92,17 +168,18 @@ class CommonOptions:
             return
         if not sys.stdin.isatty():
             raise ConfigurationError("no terminal to confirm on; pass --yes")
+        # Ask on standard error, since standard output may be redirected to a file.
         click.confirm(question, abort=True, err=True)
 
-    def print_report(self, fields: dict[str, Any], *, indent: int | None = 2) -> None:
-        """Print fields as JSON, after the report's version, the app and the table."""
+    def print_report(self, report: dict[str, Any], *, indent: int | None = 2) -> None:
+        """Print a report as JSON that begins with version, app and table."""
         about = {"version": REPORT_VERSION, "app": self.app, "table": self.table}
-        click.echo(json.dumps({**about, **fields}, indent=indent))
+        click.echo(json.dumps({**about, **report}, indent=indent))
 
     def fail_if_still_held(self, shards: Sequence[ShardRow], what: str) -> None:
         """End the command with status 1 if clients still consume shards after --wait.
 
-        The change is stored all the same: clients apply it later.
+        The change is stored nevertheless. Clients apply the change later.
         """
         if shards and self.wait_seconds:
             click.echo(
@@ -114,83 +191,39 @@ class CommonOptions:
             click.get_current_context().exit(1)
 
 
-pass_common = click.make_pass_decorator(CommonOptions, ensure=True)
+SHARED = {one.name: one.metadata["option"] for one in fields(CommonOptions)}
+ROLES = ("role", "external_id")
+TARGET = ("stream", "shard", "everything")
 
 
-class FiniteFloat(click.FloatRange):
-    """A number within a range. Neither nan, which every range includes, nor inf."""
+def command(
+    *shared: str, group: click.Group | None = None, **settings: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return a decorator that makes a function a command of ``group``.
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the number. Fails as click's own types do."""
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value} must be a finite number.", param, ctx)
-        return number
+    ``shared`` are the names of fields of CommonOptions. ``settings`` are passed to
+    ``click.command``. The function takes a CommonOptions, and its own parameters by
+    name. It may be asynchronous.
+    """
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @wraps(function)
+        def run(**values: Any) -> None:
+            common = CommonOptions(**{key: values.pop(key) for key in shared})
+            # AWS's clients are asynchronous, so most commands are coroutines.
+            result = function(common, **values)
+            if inspect.iscoroutine(result):
+                asyncio.run(result)
+
+        made: click.Command = click.command(**settings)(run)
+        made.params += [SHARED[key] for key in shared]
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return decorate
 
 
-def _shared(
-    *names: str, **settings: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return an option whose value is stored in CommonOptions."""
-
-    def store(ctx: click.Context, param: click.Parameter, value: object) -> None:
-        # click keeps the object per command, so no value reaches another command.
-        assert param.name is not None
-        setattr(ctx.ensure_object(CommonOptions), param.name, value)
-
-    return click.option(*names, expose_value=False, callback=store, **settings)
-
-
-table = _shared(
-    "--table",
-    envvar="KINESUMER_TABLE",
-    default=DEFAULT_TABLE,
-    show_default=True,
-    show_envvar=True,
-    help="The DynamoDB table of the state store.",
-)
-app = _shared(
-    "--app",
-    envvar="KINESUMER_APP",
-    required=True,
-    show_envvar=True,
-    help="The group. Clients of one app share the streams.",
-)
-region = _shared(
-    "--region", help="The AWS region. Default: from the environment or the profile."
-)
-as_json = _shared("--json", "as_json", is_flag=True, help="Print JSON.")
-role = _shared(
-    "--role",
-    metavar="[STREAM=]ARN",
-    multiple=True,
-    help="A role to assume to read all streams, or one stream. Repeatable.",
-)
-external_id = _shared("--external-id", help="The external ID that the roles require.")
-lag = _shared(
-    "--lag/--no-lag",
-    default=True,
-    help="Read from Kinesis how far each shard is behind. Needs access to the streams.",
-)
-streams = _shared(
-    "--stream",
-    "streams",
-    multiple=True,
-    help="Only this stream: a name or an ARN. Repeatable.",
-)
-dry_run = _shared("--dry-run", is_flag=True, help="Show the changes; make none.")
-yes = _shared("--yes", is_flag=True, help="Don't ask for confirmation.")
-wait = _shared(
-    "--wait",
-    "wait_seconds",
-    metavar="SECONDS",
-    type=FiniteFloat(min=0),
-    default=60.0,
-    show_default=True,
-    help="How long to wait until clients have applied the change. 0: don't wait.",
-)
 output = click.option(
     "--output",
     type=click.Choice(["jsonl", "text", "count"]),
@@ -200,36 +233,15 @@ output = click.option(
 )
 
 
-def roles(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --role and --external-id to a command."""
-    return role(external_id(command))
-
-
-def target(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --stream, --shard and --all to a command."""
-    for option in (
-        _shared("--all", "everything", is_flag=True, help="All streams."),
-        _shared("--shard", metavar="ID", help="Only this shard of the stream."),
-        _shared("--stream", help="This stream: a name or an ARN."),
-    ):
-        command = option(command)
-    return command
-
-
 def named(shards: Sequence[ShardRow]) -> str:
-    """Return the shards as text, with their streams and owners."""
-    from kinesumer.model.streams import stream_name
-
+    """Return a text that names the shards, their streams and their owners."""
     texts = [
-        f"{row.key.shard_id} of {stream_name(row.key.stream_arn)} by {owner}"
-        if (owner := row.owner_id)
+        f"{row.key.shard_id} of {stream_name(row.key.stream_arn)} by {row.owner_id}"
+        if row.owner_id
         else row.key.shard_id
-        for row in shards[:MAX_NAMED_SHARDS]
+        for row in shards
     ]
-    rest = len(shards) - MAX_NAMED_SHARDS
-    return escape_unprintable(
-        ", ".join([*texts, *([f"{rest} more"] if rest > 0 else [])])
-    )
+    return escape_unprintable(abbreviate(texts, MAX_NAMED))
 
 
 def shards_json(shards: Sequence[ShardRow]) -> list[dict[str, Any]]:

@@ -1,56 +1,67 @@
-"""``kinesumer export`` and ``kinesumer import``: positions of files, and of KCL."""
+"""``kinesumer export`` and ``kinesumer import``: positions in files and KCL tables."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from kinesumer.cli import options
-from kinesumer.cli.import_plan import import_positions, stream_opener
-from kinesumer.cli.kcl import export_kcl, import_kcl
+from kinesumer.admin.context import require_no_clients
+from kinesumer.admin.snapshot import read_snapshot
+from kinesumer.aws.kcl_table import open_leases
+from kinesumer.aws.kinesis import open_source
+from kinesumer.cli.options import ROLES, FiniteFloat, command
+from kinesumer.cli.progress import progress
+from kinesumer.coordination.store_queries import unknown_app_text
 from kinesumer.errors import KinesumerError
+from kinesumer.migration import positions
+from kinesumer.migration.apply import plan_file_import
+from kinesumer.migration.kcl_export import plan_kcl_export
+from kinesumer.migration.kcl_import import plan_kcl_import
+from kinesumer.model.times import parse_time
+from kinesumer.runtime.files import write_atomically
+from kinesumer.runtime.text import escape_unprintable
+from kinesumer.wire.rows import timestamp_text
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kinesumer.admin.connect import Roles
     from kinesumer.aws.session import ClientFactory
     from kinesumer.cli.options import CommonOptions
-    from kinesumer.migration.positions import Positions
-    from kinesumer.migration.takeover import ImportPlan
+    from kinesumer.migration.apply import ImportPlan, Open
     from kinesumer.runtime.context import ClientContext
 
+    Draft = Callable[[ClientContext, ClientFactory], Awaitable[ImportPlan]]
+
 HELP_OPTIONS = ("-h", "--help")
+OPTIONS = ("app", "table", "region", "streams", *ROLES, "dry_run", "yes", "as_json")
 
 
 class DefaultCommandGroup(click.Group):
-    """A group that runs its default command if the first argument names none."""
-
-    def __init__(self, *args: Any, default: str, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._default = default
+    """A command group that runs ``file`` if the first argument isn't a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the default command's name if no command is named."""
+        """Insert the name ``file`` if the first argument isn't a command."""
         if not args or (args[0] not in self.commands and args[0] not in HELP_OPTIONS):
-            args = [self._default, *args]
+            args = ["file", *args]
         return super().parse_args(ctx, args)
 
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Write the default command's options, then the commands."""
-        default = self.commands[self._default]
+        """Write the options of ``file`` into the help, then the other commands."""
+        default = self.commands["file"]
         default.format_options(click.Context(default, parent=ctx), formatter)
         self.format_commands(ctx, formatter)
 
 
 @click.group(
-    "export",
     cls=DefaultCommandGroup,
-    default="file",
     subcommand_metavar="[-o FILE] | kcl TABLE",
     help="""Export an app's positions to a file, or hand them to a KCL fleet.
 
@@ -63,91 +74,9 @@ def export() -> None:
     """Export an app's positions."""
 
 
-@export.command("file", hidden=True)
-@options.app
-@options.table
-@options.region
-@options.streams
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    default="-",
-    help="The file to write. Default: standard output.",
-)
-@options.pass_common
-def export_file(common: CommonOptions, output: Path) -> None:
-    """Write an app's position in each shard as JSON: see docs/positions.md.
-
-    Clients may run: then the command writes each shard's last commit. It doesn't call
-    Kinesis.
-    """
-    from kinesumer.migration.positions import encode
-    from kinesumer.migration.takeover import narrowed
-
-    positions = asyncio.run(_read(common))
-    _write(output, encode(narrowed(common.streams, positions)))
-
-
-def _write(output: Path, content: bytes) -> None:
-    """Write to standard output, a device, or a file, which is replaced atomically."""
-    from kinesumer.runtime.files import write_atomically
-
-    try:
-        if output == Path("-"):
-            click.echo(content, nl=False)
-        elif output.exists() and not output.is_file():
-            # A pipe or a device must stay: a rename would replace it by a file.
-            output.write_bytes(content)
-        else:
-            write_atomically(output, content, _mode(output))
-    except OSError as error:
-        # The reader of a pipe has gone: the path and the disk are fine.
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise KinesumerError(
-            f"can't write {output}: {error.strerror}; check the path and the disk"
-        ) from error
-
-
-def _mode(path: Path) -> int:
-    """Return the permissions of an existing file, or those of a new one."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    # The mask can only be read by setting it.
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
-async def _read(common: CommonOptions) -> Positions:
-    from kinesumer.admin.snapshot import read_snapshot
-    from kinesumer.migration.positions import of_group
-    from kinesumer.wire.rows import timestamp_text
-
-    async with common.connect() as (_, store):
-        rows = await read_snapshot(store, common.app)
-    if rows.corrupt:
-        raise KinesumerError("; ".join(rows.corrupt))
-    if not rows.streams:
-        raise KinesumerError(
-            f"table {common.table} knows no app {common.app!r}; check --app, --table "
-            "and --region"
-        )
-    for stream in rows.streams:
-        # Before the first complete listing, a missing shard would not be noticed.
-        if not stream.baseline:
-            raise KinesumerError(
-                f"the app's clients haven't listed all shards of stream {stream.arn} "
-                "yet; start a client, then try again"
-            )
-    return of_group(common.app, timestamp_text(time.time()), rows.streams, rows.shards)
-
-
 @click.group(
     "import",
     cls=DefaultCommandGroup,
-    default="file",
     subcommand_metavar="FILE | kcl TABLE",
     help="""Import positions for an app from a file, or from a KCL fleet.
 
@@ -160,35 +89,267 @@ def import_() -> None:
     """Import positions for an app."""
 
 
-@import_.command("file", hidden=True)
+def _kcl_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    look = click.option(
+        "--look",
+        type=FiniteFloat(min=0),
+        default=20.0,
+        show_default=True,
+        help="Seconds to observe the fleet's counters, which must not change. Use "
+        "more than a third of the fleet's failover time.",
+    )
+    return click.argument("lease_table", metavar="TABLE")(look(function))
+
+
+# --- export ---------------------------------------------------------------------------
+
+
+@command("app", "table", "region", "streams", name="file", group=export, hidden=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    default="-",
+    help="The file to write. Default: standard output.",
+)
+async def export_file(common: CommonOptions, output: Path) -> None:
+    """Write an app's position in each shard as JSON: see docs/positions.md.
+
+    If clients are running, the command writes each shard's last commit. It doesn't
+    call Kinesis.
+    """
+    app = common.app
+    async with common.connect() as (_, store):
+        async with progress("reading positions"):
+            rows = await read_snapshot(store, app)
+    if rows.corrupt:
+        raise KinesumerError("; ".join(rows.corrupt))
+    if not rows.streams:
+        raise KinesumerError(unknown_app_text(app, common.table))
+    for stream in rows.streams:
+        # Until all shards have been listed, a shard could be missing from the file.
+        if not stream.baseline:
+            raise KinesumerError(
+                f"the app's clients haven't listed all shards of stream {stream.arn} "
+                "yet; start a client, then try again"
+            )
+    now = timestamp_text(time.time())
+    stored = positions.positions_of_group(app, now, rows.streams, rows.shards)
+    _write(output, positions.encode(positions.select_streams(common.streams, stored)))
+
+
+def _write(output: Path, content: bytes) -> None:
+    """Write to standard output, a device, or a file, which is replaced atomically."""
+    try:
+        if output == Path("-"):
+            click.echo(content, nl=False)
+        elif output.exists() and not output.is_file():
+            # An atomic write would replace a pipe or a device by a file.
+            output.write_bytes(content)
+        else:
+            write_atomically(output, content, _mode(output))
+    except BrokenPipeError:
+        raise  # the reader closed the pipe, so the path and disk aren't the cause
+    except OSError as error:
+        raise KinesumerError(
+            f"can't write {output}: {error.strerror}; check the path and the disk"
+        ) from error
+
+
+def _mode(path: Path) -> int:
+    """Return a file's permissions, or the default ones if it doesn't exist."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    # umask() can only read the mask by setting it.
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+@command(*OPTIONS, name="kcl", group=export)
+@_kcl_options
+async def export_kcl(common: CommonOptions, lease_table: str, look: float) -> None:
+    """Write an app's positions into a KCL fleet's lease table.
+
+    The fleet can then take over again. TABLE is the fleet's old lease table. Stop the
+    app's clients and the fleet first. The command removes owners and pending
+    checkpoints from the leases, and increments their counters. It doesn't change the
+    app's own rows.
+    """
+    roles = common.roles()
+    async with common.operate() as (context, clients):
+        if not common.dry_run:
+            # Live clients would advance their positions after these were copied.
+            await require_no_clients(context)
+        leases = await open_leases(clients, lease_table)
+        async with progress("observing the fleet"):
+            handover = await plan_kcl_export(
+                context,
+                _stream_opener(clients, roles),
+                leases,
+                common.streams,
+                region=clients.region,
+                watch_seconds=look,
+            )
+        if not common.as_json:
+            report = handover.report(written=False)
+            name = escape_unprintable(report["lease_table"])
+            click.echo(f"into lease table {name}")
+            _show_streams(report["streams"], "leases", "lease_key", _checkpoint_text)
+        if not common.dry_run:
+            common.confirm(f"Write these leases into table {lease_table}?")
+            async with progress("writing leases"):
+                await handover.write(context)
+    if common.as_json:
+        common.print_report(handover.report(written=not common.dry_run), indent=None)
+    elif common.dry_run:
+        click.echo("dry run: nothing was written")
+    else:
+        click.echo(
+            f"written and verified: the fleet may start; app {common.app} keeps its "
+            "own positions"
+        )
+
+
+# --- import ---------------------------------------------------------------------------
+
+
+@command(*OPTIONS, name="file", group=import_, hidden=True)
 @click.argument("file", type=click.File("rb"))
-@options.app
-@options.table
-@options.region
-@options.streams
-@options.roles
-@options.dry_run
-@options.yes
-@options.as_json
-@options.pass_common
-def import_file(common: CommonOptions, file: BinaryIO) -> None:
+async def import_file(common: CommonOptions, file: BinaryIO) -> None:
     """Give an app the positions that `kinesumer export` wrote.
 
     Stop the app's clients first. The command looks each position up in its stream,
     shows the changes, and asks for confirmation.
     """
-    from kinesumer.migration import positions
-    from kinesumer.migration.takeover import narrowed, of_file
-
     roles = common.roles()
+    # One byte more than allowed shows decode() that the file is too large.
     content = file.read(positions.MAX_FILE_BYTES + 1)
-    stored = narrowed(common.streams, positions.decode(content))
+    stored = positions.decode(content)
+    stored = positions.select_streams(common.streams, stored)
 
     async def draft(context: ClientContext, clients: ClientFactory) -> ImportPlan:
-        return await of_file(context, file.name, stored, stream_opener(clients, roles))
+        open_ = _stream_opener(clients, roles)
+        return await plan_file_import(context, file.name, stored, open_)
 
-    asyncio.run(import_positions(common, draft))
+    await _import(common, draft)
 
 
-export.add_command(export_kcl)
-import_.add_command(import_kcl)
+@command(*OPTIONS, name="kcl", group=import_)
+@_kcl_options
+@click.option(
+    "--start-at",
+    metavar="TIME",
+    help="Where to continue a lease whose checkpoint is AT_TIMESTAMP or LATEST: a time "
+    "with its zone, or how long ago, such as 2h.",
+)
+async def import_kcl(
+    common: CommonOptions, lease_table: str, look: float, start_at: str | None
+) -> None:
+    """Import the positions of a KCL fleet: 1.x, 2.x or 3.x, Java, Python or Rust.
+
+    TABLE is the fleet's lease table. If it has no stream names, pass --stream. Stop the
+    fleet and the app's clients first. The command looks each checkpoint up in its
+    stream, shows what it will write, and asks for confirmation. It doesn't change the
+    lease table.
+    """
+    roles, now = common.roles(), datetime.now(UTC)
+    at = parse_time("--start-at", start_at, now).timestamp() if start_at else None
+
+    async def draft(context: ClientContext, clients: ClientFactory) -> ImportPlan:
+        leases = await open_leases(clients, lease_table)
+        return await plan_kcl_import(
+            context,
+            _stream_opener(clients, roles),
+            leases,
+            common.streams,
+            region=clients.region,
+            start_at=at,
+            watch_seconds=look,
+        )
+
+    await _import(common, draft)
+
+
+async def _import(common: CommonOptions, draft: Draft) -> None:
+    """Show what an import will write, ask, and write it. Raises KinesumerError."""
+    async with common.operate() as (context, clients):
+        if not common.dry_run:
+            # Live clients keep positions in memory, and wouldn't read imported ones.
+            await require_no_clients(context)
+        async with progress("looking positions up"):
+            takeover = await draft(context, clients)
+        report = takeover.report(written=False)
+        if not common.as_json:
+            click.echo(f"from {escape_unprintable(takeover.source)}")
+            _show_streams(report["streams"], "shards", "shard_id", _position_text)
+        if takeover.problems:
+            if common.as_json:
+                common.print_report(report, indent=None)
+            problems = "; ".join(takeover.problems)
+            raise KinesumerError(
+                f"nothing was written: {problems}; correct this, and try again"
+            )
+        is_written = not (common.dry_run or takeover.is_done)
+        if is_written:
+            common.confirm(f"Write these positions of app {common.app}?")
+            async with progress("writing positions"):
+                await takeover.write(context)
+    if common.as_json:
+        common.print_report(takeover.report(written=is_written), indent=None)
+    elif is_written:
+        click.echo("written and verified")
+    elif takeover.is_done:
+        click.echo("nothing to do: the app has these positions")
+    else:
+        click.echo("dry run: nothing was written")
+
+
+# --- both -----------------------------------------------------------------------------
+
+
+def _stream_opener(clients: ClientFactory, roles: Roles) -> Open:
+    """Return a function that opens a stream by its name or ARN."""
+    return lambda name: open_source(clients, roles.stream(name))
+
+
+def _show_streams(
+    streams: list[dict[str, Any]],
+    rows: str,
+    name: str,
+    text: Callable[[dict[str, Any]], str],
+) -> None:
+    """Print the changed rows, the notes and the problems of each stream in a report.
+
+    ``rows`` is the field that contains a stream's rows, and ``name`` the field with a
+    row's name. ``text`` returns a position in words.
+    """
+    for stream in streams:
+        counts = ", ".join(f"{n} to {what}" for what, n in stream["counts"].items())
+        click.echo(f"\n{escape_unprintable(stream['stream_arn'])}: {counts}")
+        for row in stream[rows]:
+            if row["action"] != "keep":
+                before = f"{text(row['before'])} → " if row["before"] else ""
+                change = f"{before}{text(row['after'])}"
+                click.echo(f"  {escape_unprintable(row[name])}  {change}")
+        for note in stream["notes"]:
+            click.echo(f"  note: {escape_unprintable(note)}")
+        for problem in stream.get("problems", ()):
+            click.echo(f"  ! {escape_unprintable(problem)}")
+    click.echo("")
+
+
+def _checkpoint_text(position: dict[str, Any]) -> str:
+    text = str(position["checkpoint"])
+    return f"{text}/{position['sub']}" if text.isdigit() else text
+
+
+def _position_text(position: dict[str, Any]) -> str:
+    if position["ended"]:
+        return "ended"
+    number, sub = position["sequence_number"], position["sub_sequence_number"]
+    if number is None:
+        text = position["start"]
+    else:
+        text = number if sub is None else f"{number}/{sub}"
+    return f"{text}, after its parents" if position["waits_for_parents"] else text

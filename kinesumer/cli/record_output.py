@@ -1,4 +1,4 @@
-"""How ``consume`` and ``tail`` write records: formats, and standard output."""
+"""The record formats and the standard output of ``consume`` and ``tail``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import select
 import sys
 import time
-from abc import ABC, abstractmethod
 from base64 import b64encode
 from typing import TYPE_CHECKING
 
@@ -21,27 +20,11 @@ if TYPE_CHECKING:
     from kinesumer import Record
 
 TICK_SECONDS = 1.0
+# PIPE_BUF: a pipe that is reported as writable takes this many bytes without blocking.
 WRITE_BYTES = 4096
-"""A pipe that is ready takes this many bytes without blocking."""
 
 
-class Format(ABC):
-    """Turns records into bytes to write."""
-
-    @abstractmethod
-    def records(self, records: Sequence[Record]) -> bytes:
-        """Return what to write for some records."""
-
-    def tick(self) -> bytes:
-        """Return what to write each second."""
-        return b""
-
-    def end(self) -> bytes:
-        """Return what to write at the end."""
-        return b""
-
-
-class LineFormat(Format):
+class LineFormat:
     """Writes one line for each record, and nothing else."""
 
     def __init__(self, line: Callable[[Record], bytes]) -> None:
@@ -51,13 +34,20 @@ class LineFormat(Format):
         """Return a line for each record."""
         return b"".join([self._line(record) + b"\n" for record in records])
 
+    def tick(self) -> bytes:
+        """Return nothing, since only records are written."""
+        return b""
 
-class CountFormat(Format):
-    """Writes the number of records: each second if it grew, and at the end."""
+    def end(self) -> bytes:
+        """Return nothing, since only records are written."""
+        return b""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._started = self._last = now()
+
+class CountFormat:
+    """Writes a count of the records: each second if it has grown, and at the end."""
+
+    def __init__(self) -> None:
+        self._started = self._last = time.monotonic()
         self._count = self._last_count = 0
 
     def records(self, records: Sequence[Record]) -> bytes:
@@ -67,17 +57,18 @@ class CountFormat(Format):
 
     def tick(self) -> bytes:
         """Return the count if it has changed."""
-        now, new = self._now(), self._count - self._last_count
+        now, new = time.monotonic(), self._count - self._last_count
         seconds = max(now - self._last, 1e-9)
         self._last, self._last_count = now, self._count
         return b"%d records, %.0f/s\n" % (self._count, new / seconds) if new else b""
 
     def end(self) -> bytes:
         """Return the total."""
-        seconds = self._now() - self._started
+        seconds = time.monotonic() - self._started
         return b"%d records in %.1f s\n" % (self._count, seconds)
 
 
+Format = LineFormat | CountFormat
 FORMATS: dict[str, Callable[[], Format]] = {
     "jsonl": lambda: LineFormat(as_json),
     "text": lambda: LineFormat(lambda record: record.data),
@@ -86,7 +77,7 @@ FORMATS: dict[str, Callable[[], Format]] = {
 
 
 def as_json(record: Record) -> bytes:
-    """Return a record as one JSON object, with its data as text, or else as base64."""
+    """Return a record as a JSON object. Data that isn't UTF-8 text is in base64."""
     arrived = record.arrived_at
     fields: dict[str, object] = {
         "stream": record.stream,
@@ -121,7 +112,7 @@ class Output:
 
     def __enter__(self) -> Output:
         sys.stdout.flush()
-        # Code in C writes to descriptor 1 directly, past sys.stdout.
+        # Replacing sys.stdout isn't enough, since C code writes to descriptor 1.
         self._file = os.dup(1)
         os.dup2(2, 1)
         self._stdout, sys.stdout = sys.stdout, sys.stderr
@@ -150,9 +141,10 @@ class Output:
     def check(self) -> None:
         """Raise ClosedOutputError if the reader has closed the pipe.
 
-        A pipe shows that without a write, for times when no records come.
+        The check doesn't write to the pipe, so it works even while no records arrive.
         """
         poll = select.poll()
+        # poll() reports errors and hang-ups even if no events are requested.
         poll.register(self._file, 0)
         if any(
             events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)
@@ -188,5 +180,6 @@ class Output:
 
 
 def _resolve(ready: asyncio.Future[None]) -> None:
+    # The loop may call this again before remove_writer().
     if not ready.done():
         ready.set_result(None)

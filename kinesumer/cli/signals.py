@@ -1,28 +1,28 @@
-"""Signals: stop a command, or leave the group, then stop at once, then die."""
+"""Handle SIGINT and SIGTERM: end a command, or first let its client leave the group."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+
+from kinesumer.runtime.stop_signals import SIGNALS, StopSignals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
     from kinesumer import Kinesumer
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LEAVE_GRACE_SECONDS = 1.0
-DUPLICATE_SECONDS = 0.2
-"""`timeout` signals a process and its process group: both arrive, and count once."""
 
 
 async def run_until_signal(task: asyncio.Task[None]) -> None:
-    """Wait for a task, and cancel it on SIGINT or SIGTERM. Raises what it raised."""
+    """Wait for a task. Cancel it on SIGINT or SIGTERM. Raises the task's error."""
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, task.cancel)
+    # wait() doesn't raise if the task was cancelled, but awaiting the task would.
     await asyncio.wait([task])
     if not task.cancelled():
         task.result()
@@ -31,7 +31,8 @@ async def run_until_signal(task: asyncio.Task[None]) -> None:
 class SignalHandler:
     """Leaves the group on the first signal, and stops at once on the second.
 
-    Create it in the task that consumes. The third signal kills the process.
+    Use it as a context manager in the task that consumes. The third signal kills the
+    process.
     """
 
     def __init__(self, client: Kinesumer, say: Callable[[str], None]) -> None:
@@ -41,25 +42,33 @@ class SignalHandler:
         self._consumer = asyncio.current_task()
         self._leaving: asyncio.Task[None] | None = None
         self._is_closed = False
-        self._last_received: dict[int, float] = {}
+        # Whether stop_at_once() has cancelled the consuming task.
         self.stopped_at_once = False
-        """Whether ``stop_at_once()`` cancelled the consuming task."""
-        for number in SIGNALS:
-            self._loop.add_signal_handler(number, self._on_signal, number)
+        self._signals = StopSignals(
+            lambda: self._loop.call_soon_threadsafe(self._on_first),
+            lambda: self._loop.call_soon_threadsafe(self._on_second),
+        )
 
-    def _on_signal(self, number: int) -> None:
-        now = self._loop.time()
-        before = self._last_received.get(number, -math.inf)
-        self._last_received[number] = now
-        if now - before < DUPLICATE_SECONDS:
-            return
-        if self._leaving is None:
-            self._say("leaving: other clients take the shards over (again: stop now)")
-            self._leaving = self._loop.create_task(self._leave())
-            return
+    def __enter__(self) -> Self:
+        self._signals.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+        self._signals.__exit__(kind, error, trace)
+
+    def _on_first(self) -> None:
+        self._say("leaving: other clients take the shards over (again: stop now)")
+        self._leaving = self._loop.create_task(self._leave())
+
+    def _on_second(self) -> None:
         # From now on a signal kills the process, even if user code blocks the loop.
         for number in SIGNALS:
-            self._loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         self._say("stopping now (again: kill)")
         self.stop_at_once()
@@ -67,7 +76,8 @@ class SignalHandler:
     async def _leave(self) -> None:
         try:
             await self._client.leave()
-            # A client that hasn't begun to consume has no iteration that could end.
+            # Leaving ends the iteration, and then close() cancels this wait. A client
+            # that hasn't begun to consume has no iteration, so stop it after the wait.
             await asyncio.sleep(LEAVE_GRACE_SECONDS)
         finally:
             if not self._is_closed:
@@ -80,7 +90,7 @@ class SignalHandler:
             self._consumer.cancel()
 
     def close(self) -> None:
-        """Stop leaving, since the iteration has ended and the client closes."""
+        """Don't stop the consuming task any more, since its iteration has ended."""
         self._is_closed = True
         if self._leaving is not None:
             self._leaving.cancel()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from kinesumer.cli import options
-from kinesumer.errors import ConfigurationError, StoreUnavailableError
+from kinesumer.admin.reset import read_inventory, require_idle
+from kinesumer.admin.reset import reset as reset_app
+from kinesumer.aws.state_table import create_table
+from kinesumer.cli.options import command
+from kinesumer.cli.progress import progress
+from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -17,85 +20,72 @@ if TYPE_CHECKING:
     from kinesumer.cli.options import CommonOptions
 
 
-@click.command()
-@options.table
-@options.region
-@options.as_json
-@options.pass_common
-def init(common: CommonOptions) -> None:
+@command("table", "region", "as_json")
+async def init(common: CommonOptions) -> None:
     """Create the state store's table, or verify an existing table.
 
     --json prints {"table", "region", "table_id", "created"}.
     """
-    result = asyncio.run(_init(common))
+    async with progress(f"creating table {common.table}"):
+        made = await create_table(common.table, region=common.region)
     if common.as_json:
-        click.echo(json.dumps(result))
-        return
-    state = "created" if result["created"] else "exists and can be used"
-    click.echo(f"table {common.table} in {result['region']}: {state}")
-
-
-async def _init(common: CommonOptions) -> dict[str, object]:
-    from kinesumer.aws.dynamodb import create_table, open_store
-    from kinesumer.aws.session import ClientFactory
-
-    async with ClientFactory(region=common.region) as clients:
-        store = await open_store(clients, common.table)
-        existed = await store.describe() is not None
-        try:
-            table_id = await create_table(store)
-        except TimeoutError:
-            raise StoreUnavailableError(
-                f"table {common.table} isn't active after a minute; run the command "
-                "again"
-            ) from None
-        return {
-            "table": common.table,
-            "region": clients.region,
-            "table_id": table_id,
-            "created": not existed,
+        report = {
+            "table": made.name,
+            "region": made.region,
+            "table_id": made.table_id,
+            "created": made.created,
         }
+        click.echo(json.dumps(report))
+        return
+    state = "created" if made.created else "exists and can be used"
+    click.echo(f"table {made.name} in {made.region}: {state}")
 
 
-@click.command()
-@options.app
+@command("app", "yes", "table", "region", "as_json")
 @click.option(
     "--with-go", is_flag=True, help="Delete the positions of Kinesumer for Go, too."
 )
-@options.yes
-@options.table
-@options.region
-@options.as_json
-@options.pass_common
-def reset(common: CommonOptions, with_go: bool) -> None:
+async def reset(common: CommonOptions, with_go: bool) -> None:
     """Delete all rows of an app, so that its clients start as a new group.
 
-    Positions are lost: `kinesumer export` writes a copy. The command fails while a
-    client is alive, and a client that starts meanwhile fails. After an interruption,
-    run the command again.
+    The positions are lost, so save them first with `kinesumer export`. The command
+    fails while a client is alive, and a client that starts meanwhile fails. If the
+    command was interrupted, run it again.
     """
-    inventory = asyncio.run(_reset(common, with_go))
-    if common.as_json:
-        common.print_report(_fields(inventory, with_go))
-        return
-    go = f" and {inventory.go_positions} of Go's" if with_go else ""
-    click.echo(f"deleted {inventory.rows} rows{go}")
-
-
-async def _reset(common: CommonOptions, with_go: bool) -> Inventory:
-    from kinesumer.admin.reset import read_inventory, require_idle, reset
-
     async with common.operate() as (context, _):
-        inventory = await read_inventory(context)
+        async with progress("reading the app's rows"):
+            inventory = await read_inventory(context)
         if not (inventory.rows or (with_go and inventory.go_positions)):
             raise ConfigurationError(
                 f"table {common.table} holds nothing of app {common.app!r}; check "
                 "--app, --table and --region"
             )
-        await require_idle(context, with_go=with_go)
+        async with progress("waiting for the leases of dead clients"):
+            await require_idle(context, with_go=with_go)
         _show(common, inventory, with_go)
         common.confirm(f"Delete all rows of app {common.app}?")
-        return await reset(context, with_go=with_go)
+        # reset_app() checks again, as a client may have started during the question.
+        async with progress("deleting rows"):
+            inventory = await reset_app(context, with_go=with_go)
+    if common.as_json:
+        report = {
+            "deleted_rows": inventory.rows,
+            "members": len(inventory.members),
+            "streams": [
+                {
+                    "stream_arn": stream.arn,
+                    "shards": len(stream.shards),
+                    "positions": stream.positions,
+                    "go_positions": len(stream.go),
+                }
+                for stream in inventory.streams
+            ],
+            "go_positions_deleted": with_go,
+        }
+        common.print_report(report)
+        return
+    go = f" and {inventory.go_positions} of Go's" if with_go else ""
+    click.echo(f"deleted {inventory.rows} rows{go}")
 
 
 def _show(common: CommonOptions, inventory: Inventory, with_go: bool) -> None:
@@ -112,20 +102,3 @@ def _show(common: CommonOptions, inventory: Inventory, with_go: bool) -> None:
             f"  {inventory.go_positions} positions of Kinesumer for Go: {change}"
         )
     click.echo("\n".join(lines), err=True)
-
-
-def _fields(inventory: Inventory, with_go: bool) -> dict[str, Any]:
-    return {
-        "deleted_rows": inventory.rows,
-        "members": len(inventory.members),
-        "streams": [
-            {
-                "stream_arn": stream.arn,
-                "shards": len(stream.shards),
-                "positions": stream.positions,
-                "go_positions": len(stream.go),
-            }
-            for stream in inventory.streams
-        ],
-        "go_positions_deleted": with_go,
-    }

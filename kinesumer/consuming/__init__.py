@@ -1,1 +1,1 @@
-"""Brings the records of owned shards to user code, and stores positions."""
+"""Read owned shards, deliver their records to user code, and store positions."""

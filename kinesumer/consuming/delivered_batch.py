@@ -1,30 +1,30 @@
-"""A batch taken from the buffer, and the loop over records that has it."""
+"""A batch that was taken from the buffer, and the user's loop that received it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from operator import length_hint
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.prefetch import data_bytes
-from kinesumer.telemetry.names import DATA_BYTES_PROCESSED, RECORDS_PROCESSED
+from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kinesumer.consuming.prefetch import FetchedBatch
-    from kinesumer.model.batch import Batch
-    from kinesumer.model.records import Record
+    from kinesumer.model.records import Batch, Record
     from kinesumer.telemetry.api import Telemetry
 
 UserTask = asyncio.Task[object]
 
 
 class Iteration:
-    """One loop over records or batches, and the task that it runs in.
+    """A user's loop over records or batches, and the task that runs the loop.
 
-    ``what`` names it in errors.
+    ``what`` is the loop's name in error messages.
     """
 
     __slots__ = ("_called_by", "_runs_in", "what")
@@ -41,21 +41,21 @@ class Iteration:
         self._called_by = task
 
     def runs(self, task: UserTask | None) -> None:
-        """Record the task in which a batch is taken.
+        """Record the task that takes a batch for the loop.
 
-        It may be a helper that ends at once: ``asyncio.wait_for()`` of Python 3.11
-        makes one for each call.
+        It may be a helper task that ends at once: ``asyncio.wait_for()`` of Python 3.11
+        creates one for each call.
         """
         self._runs_in = task
 
     @property
     def task(self) -> UserTask | None:
-        """The task that has the requested record, as far as it is known."""
+        """The task that received the last record, as far as this is known."""
         task = self._runs_in
         return self._called_by if task is None or task.done() else task
 
     def is_of_task_of(self, other: Iteration | None) -> bool:
-        """Return whether both are the same loop, or belong to the same task."""
+        """Return whether two loops are identical, or belong to the same task."""
         if other is None or other is self:
             return other is self
         tasks = {self._called_by, self._runs_in} - {None}
@@ -69,116 +69,120 @@ class Iteration:
 
 
 class DeliveredBatch:
-    """A batch, how much of it user code got, and when.
+    """A batch, and which of its records user code has received.
 
-    ``offsets`` are the places of its records among all of the shard, from 0.
+    ``offsets`` has each record's number, counted over the shard's delivered records.
     """
-
-    __slots__ = (
-        "_count",
-        "_counted",
-        "_held_back",
-        "ahead",
-        "batch",
-        "busy_since",
-        "in_hand",
-        "is_abandoned",
-        "iteration",
-        "offsets",
-        "owned",
-        "size",
-    )
 
     def __init__(self, batch: FetchedBatch, offsets: Sequence[int]) -> None:
         self.batch = batch
         self.owned = batch.owned
         self.offsets = offsets
-        self.size = batch.size
-        """Bytes that it takes in the buffer."""
+        self.size = batch.size  # bytes that the batch takes in the buffer
+        # The loop that received the batch's last delivered record, or None.
         self.iteration: Iteration | None = None
-        """The loop that got its last record; None before that."""
+        # When user code received its present record; None if it has no record.
         self.busy_since: float | None = None
-        """When user code got the record that it has; None while it has none."""
-        self.in_hand = 0
-        """Records handed out since the last request."""
-        self.is_abandoned = False
-        """The task that has it in hand has ended."""
+        # When a loop took the batch; None if no loop has it.
+        self.taken_at: float | None = None
+        self.in_hand = 0  # records handed out since the last request
+        self.is_abandoned = False  # whether the task with these records has ended
+        # The records that weren't handed out yet. How many were handed out follows from
+        # the iterator's remaining length, so no code has to count each record.
         self.ahead: Iterator[Record] = iter(batch.records)
-        """The records to come. Its remaining length tells how many were handed out, so
-        that nothing is counted per record."""
         self._count = len(batch)
-        self._held_back = 0
-        """1 while a record taken from ``ahead`` isn't permitted yet."""
+        self._held_back = 0  # 1 if a record taken from ``ahead`` waits for the lease
         self._counted = 0
 
     @property
     def handed(self) -> int:
-        """How many of its records were handed out."""
+        """The number of the batch's records that were handed out."""
         return self._count - length_hint(self.ahead) - self._held_back
 
     @property
+    def rest(self) -> int:
+        """The number of the batch's records that weren't handed out yet."""
+        return self._count - self.handed
+
+    @property
     def has_rest(self) -> bool:
-        """Whether some of its records weren't handed out yet."""
+        """Return whether some records of the batch weren't handed out yet."""
         return self.handed < self._count
 
     @property
+    def claimed(self) -> int:
+        """The number of records that user code has received, or that a loop has."""
+        return self.handed if self.is_free else self._count
+
+    @property
     def is_free(self) -> bool:
-        """Whether a loop may take the records that weren't handed out yet."""
+        """Return whether a loop may take the rest of the batch's records."""
         return not self.in_hand and self.has_rest
 
     def one_by_one(self) -> Iterator[Record]:
-        """Begin to hand out the rest, one record at a time."""
+        """Begin to hand out the batch's remaining records, one at a time."""
         self.ahead = iter(self._rest())
         self._held_back, self.in_hand = 0, 1
         return self.ahead
 
     def keep_back(self) -> None:
-        """Take back the record that was just taken: it may not be handed out now."""
+        """Take back the last record, since the lease doesn't permit handing it out."""
         self._held_back, self.in_hand = 1, 0
         self.busy_since = None
 
     def hand_on(self) -> None:
-        """Hand out the record that was kept back."""
+        """Hand out the record that ``keep_back()`` took back."""
         self._held_back, self.in_hand = 0, 1
 
     def whole(self, now: float) -> Batch:
-        """Hand out the rest at once."""
+        """Hand out all remaining records of the batch at once."""
         rest = self._rest()
         self.ahead, self._held_back = iter(()), 0
         self.in_hand, self.busy_since = len(rest), now
         return self.batch.for_user(rest)
 
-    def keep_back_whole(self, batch: Batch) -> None:
-        """Take back a batch that ``whole()`` returned."""
-        self.ahead, self.in_hand = iter(batch.records), 0
-        self.busy_since = None
+    def keep_back_from(self, batch: Batch, index: int) -> None:
+        """Take back the records from an index of a batch that ``whole()`` returned."""
+        self.ahead, self.in_hand = iter(batch.records[index:]), index
+        if not index:
+            self.busy_since = None
 
-    def passed(self) -> None:
-        """Record that the next record or batch was requested."""
+    def passed(self, now: float) -> None:
+        """Record that user code has requested the next record or batch."""
+        if self.taken_at is not None:
+            self.owned.load.handler_seconds += now - self.taken_at
+            self.taken_at = None
         self.in_hand, self.busy_since, self.is_abandoned = 0, None, False
 
     def drop_rest(self) -> None:
-        """Give its loop no more records."""
+        """Stop handing out the batch's records."""
         deque(self.ahead, maxlen=0)
 
-    def split(self) -> DeliveredBatch:
-        """Return the rest as a batch of its own, and keep what was handed out."""
-        stop = self.handed
+    def split(self, more: int = 0) -> DeliveredBatch:
+        """Remove all but ``more`` of the records that weren't handed out.
+
+        Return them as another batch.
+        """
+        handed = self.handed
+        stop = min(handed + more, self._count)
         rest = self.part(range(stop, self._count))
-        deque(self.ahead, maxlen=0)
         self._held_back, self._count = 0, stop
         self.batch = self.batch.with_records(self.batch.records[:stop])
         self.offsets = self.offsets[:stop]
+        self.ahead = iter(self.batch.records[handed:])
         return rest
 
     def unmarked(self) -> list[int]:
-        """Return the indexes of the records in hand that aren't done."""
+        """Return the indexes of the records that user code has but hasn't finished."""
         stop, is_done = self.handed, self.owned.progress.is_done
         in_hand = range(stop - self.in_hand, stop)
         return [index for index in in_hand if not is_done(self.offsets[index])]
 
     def part(self, indexes: Sequence[int]) -> DeliveredBatch:
-        """Return some records as a batch of its own, with their share of the bytes."""
+        """Return some of the records as a new batch.
+
+        The memory budget counts their bytes for the new batch, and not for this one.
+        """
         records = [self.batch.records[index] for index in indexes]
         offsets = [self.offsets[index] for index in indexes]
         part = DeliveredBatch(self.batch.with_records(records), offsets)
@@ -186,7 +190,7 @@ class DeliveredBatch:
         return part
 
     def orphaned(self) -> int:
-        """Return how many undone records before ``handed_out`` no loop has."""
+        """Count the undone records before ``owned.handed_out`` that no loop has."""
         stop, progress = self.handed, self.owned.progress
         first = stop - (self.in_hand if self.is_abandoned else 0)
         before, count = self.owned.handed_out, 0
@@ -196,8 +200,30 @@ class DeliveredBatch:
             count += not progress.is_done(offset)
         return count
 
+    def log_task_failed(
+        self, error: BaseException | None, count: int, fate: str
+    ) -> None:
+        """Log that a task ended with ``count`` undone records, and their fate.
+
+        ``error`` is None if the task was cancelled.
+        """
+        logger.log(
+            logging.INFO if error is None else logging.WARNING,
+            "%s %s: a task ended (%s) with %d records in hand that aren't done: %s",
+            self.owned.source.stream,
+            self.owned.source.shard_id,
+            "cancelled" if error is None else repr(error),
+            count,
+            fate,
+            extra=self.owned.log_fields,
+        )
+
     def sync_progress(self, telemetry: Telemetry, *, marks: bool) -> None:
-        """Update the owned shard; with ``marks`` all but what is in hand is done."""
+        """Update the shard's progress and the counters of processed records.
+
+        With ``marks``, mark the records that were handed out before user code's last
+        request as done.
+        """
         handed = self.handed
         if not handed:
             return
@@ -208,8 +234,8 @@ class DeliveredBatch:
         if handed > self._counted:
             size = data_bytes(self.batch, self._counted, handed)
             new, self._counted = handed - self._counted, handed
-            telemetry.count(RECORDS_PROCESSED, self.owned.key.stream_arn, new)
-            telemetry.count(DATA_BYTES_PROCESSED, self.owned.key.stream_arn, size)
+            telemetry.count("records_processed", self.owned.key.stream_arn, new)
+            telemetry.count("data_bytes_processed", self.owned.key.stream_arn, size)
 
     def _rest(self) -> list[Record]:
         handed, records = self.handed, self.batch.records

@@ -1,78 +1,69 @@
-"""Deliver records to tasks that iterate, and keep track of what is done.
+"""Deliver records to tasks that iterate, and keep track of which are done.
 
-The lease is checked right before each record.
+The lease is checked right before each record is delivered.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.delivered_batch import DeliveredBatch, Iteration
+from kinesumer.consuming.record_limit import RecordLimit
 from kinesumer.consuming.watchdog import InFlightWork, task_stack
-from kinesumer.core.loop_share import yield_seconds
 from kinesumer.errors import ConfigurationError
-from kinesumer.runtime.clock import LoopLag
-from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.clock import YIELD_EVERY_SECONDS, LoopLag, yield_to_loop
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        Iterable,
-    )
+    from collections.abc import AsyncGenerator, Iterable, Mapping
 
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
     from kinesumer.consuming.checkpointer import CommitRequester
     from kinesumer.consuming.delivered_batch import UserTask
     from kinesumer.consuming.delivery_protocol import Starter
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.batch import Batch
-    from kinesumer.model.records import Record
+    from kinesumer.model.records import Batch, Record
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
 
 PAUSE_SECONDS = 0.05
-YIELD_EVERY_SECONDS = 0.05
-"""How often the event loop's other tasks run, even if user code never awaits. Without
-this, nothing would be committed or released before the end of a batch."""
-YIELD_STEPS = 10
-"""Steps of the loop each time: enough to receive an answer and send a request."""
 
 
 class RecordDelivery:
-    """The batches that user code is processing, each with the loop that has it.
+    """Delivers batches to the user's loops, and knows which loop has which batch.
 
     With ``acks_by_asking`` a request for the next record acknowledges all records
     before it, so only one task may iterate. Otherwise each loop has its own batch.
     """
 
-    _shares_loop = True
-    """Whether user code runs on the event loop."""
+    _shares_loop = True  # whether user code runs on the client's event loop
 
     def __init__(self, clock: Clock, *, acks_by_asking: bool) -> None:
         self.thread = 0
-        self.records = 0
-        """Records handed out in batches that are finished."""
+        self.records = 0  # records handed out in batches that are finished
+        self.acks_by_asking = acks_by_asking
+        self.limit = RecordLimit()
+        self.callbacks: AssignmentCallbacks | None = None
         self._clock = clock
         self._buffer: PrefetchBuffer | None = None
         self._checkpointer: CommitRequester
         self._telemetry: Telemetry
-        self._auto = acks_by_asking
+        # The unfinished batches that were taken from the buffer.
         self._batches: list[DeliveredBatch] = []
-        """The batches taken from the buffer that aren't finished."""
+        # The tasks that wait for a batch.
         self._waiting_tasks: list[UserTask | None] = []
-        """The tasks that wait for a batch."""
-        self._last: Iteration | None = None
-        """The loop that requested a record last."""
+        self._last: Iteration | None = None  # the loop that requested a record last
+        # When the last loop was cancelled or left; None while a loop runs.
         self._left_since: float | None = None
-        """When the last loop was cancelled or left; None while a loop is at work."""
         self._watched: set[UserTask] = set()
         self._lag = LoopLag(lambda: self._clock.now(), self._busy_since)
         self._yield_at = 0.0
+        # The isolated shard whose record user code received last.
+        self._isolated: OwnedShard | None = None
         self._closed = False
         self._fatal: BaseException | None = None
 
@@ -82,7 +73,7 @@ class RecordDelivery:
         checkpointer: CommitRequester,
         telemetry: Telemetry,
     ) -> None:
-        """Set where batches come from, and what commits early when much is done."""
+        """Set the buffer to read from, and the object that takes requests to commit."""
         self._buffer, self._telemetry = buffer, telemetry
         self._checkpointer = checkpointer
         self.thread = threading.get_ident()
@@ -90,13 +81,24 @@ class RecordDelivery:
     async def open(self, clients: ClientFactory) -> None:
         """Do nothing: iteration needs no AWS client."""
 
-    def warn_unsupported(self, streams: Iterable[OpenStream]) -> None:
-        """Do nothing: every stream supports iteration."""
+    async def add_streams(
+        self,
+        streams: Iterable[OpenStream],
+        handlers: Mapping[Any, object] | None = None,
+    ) -> None:
+        """Do nothing: every stream supports iteration, which calls no handlers.
 
-    # --- what the engine asks -------------------------------------------------------
+        Raises ConfigurationError if there are handlers.
+        """
+        if handlers is not None:
+            raise ConfigurationError(
+                "consume() calls no handlers: give refresh() only the streams"
+            )
+
+    # --- the engine's side ----------------------------------------------------------
 
     def oldest_work(self) -> InFlightWork | None:
-        """Return the oldest work of user code; None if it has none."""
+        """Return user code's work that began first, or None if it has no work."""
         works = [self._work(delivered) for delivered in list(self._batches)]
         oldest = min(filter(None, works), default=None, key=lambda work: work.since)
         since = self._left_since
@@ -117,8 +119,12 @@ class RecordDelivery:
         since = [h.busy_since for h in self._batches if h.busy_since is not None]
         return min(since, default=None)
 
+    def has_dead_letters(self, stream_arn: str) -> bool:
+        """Return False: a loop over records has no target of dead letters."""
+        return False
+
     def is_in_use_beside(self, task: UserTask | None) -> bool:
-        """Return whether a task other than this one may have records."""
+        """Return whether a task other than ``task`` may have records."""
         loops = [self._last, *(delivered.iteration for delivered in self._batches)]
         tasks = [loop.task for loop in loops if loop is not None]
         return any(t is not None and t is not task and not t.done() for t in tasks)
@@ -135,38 +141,44 @@ class RecordDelivery:
         self._closed, self._fatal = False, None
 
     def sync_progress(self) -> None:
-        """Update the owned shards by what user code has done."""
-        for delivered in self._batches:
-            delivered.sync_progress(self._telemetry, marks=self._auto)
-        for delivered in self._batches:
-            self._count_orphaned(delivered.owned)
+        """Update the shards' progress with the records that user code has processed."""
+        for each in self._batches:
+            each.sync_progress(self._telemetry, marks=self.acks_by_asking)
+        for each in self._batches:
+            self._count_orphaned(each.owned)
 
-    # --- handing out ----------------------------------------------------------------
+    def has_records(self, owned: OwnedShard, *, waiting: bool) -> bool:
+        """Return whether user code has records of a shard, or gets more of them."""
+        batches = [each for each in self._batches if each.owned is owned]
+        return bool(batches) if waiting else any(each.in_hand for each in batches)
+
+    # --- delivery -------------------------------------------------------------------
 
     async def iterate(
         self, start: Starter, iteration: Iteration
-    ) -> AsyncGenerator[Record, None]:
-        """Start, then yield records; each request acknowledges the record before."""
+    ) -> AsyncGenerator[Record[Any], None]:
+        """Start the client if necessary, then yield records."""
         try:
             await start()
             now = self._clock.now
             while (delivered := await self._take(iteration)) is not None:
                 owned, lease = delivered.owned, delivered.owned.lease
                 due = self._yield_at
+                # The hot path: no call for a record except the clock's.
                 for record in delivered.one_by_one():
-                    moment = now()
-                    if moment >= lease.deadline or owned.revoked or moment >= due:
+                    time = now()
+                    if time >= lease.deadline or owned.revoked or time >= due:
                         delivered.keep_back()
                         break
-                    delivered.busy_since = moment
+                    delivered.busy_since = time
                     yield record
         finally:
             self._left(iteration)
 
     async def iterate_batches(
         self, start: Starter, iteration: Iteration
-    ) -> AsyncGenerator[Batch, None]:
-        """Start, then yield batches; each request acknowledges the batch before."""
+    ) -> AsyncGenerator[Batch[Any], None]:
+        """Start the client if necessary, then yield batches."""
         try:
             await start()
             while (batch := await self.next_batch(iteration)) is not None:
@@ -175,20 +187,18 @@ class RecordDelivery:
             self._left(iteration)
 
     async def next_batch(self, iteration: Iteration) -> Batch | None:
-        """Return the next batch; the request acknowledges the one before."""
+        """Finish the loop's last batch. Return the next, or None after ``close()``."""
         delivered = await self._take(iteration)
         return None if delivered is None else delivered.whole(self._clock.now())
 
     async def _take(self, iteration: Iteration) -> DeliveredBatch | None:
-        """Finish what the loop has in hand, and wait for its next batch.
-
-        The rest of a batch that a loop left comes first. Return None at the end.
-        """
+        """Finish the loop's last batch. Return its rest, the next, or None."""
         task = asyncio.current_task()
         self._check_alone(iteration)
         self._waiting_tasks.append(task)
         try:
-            self._note(iteration, task)
+            iteration.runs(task)
+            self._watch(task)
             self._pass(iteration)
             return await self._next(iteration)
         except asyncio.CancelledError:
@@ -198,47 +208,74 @@ class RecordDelivery:
             self._waiting_tasks.remove(task)
 
     def _check_alone(self, iteration: Iteration) -> None:
-        if self._auto and any(t and not t.cancelling() for t in self._waiting_tasks):
+        is_awaited = any(t and not t.cancelling() for t in self._waiting_tasks)
+        if self.acks_by_asking and is_awaited:
             raise ConfigurationError(
                 f"two tasks iterate over {iteration.what}: asking for the next one "
-                "acknowledges the one before, which the other task may still have. Let "
-                'one task iterate, use run(), or Config(commit="manual")'
+                "acknowledges the one before, which the other task may still have; let "
+                'one task iterate, or use run() or Config(commit="manual")'
             )
 
     async def _next(self, iteration: Iteration) -> DeliveredBatch | None:
         while True:
             if self._shares_loop and self._clock.now() >= self._yield_at:
-                await self._yield_to_loop()
-            if self._closed:
+                await yield_to_loop(self._lag.seconds())
+                self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
+            if self._isolated is not None:
+                await self._until_stored(self._isolated)
+            if self._closed or self._remaining() <= 0:
                 break
-            delivered = next(
-                (delivered for delivered in self._batches if delivered.is_free), None
-            )
+            delivered = next((each for each in self._batches if each.is_free), None)
             if delivered is None:
                 assert self._buffer is not None
                 waits = self._buffer.is_empty
                 if (batch := await self._buffer.get()) is not None:
                     self._take_in(batch)
-                if waits:  # so that the loop has run
+                if waits:  # other tasks have run during the wait
                     self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
             elif await self._permitted(delivered.owned):
-                if delivered.is_free:  # else another task took it meanwhile
-                    self._begin(delivered, iteration)
+                # If the batch isn't free, another task has taken it.
+                if delivered.is_free and (remaining := self._remaining()) > 0:
+                    if delivered.rest > remaining:
+                        self._split(delivered, int(remaining))
+                    delivered.iteration = iteration
+                    delivered.taken_at = self._clock.now()
+                    if delivered.owned.suspects is not None and self.acks_by_asking:
+                        self._isolated = delivered.owned
+                    if self._shares_loop:
+                        self._lag.start()
                     return delivered
             elif delivered.is_free:
                 delivered.owned.dropped += delivered.orphaned()
                 self._end(delivered)
         if self._fatal is not None:
             raise self._fatal
+        if not self._closed:  # the limit is reached
+            self._left_since = self._clock.now()
+            self._wake_waiting()
         return None
 
-    def _begin(self, delivered: DeliveredBatch, iteration: Iteration) -> None:
-        delivered.iteration = iteration
-        if self._shares_loop:
-            self._lag.start()
+    async def _until_stored(self, owned: OwnedShard) -> None:
+        """Wait until an isolated record's position is stored.
+
+        If another record killed the process before that, the row would name both.
+        """
+        self._isolated = None
+        while owned.suspects is not None and owned.suspects.is_in_turn:
+            # A record that was kept back isn't done, and is handed out again.
+            if owned.revoked or self._closed or not owned.is_finished:
+                return
+            if await owned.all_stored(PAUSE_SECONDS):
+                await asyncio.sleep(0)  # let the reader run, which ends the turn
+
+    def _remaining(self) -> float:
+        return self.limit.remaining(self.records, self._batches)
+
+    def _split(self, delivered: DeliveredBatch, more: int = 0) -> None:
+        """Free the records that weren't handed out, except for ``more``."""
+        self._batches.insert(self._batches.index(delivered) + 1, delivered.split(more))
 
     def _take_in(self, batch: FetchedBatch) -> None:
-        assert self._buffer is not None
         owned = batch.owned
         if not owned.revoked:
             first = owned.progress.deliver(batch.records, batch.end)
@@ -246,20 +283,32 @@ class RecordDelivery:
                 offsets = range(first, first + len(batch))
                 self._batches.append(DeliveredBatch(batch, offsets))
                 return
+        assert self._buffer is not None
         self._buffer.give_back(owned, batch.size)
 
     def _pass(self, iteration: Iteration) -> None:
-        """Record that a loop and its task are done with what they had in hand."""
+        """Record that the task of a loop has finished the records that it received."""
         self._last, self._left_since = iteration, None
         for delivered in list(self._batches):
-            if self._auto or iteration.is_of_task_of(delivered.iteration):
-                delivered.passed()
+            if self.acks_by_asking or iteration.is_of_task_of(delivered.iteration):
+                delivered.passed(self._clock.now())
+                delivered.owned.note_change()
                 if self._closed or not delivered.has_rest:
                     self._end(delivered)
 
+    def ack_in_hand(self) -> None:
+        """Acknowledge what user code has, unless commits are manual."""
+        if not self.acks_by_asking:
+            raise ConfigurationError(
+                'ack=True has no meaning with Config(commit="manual"): use client.ack()'
+            )
+        if self._last is not None:
+            self._pass(self._last)
+        self._left_since = self._clock.now()
+
     def _end(self, delivered: DeliveredBatch) -> None:
-        """Remove a finished batch, and release its bytes."""
-        delivered.sync_progress(self._telemetry, marks=self._auto)
+        """Remove a finished batch, and release the batch's bytes."""
+        delivered.sync_progress(self._telemetry, marks=self.acks_by_asking)
         self._batches.remove(delivered)
         self._count_orphaned(delivered.owned)
         self.records += delivered.handed
@@ -274,10 +323,8 @@ class RecordDelivery:
         self._buffer.give_back(delivered.owned, size)
 
     def _count_orphaned(self, owned: OwnedShard) -> None:
-        of_it = (delivered for delivered in self._batches if delivered.owned is owned)
-        owned.set_orphaned(
-            owned.dropped + sum(delivered.orphaned() for delivered in of_it)
-        )
+        batches = (each for each in self._batches if each.owned is owned)
+        owned.set_orphaned(owned.dropped + sum(each.orphaned() for each in batches))
 
     # --- loops that were left, and tasks that ended -----------------------------------
 
@@ -290,35 +337,30 @@ class RecordDelivery:
         iteration.called(task)
         self._watch(task)
 
-    def _note(self, iteration: Iteration, task: UserTask | None) -> None:
-        iteration.runs(task)
-        self._watch(task)
-
     def _watch(self, task: UserTask | None) -> None:
         if task is not None and task not in self._watched:
             self._watched.add(task)
             task.add_done_callback(self._task_ended)
 
     def _left(self, iteration: Iteration) -> None:
-        """Release the bytes of what a closed loop had.
+        """Release the bytes of a closed loop's records.
 
-        With ``acks_by_asking`` the record in hand stays in hand: the next request
-        acknowledges it.
+        With ``acks_by_asking``, the loop's last record stays unfinished until the next
+        request acknowledges it.
         """
-        if self._auto:
+        if self.acks_by_asking:
             return
         for delivered in list(self._batches):
             if delivered.iteration is iteration:
                 delivered.busy_since = None
                 self._left_since = self._clock.now()
                 if delivered.has_rest:
-                    kept, rest = delivered, delivered.split()
-                    self._batches.insert(self._batches.index(kept) + 1, rest)
+                    self._split(delivered)
                 self._give_back(delivered)
         self._wake_waiting()
 
     def _task_ended(self, task: UserTask) -> None:
-        """Take back what an ended task had in hand."""
+        """Take back the records of a task that has ended."""
         self._watched.discard(task)
         for delivered in list(self._batches):
             had_by = None if delivered.iteration is None else delivered.iteration.task
@@ -330,13 +372,14 @@ class RecordDelivery:
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or error is not None:
             self._task_failed(delivered, error)
-        elif self._auto and not self._closed:
-            return  # it may have returned the record to a task that is still at it
+        elif self.acks_by_asking and not self._closed:
+            return  # the record may have gone to a task that still runs
         delivered.busy_since, self._left_since = None, self._clock.now()
-        if self._auto:
+        # With ``acks_by_asking``, the next request still acknowledges the record.
+        if self.acks_by_asking:
             delivered.is_abandoned = True
         else:
-            delivered.passed()
+            delivered.passed(self._clock.now())
             delivered.iteration = None
             if not delivered.has_rest:
                 self._end(delivered)
@@ -345,50 +388,35 @@ class RecordDelivery:
     def _task_failed(
         self, delivered: DeliveredBatch, error: BaseException | None
     ) -> None:
-        """Keep what a failed task had in hand and didn't acknowledge, and log it."""
+        """Log and keep the records that a failed task didn't acknowledge."""
         left = delivered.unmarked()
         if not left:
             return
-        if not self._auto:
+        if not self.acks_by_asking:
             self._batches.insert(self._batches.index(delivered), delivered.part(left))
         if self._closed or delivered.owned.revoked:
             fate = "the shard's next owner delivers them again"
-        elif self._auto:
+        elif self.acks_by_asking:
             fate = "the next task that asks for records marks them as done"
         else:
             fate = "they are delivered again"
-        logger.log(
-            logging.INFO if error is None else logging.WARNING,
-            "%s %s: a task ended (%s) with %d records in hand that aren't done: %s",
-            delivered.owned.source.stream,
-            delivered.owned.source.shard_id,
-            "cancelled" if error is None else repr(error),
-            len(left),
-            fate,
-            extra=delivered.owned.log_fields,
-        )
+        delivered.log_task_failed(error, len(left), fate)
 
     def _wake_waiting(self) -> None:
-        """Let waiting tasks see the batches that became available."""
+        """Notify waiting tasks of the batches that became available."""
         if self._waiting_tasks and self._buffer is not None:
             self._buffer.wake()
 
     # --- pauses ---------------------------------------------------------------------
 
-    async def _yield_to_loop(self) -> None:
-        """Let other tasks run, for longer if user code blocked the loop for long."""
-        seconds = yield_seconds(self._lag.seconds())
-        for _ in range(YIELD_STEPS):
-            await asyncio.sleep(0)
-        if seconds:
-            await asyncio.sleep(seconds)
-        self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
-
     async def _permitted(self, owned: OwnedShard) -> bool:
-        """Wait while the lease has lapsed; False if the shard was given up."""
+        """Wait for a valid lease. Return False if the shard is given up meanwhile."""
         while not (owned.revoked or self._closed):
             if owned.lease.permits(self._clock.now()):
-                return True
+                if owned.suspects is None or owned.suspects.due is None:
+                    return True
+                await owned.suspects.note_due()
+                continue
             self.sync_progress()
             await asyncio.sleep(PAUSE_SECONDS)
         self.sync_progress()

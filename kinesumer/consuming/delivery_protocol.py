@@ -1,24 +1,31 @@
-"""What the engine requires of a delivery: of records, to a thread, or to a handler."""
+"""Define the interface that delivers records to loops, threads and handlers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kinesumer.consuming.watchdog import WorkSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
     from kinesumer.consuming.checkpointer import CommitRequester
     from kinesumer.consuming.delivered_batch import UserTask
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.telemetry.api import Telemetry
 
+    # Starts the client unless it has started already, and raises the start's errors.
+    Starter = Callable[[], Awaitable[None]]
+
 
 class DeliveryProtocol(WorkSource, Protocol):
-    """Takes batches from the buffer, delivers them, and keeps track of what is done."""
+    """Delivers batches from the buffer, and keeps track of which records are done."""
+
+    callbacks: AssignmentCallbacks | None  # None if user code has none
 
     def connect(
         self,
@@ -26,35 +33,47 @@ class DeliveryProtocol(WorkSource, Protocol):
         checkpointer: CommitRequester,
         telemetry: Telemetry,
     ) -> None:
-        """Set where batches come from, and what commits early when much is done.
+        """Set the buffer to read from, and the object that takes requests to commit.
 
-        It is called on the client's event loop.
+        The client calls this on its event loop.
         """
         ...
 
     async def open(self, clients: ClientFactory) -> None:
-        """Open what user code's records may need, before anything is read."""
+        """Open the AWS clients that the delivery needs, before anything is read."""
         ...
 
-    def warn_unsupported(self, streams: Iterable[OpenStream]) -> None:
-        """Warn of streams that can't be consumed as the user means to."""
+    async def add_streams(
+        self,
+        streams: Iterable[OpenStream],
+        handlers: Mapping[Any, object] | None = None,
+    ) -> None:
+        """Prepare the delivery of streams before they are read.
+
+        ``handlers`` are those that the user gave for them. Raises ConfigurationError if
+        a stream can't be delivered.
+        """
         ...
 
     def close(self, fatal: BaseException | None = None) -> None:
-        """Give user code nothing more; end with the error that says why, if any."""
+        """Stop delivering records. If ``fatal`` is given, raise it in user code."""
         ...
 
     def sync_progress(self) -> None:
-        """Update the owned shards by what user code has done."""
+        """Update the shards' progress with the records that user code has processed."""
+        ...
+
+    def has_dead_letters(self, stream_arn: str) -> bool:
+        """Return whether a stream's records can become dead letters."""
+        ...
+
+    def has_records(self, owned: OwnedShard, *, waiting: bool) -> bool:
+        """Return whether user code has records of a shard.
+
+        With ``waiting``, return also whether records of it wait for user code.
+        """
         ...
 
     def is_in_use_beside(self, task: UserTask | None) -> bool:
-        """Return whether a task other than this one may have records."""
+        """Return whether a task other than ``task`` may have records."""
         ...
-
-
-class Starter(Protocol):
-    """Starts the client when its first record is asked for."""
-
-    async def __call__(self) -> None:
-        """Start the client, unless it has started. Raises what the start raises."""

@@ -1,4 +1,4 @@
-"""A shard while this session owns it: from the claim to release, end or loss."""
+"""A shard that this session owns, from the claim to its release, end or loss."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
+from kinesumer.core.load import LoadMeter
 from kinesumer.core.progress import Progress
 from kinesumer.model.positions import Tip
 from kinesumer.model.records import Fence, Source
@@ -14,89 +15,117 @@ from kinesumer.model.records import Fence, Source
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesumer.consuming.suspects import Suspects
     from kinesumer.core.liveness import Lease
+    from kinesumer.errors import PoisonRecordError
+    from kinesumer.model.owned import RevokeReason
     from kinesumer.model.positions import Position
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import ChildShard
+    from kinesumer.model.rows import Deaths, ShardRow
+    from kinesumer.model.streams import Shard
 
 
+# The tip of a shard without new records is stored again after this share of the
+# retention. If a client stops for less than the rest of the retention, the tip tells it
+# afterwards that no records were lost.
 TIP_SHARE = 1 / 24
-"""The tip of a quiet shard is stored again after this share of the retention. Clients
-that stop may stay away for the rest of it, and know that nothing was lost."""
 
 
 class State(Enum):
-    """What may still be done with an owned shard."""
+    """The states of an owned shard, which limit what may be done with it."""
 
-    DELIVERING = auto()
-    """Records are read and delivered, and positions are stored."""
+    DELIVERING = auto()  # records are read and delivered, and positions are stored
+    # The shard is given up. Records aren't delivered, but positions are stored.
     RELEASING = auto()
-    """The shard is given up: nothing more is delivered, positions are still stored."""
+    # An operator moved the shard's position. Nothing is delivered or stored.
     SEEKED = auto()
-    """An operator moved its position: nothing is delivered or stored any more."""
-    LOST = auto()
-    """Another session owns it: nothing is delivered or stored any more."""
+    LOST = auto()  # another session owns the shard; nothing is delivered or stored
 
 
 NEXT_STATES = {
     State.DELIVERING: {State.RELEASING, State.SEEKED, State.LOST},
     State.RELEASING: {State.SEEKED, State.LOST},
     State.SEEKED: {State.LOST},
-    # A shard's row may show only after the loss that an operator moved the position.
+    # After a loss, the shard's row may show that an operator moved the position.
     State.LOST: {State.SEEKED},
 }
 
 
 class RevocationListener(Protocol):
-    """Takes part when a shard may not be delivered any more."""
+    """Is notified when a shard's records may no longer be delivered."""
 
     def shard_revoked(self, owned: OwnedShard) -> None:
-        """Give user code nothing more of this shard."""
+        """Deliver no more records of this shard."""
+
+
+class CallbackCalls(Protocol):
+    """The calls of ``on_assigned`` and ``on_revoked`` for a shard in one epoch."""
+
+    async def assign(self) -> bool:
+        """Call ``on_assigned``. Return whether the records may be delivered."""
+        ...
+
+    def revoke(self, reason: RevokeReason) -> object:
+        """Begin to call ``on_revoked``, once user code has none of the records."""
+        ...
+
+    async def release(
+        self, reason: RevokeReason, seconds: float, *, waits_for_user: bool
+    ) -> None:
+        """Wait until ``on_revoked`` returned, the shard is lost or the time is over."""
+        ...
+
+    async def end(self) -> bool:
+        """Call ``on_revoked`` for a closed shard. Return whether it returned."""
+        ...
 
 
 class OwnedShard:
-    """A shard's row as claimed, its progress, and whether it may be delivered."""
+    """A shard's claimed row, its progress, and whether its records may be delivered."""
 
     def __init__(
         self, app: str, row: ShardRow, lease: Lease, max_uncommitted_records: int
     ) -> None:
         self.lease = lease
+        # The row when the shard was claimed. Its owner and epoch stay valid, but its
+        # position becomes outdated.
         self.row = row
-        """The row as claimed: its owner and epoch stay, its position moves on."""
         self.key = row.key
         fence = Fence(row.key, row.epoch, app)
         self.source = Source(fence, row.first_hash, row.last_hash)
         self.state = State.DELIVERING
+        # True if the state isn't DELIVERING. This is an attribute and not a property,
+        # since it is read for each record.
         self.revoked = False
-        """Whether the state isn't DELIVERING; an attribute, as each record reads it."""
         self.listener: RevocationListener | None = None
+        self.calls: CallbackCalls | None = None  # None if user code has no callbacks
+        # Set when waiters must check the state and the progress again.
         self._changed = asyncio.Event()
-        """Set when user code is done with something, or need not be waited for."""
         self.progress = Progress(self._changed.set)
-        self.children: tuple[ChildShard, ...] | None = None
-        """Set when a closed shard was read to its end."""
+        # The children of a closed shard that was read to its end; None before that.
+        self.children: tuple[Shard, ...] | None = None
+        # The records that may have killed former owners; None if there are none.
+        self.suspects: Suspects | None = None
+        # Why nothing is delivered until an operator acts; None if records are.
+        self.stopped_by: PoisonRecordError | None = None
         self.millis_behind: int | None = None
+        # All records that arrived before this time, by Kinesis's clock, were fetched. 0
+        # means that no such time is known.
         self.read_until = row.read_until
-        """All records that arrived before this time of Kinesis's clock were fetched; 0
-        if that is unknown."""
+        # The number of records whose hash key is outside the shard's range.
         self.outside_hash_range = 0
-        """Records whose hash key is outside the shard's range."""
-        self.task: asyncio.Task[None] | None = None
-        """The task that reads the shard."""
+        self.task: asyncio.Task[None] | None = None  # the task that reads the shard
+        # When the current request began, on the event loop's clock. None if there is no
+        # request.
         self.request_since: float | None = None
-        """When the request under way began, on the event loop's clock; None if there is
-        none."""
+        # Whether the watchdog has found that the current request takes too long.
         self.is_stuck = False
-        """The watchdog has found that request unanswered for too long."""
-        self.buffered = 0
-        """Bytes of its records in the buffer or in user code's hands."""
-        self.handed_out = 0
-        """User code got all records before this offset."""
+        self.buffered = 0  # bytes of the shard's records in the buffer or user code
+        self.handed_out = 0  # user code got all records before this offset
+        # The number of undone records before ``handed_out`` that user code no longer
+        # has. A release doesn't wait for them.
         self.orphaned = 0
-        """Records before that offset that aren't done and that user code doesn't have:
-        a release doesn't wait for them."""
-        self.dropped = 0
-        """How many of them were dropped when the shard was given up."""
+        self.load = LoadMeter()
+        self.dropped = 0  # orphaned records of batches that were dropped
         self._max_uncommitted = max_uncommitted_records
         self._queued = 0
         self._tip_stored_at = row.read_until
@@ -106,7 +135,7 @@ class OwnedShard:
     # --- states ---------------------------------------------------------------------
 
     def revoke(self) -> None:
-        """Stop reading and delivering; positions are still stored."""
+        """Stop reading and delivering, but continue to store positions."""
         if self.state is State.DELIVERING:
             self._enter(State.RELEASING)
 
@@ -138,82 +167,114 @@ class OwnedShard:
 
     @property
     def lost(self) -> bool:
-        """Whether another session owns it."""
+        """Return whether another session owns the shard."""
         return self.state is State.LOST
 
     @property
     def seeked(self) -> bool:
-        """Whether an operator moved its position."""
+        """Return whether an operator moved the shard's position."""
         return self.state is State.SEEKED
 
     @property
     def can_store(self) -> bool:
-        """Whether the state store still takes its positions."""
+        """Return whether positions may still be stored."""
         return self.state in (State.DELIVERING, State.RELEASING)
 
     # --- the reader's side ----------------------------------------------------------
 
     async def wait_for_capacity(self, count: int) -> None:
-        """Wait until ``count`` more records keep within ``max_uncommitted_records``."""
+        """Wait until ``max_uncommitted_records`` permits ``count`` more records."""
         while self._outstanding + count > self._max_uncommitted and self._outstanding:
             self._moved.clear()
             await self._moved.wait()
 
+    async def all_stored(self, seconds: float) -> bool:
+        """Wait until the positions of all queued records are stored.
+
+        Return False after ``seconds``.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                while self._outstanding:
+                    self._moved.clear()
+                    await self._moved.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def queued_records(self) -> int:
+        """The number of records that were put into the buffer."""
+        return self._queued
+
     def queued(self, count: int) -> None:
-        """Record that records went into the buffer."""
+        """Count records that were put into the buffer."""
         self._queued += count
 
+    def stop_reading(self) -> None:
+        """Read no more records, since user code takes none."""
+        if self.task is not None:
+            self.task.cancel()
+
     def caught_up(self, read_until: float, retention_seconds: float) -> None:
-        """Record that all that arrived before a time of Kinesis's clock was queued."""
+        """Record that all records that arrived before ``read_until`` were read.
+
+        ``read_until`` is a time of Kinesis's clock.
+        """
         self.read_until = max(self.read_until, read_until)
         self._tip_seconds = retention_seconds * TIP_SHARE
 
     # --- user code's side -----------------------------------------------------------
 
     def set_delivered(self, count: int) -> None:
-        """Record that user code got all records before this offset."""
+        """Record that user code got all records before offset ``count``."""
         self.handed_out = max(self.handed_out, count)
 
     def reduce_delivered(self, count: int) -> None:
-        """Record that user code got no record from this offset on."""
+        """Record that user code got no record at offset ``count`` or after it."""
         self.handed_out = min(self.handed_out, count)
         self._changed.set()
 
     def set_orphaned(self, count: int) -> None:
-        """Set how many undone records before ``handed_out`` user code doesn't have."""
+        """Set the number of undone records that user code got but no longer has."""
         self.orphaned = count
         self._changed.set()
 
     def ack(self, position: Position) -> None:
-        """Record that a record is done, in any order."""
+        """Record that a record is done. Records may be done in any order."""
         if self.progress.mark(position) and self.orphaned:
             self._changed.set()
 
-    def clear_delivered(self) -> None:
-        """Record that user code has no record of it, though some aren't done."""
-        self.handed_out = 0
-        self._changed.set()
-
     @property
     def wants_commit(self) -> bool:
-        """Whether enough is done to commit before the interval is over."""
-        return 2 * (self.progress.done - self._committed) >= self._max_uncommitted
+        """Return whether enough records are done for an early commit."""
+        new, suspects = self.progress.done - self._committed, self.suspects
+        if new and suspects is not None:
+            # In isolation, store each position. After it, forget the deaths soon.
+            done = self.progress.done
+            return suspects.is_in_turn or suspects.may_forget(done)
+        return 2 * new >= self._max_uncommitted
 
     @property
     def is_idle(self) -> bool:
-        """Whether user code has no record of it that isn't done."""
+        """Return whether all records that user code has are done."""
         if self.progress.done >= self.handed_out:
             return True
         return 0 < self.orphaned >= self.progress.undone(self.handed_out)
 
     @property
+    def is_taken(self) -> bool:
+        """Return whether user code took all fetched records out of the buffer."""
+        return self.progress.delivered >= self._queued
+
+    @property
     def is_finished(self) -> bool:
-        """Whether all fetched records are done."""
+        """Return whether all fetched records are done."""
         return self.progress.done >= self._queued
 
     @property
     def log_fields(self) -> dict[str, object]:
-        """The fields of log lines about it."""
+        """The fields of log lines about the shard."""
         source = self.source
         return {
             "stream": source.stream,
@@ -225,7 +286,7 @@ class OwnedShard:
 
     @property
     def position(self) -> Position | None:
-        """The end of the contiguous done prefix; None if that is stored."""
+        """The position before the first undone record; None if it is already stored."""
         return self.progress.pending()
 
     def stored(self, position: Position) -> None:
@@ -233,9 +294,29 @@ class OwnedShard:
         self.progress.committed(position)
         self._moved.set()
 
+    def forgotten_attributes(self, now: float) -> tuple[str, ...]:
+        """Return the attributes about deaths that a write of the position removes."""
+        suspects, done = self.suspects, self.progress.done
+        if suspects is None:
+            return ()
+        return suspects.forgotten(done, now, has_progress=self.position is not None)
+
+    @property
+    def may_forget_deaths(self) -> bool:
+        """Return whether the isolation has ended, but the row doesn't say so yet."""
+        suspects = self.suspects
+        if suspects is None or not suspects.was_isolated:
+            return False
+        return suspects.may_forget(self.progress.done)
+
+    def deaths_stored(self, deaths: Deaths) -> None:
+        """Record the deaths that the row now counts."""
+        if not deaths.counted:
+            self.suspects = None
+
     @property
     def due_tip(self) -> Tip | None:
-        """The tip to store, if all up to it is done and the stored one is old."""
+        """Return the tip if its storing is due and all records before it are done."""
         if self.read_until - self._tip_stored_at < self._tip_seconds:
             return None
         position = self.progress.position() or self.row.position
@@ -248,23 +329,32 @@ class OwnedShard:
         self._tip_stored_at = tip.at
 
     async def drained(self, seconds: float) -> bool:
-        """Wait until user code is done; return whether it was in time."""
+        """Wait until user code finishes its records. Return False after ``seconds``."""
+        return await self.until_within(lambda: self.is_idle or self.lost, seconds)
+
+    async def finished(self) -> bool:
+        """Wait until all fetched records are done. Return False after a revocation."""
+        await self.until(lambda: self.revoked or self.is_finished)
+        return not self.revoked
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until a condition on the state, the progress or the calls holds."""
+        while not holds():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def until_within(self, holds: Callable[[], bool], seconds: float) -> bool:
+        """Wait until a condition holds. Return False after ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
-                await self._until(lambda: self.is_idle or self.lost)
+                await self.until(holds)
         except TimeoutError:
             return False
         return True
 
-    async def finished(self) -> bool:
-        """Wait until all fetched records are done; False if it is given up before."""
-        await self._until(lambda: self.revoked or self.is_finished)
-        return not self.revoked
-
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        while not holds():
-            self._changed.clear()
-            await self._changed.wait()
+    def note_change(self) -> None:
+        """Make waiters check their conditions again."""
+        self._changed.set()
 
     @property
     def _outstanding(self) -> int:

@@ -1,13 +1,14 @@
-"""Fetched batches on their way to user code, within one byte budget over all shards."""
+"""Buffer fetched batches for user code, with one memory limit for all shards."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.congestion import CongestionWindow
-from kinesumer.model.batch import Batch
+from kinesumer.model.records import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,90 +17,78 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Record
 
+# The memory that a small record takes in addition to its data: the struct, two strings
+# and the header of the bytes object (measured with CPython 3.11).
 RECORD_OVERHEAD_BYTES = 420
-"""Memory of a small record beside its data: the struct, two strings, the bytes object's
-header (measured with CPython 3.11)."""
 
-SMALL_PAGE_BYTES = 64 * 1024
-"""A page that a caught-up shard is expected to have."""
-JSON_RECORD_BYTES = 150
-"""Minimum size of a record in an answer."""
-PAGE_RECORDS = 10_000
-"""Maximum number of records in one answer."""
+SMALL_PAGE_BYTES = 64 * 1024  # a page that a caught-up shard is expected to have
+JSON_RECORD_BYTES = 150  # minimum size of a record in an answer in JSON
+CBOR_RECORD_BYTES = 136  # and in CBOR
+PAGE_RECORDS = 10_000  # the limit of GetRecords for one answer
 
 
+@dataclass(slots=True, eq=False)
 class FetchedBatch:
-    """Records of one shard that were fetched, and the bytes that they take.
+    """Fetched records of one shard."""
 
-    ``end`` is the position that the shard is done up to once all records are; None if
-    that is the last record's.
-    """
-
-    __slots__ = ("end", "millis_behind", "owned", "records", "size")
-
-    def __init__(
-        self,
-        records: list[Record],
-        millis_behind: int,
-        size: int,
-        end: Position | None,
-        owned: OwnedShard,
-    ) -> None:
-        self.records = records
-        self.millis_behind = millis_behind
-        self.size = size
-        self.end = end
-        self.owned = owned
+    records: list[Record]
+    millis_behind: int
+    size: int  # bytes in memory
+    # The checkpoint to store when all records are done. None means the last record's
+    # position.
+    end: Position | None
+    owned: OwnedShard
 
     def __len__(self) -> int:
         return len(self.records)
 
     def with_records(self, records: list[Record]) -> FetchedBatch:
-        """Return a batch with only these of its records."""
+        """Return a copy of the batch with only these records."""
         size = memory_size(records)
         return FetchedBatch(records, self.millis_behind, size, self.end, self.owned)
 
     def for_user(self, records: list[Record]) -> Batch:
-        """Return the public batch with these of its records."""
+        """Return a public batch with these records."""
         return Batch(records, self.millis_behind, self.owned.source)
 
 
 def memory_size(records: Sequence[Record]) -> int:
-    """Return about how many bytes records take in memory."""
+    """Return the approximate memory of records in bytes."""
     return sum([len(r.data) for r in records]) + RECORD_OVERHEAD_BYTES * len(records)
 
 
-def answer_memory(wire_bytes: int, most_records: int = PAGE_RECORDS) -> int:
-    """Return the most that an answer takes in memory, as JSON or as its records."""
-    records = min(most_records, wire_bytes // JSON_RECORD_BYTES)
+def answer_memory(
+    wire_bytes: int, max_records: int = PAGE_RECORDS, *, is_cbor: bool = False
+) -> int:
+    """Return the most memory that an answer takes, as a body or as parsed records."""
+    if is_cbor:
+        records = min(max_records, wire_bytes // CBOR_RECORD_BYTES)
+        return wire_bytes + (RECORD_OVERHEAD_BYTES - CBOR_RECORD_BYTES) * records
+    records = min(max_records, wire_bytes // JSON_RECORD_BYTES)
     return max(wire_bytes, 3 * wire_bytes // 4 + RECORD_OVERHEAD_BYTES * records)
 
 
 def data_bytes(batch: FetchedBatch, first: int, stop: int) -> int:
-    """Return how many bytes the data of some of a batch's records has."""
+    """Return the size of the data of some of a batch's records."""
     if stop - first == len(batch):
         return batch.size - RECORD_OVERHEAD_BYTES * stop
     return sum([len(r.data) for r in batch.records[first:stop]])
 
 
 class PrefetchBuffer:
-    """A queue of batches whose readers reserve room before they fetch.
+    """A queue of batches whose readers reserve memory before they fetch.
 
-    ``used`` exceeds the limit by no more than what one piece of aggregates is opened
-    to, or one answer. The parts of it: answers under way (``in_flight``), pages that
-    are being opened, what was opened (``opened``), and what is queued or in user code's
-    hands (``delivered``).
+    ``used`` is the sum of all reserved bytes: for expected answers, for pages that are
+    being opened, for opened batches, and for batches in the queue or in user code. It
+    exceeds the limit by at most one answer or one opened piece of aggregates.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit = limit_bytes
         self.used = 0
-        self.in_flight = 0
-        """Reserved for answers under way, small ones left out."""
-        self.opened = 0
-        """Bytes of what was opened and is not queued yet."""
-        self.delivered = 0
-        """Bytes of what is queued or in user code's hands."""
+        self.in_flight = 0  # bytes reserved for expected answers, except small ones
+        self.opened = 0  # bytes of opened batches that aren't queued yet
+        self.delivered = 0  # bytes of batches in the queue or in user code
         self.window = CongestionWindow(limit_bytes)
         self._batches: deque[FetchedBatch] = deque()
         self._receivers: deque[asyncio.Future[None]] = deque()
@@ -107,16 +96,16 @@ class PrefetchBuffer:
         self._openers: deque[_Waiter] = deque()
         self._is_opening = False
 
-    # --- room -------------------------------------------------------------------------
+    # --- memory -----------------------------------------------------------------------
 
     async def reserve(
         self, size: int, owned: OwnedShard | None = None, *, in_flight: int = 0
     ) -> None:
-        """Wait until ``size`` bytes are free and take them; first come, first served.
+        """Wait until ``size`` bytes are free, and reserve them in the order of calls.
 
-        More than the whole budget is let through when nothing else is held. The last
-        quarter is for shards that have nothing in here: slow ones leave it to the rest.
-        What is to be ``in_flight`` waits for the congestion window, too.
+        A size above the limit is granted if no other bytes are reserved. The last
+        quarter of the limit is kept for shards that have no bytes in the buffer. The
+        ``in_flight`` bytes must also fit the congestion window.
         """
         must_wait = self._takes_too_much(size, owned) or (
             in_flight and self._exceeds_window(in_flight)
@@ -135,13 +124,13 @@ class PrefetchBuffer:
             if not waiter.future.cancelled():
                 self.in_flight -= in_flight
                 self.release(size)
-            elif waiter in self._waiters:  # not if it was passed over
+            elif waiter in self._waiters:  # unless _admit() has removed it
                 self._waiters.remove(waiter)
                 self._admit()
             raise
 
     def release(self, size: int) -> None:
-        """Give bytes back (a negative size takes more, whatever is free)."""
+        """Release bytes. A negative size reserves more, even if no memory is free."""
         self.used -= size
         if self._waiters or self._openers:
             self._admit()
@@ -149,11 +138,9 @@ class PrefetchBuffer:
     async def open(
         self, owned: OwnedShard, open_piece: Callable[[], list[FetchedBatch]]
     ) -> list[FetchedBatch]:
-        """Return the batches of a piece of aggregates, opened once there is room.
-
-        What they take is known only then. So one piece is opened at a time, and only if
-        some room is free, or if nothing that was opened is left.
-        """
+        """Wait for free memory, then open a piece of aggregates. Return its batches."""
+        # The opened size isn't known in advance. So only one piece is opened at a time,
+        # and only if some memory is free or no opened records hold any.
         future = asyncio.get_running_loop().create_future()
         opener = _Waiter(0, 0, owned, future)
         self._openers.append(opener)
@@ -176,6 +163,8 @@ class PrefetchBuffer:
 
     def put(self, batch: FetchedBatch) -> None:
         """Queue a batch whose bytes were reserved."""
+        batch.owned.load.records += len(batch)
+        batch.owned.load.size += batch.size - RECORD_OVERHEAD_BYTES * len(batch)
         batch.owned.buffered += batch.size
         self.delivered += batch.size
         self._batches.append(batch)
@@ -183,23 +172,23 @@ class PrefetchBuffer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether ``get()`` would wait."""
+        """Return whether ``get()`` would wait."""
         return not self._batches
 
     async def get(self) -> FetchedBatch | None:
-        """Return the next batch; None after ``wake()``."""
+        """Return the next batch, or None after ``wake()``."""
         if not self._batches:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._receivers.append(future)
             try:
                 await future
             finally:
-                if future in self._receivers:  # it was cancelled
+                if future in self._receivers:  # the wait was cancelled
                     self._receivers.remove(future)
         return self._batches.popleft() if self._batches else None
 
     def give_back(self, owned: OwnedShard, size: int) -> None:
-        """Give back the bytes of a shard's records that user code is through with."""
+        """Release the bytes of a shard's records that user code has finished."""
         owned.buffered -= size
         self.delivered -= size
         self.release(size)
@@ -224,7 +213,16 @@ class PrefetchBuffer:
         self._batches = kept
         self._admit()
 
-    # --- who may go on ----------------------------------------------------------------
+    def first_arrivals(self) -> dict[OwnedShard, float | None]:
+        """Return when each shard's first queued record arrived, by Kinesis's clock."""
+        found: dict[OwnedShard, float | None] = {}
+        for batch in self._batches:
+            if batch.records:
+                arrival = batch.records[0].approximate_arrival_timestamp
+                found.setdefault(batch.owned, arrival)
+        return found
+
+    # --- admission --------------------------------------------------------------------
 
     def _fits(self, size: int) -> bool:
         return self.used + size <= self.limit or self.used <= 0
@@ -237,8 +235,11 @@ class PrefetchBuffer:
         return 0 < self.in_flight > self.window.size - size
 
     def _admit(self) -> None:
-        # What is opened leaves, at last; what is fetched is opened before that.
+        # Prefer openers: pages must be opened before their memory can be released.
+        # The size of a piece is unknown until it is opened, so readers wait meanwhile.
         self._admit_opener()
+        if self._is_opening:
+            return
         passed: list[_Waiter] = []
         while self._waiters:
             size, in_flight, owned, future = self._waiters[0]
@@ -269,7 +270,7 @@ class PrefetchBuffer:
 
 
 class _Waiter(NamedTuple):
-    """A reader that waits for room."""
+    """A reader that waits for memory."""
 
     size: int
     in_flight: int

@@ -1,4 +1,4 @@
-"""One request to Kinesis: since when it is under way, and the room for its answer."""
+"""Define a request to Kinesis, and the memory reserved for its answer."""
 
 from __future__ import annotations
 
@@ -14,132 +14,74 @@ if TYPE_CHECKING:
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
-    from kinesumer.model.records import Page
     from kinesumer.runtime.clock import LoopClock
 
 
+# The longest time for which an answer may wait for memory. Nothing is received on the
+# connection meanwhile, so it might break. The reader repeats the request later.
 ROOM_SECONDS = 10.0
-"""An answer that has waited so long for room is given up, and asked for again once
-there is room: a connection on which nothing is received for long may break."""
 
 
 class NoRoomError(KinesumerError):
-    """There was no room for an answer for too long."""
-
-
-class ReadRequest:
-    """A ``ports.Room`` that stops the request's time while it grows."""
-
-    def __init__(
-        self,
-        owned: OwnedShard,
-        clock: LoopClock,
-        reservation: Reservation | None = None,
-    ) -> None:
-        self.began = clock.now()
-        """When it began; later by the time in which its answer waited for room."""
-        self._owned, self._clock, self._room = owned, clock, reservation
-
-    def begin(self) -> None:
-        """Note that it has a connection: what it waits for from now on is Kinesis."""
-        self.began = self._owned.request_since = self._clock.now()
-
-    @property
-    def most_records(self) -> int:
-        """How many records are asked for."""
-        assert self._room is not None
-        return self._room.most_records
-
-    def answered(self, page: Page) -> None:
-        """Note that the answer is here."""
-        if self._room is not None:
-            seconds = self._clock.now() - self.began
-            self._room.answered(page.wire_bytes, seconds)
-
-    def covers(self, size: int | None) -> bool:
-        """Return whether an answer of ``size`` bytes fits."""
-        return self._room is None or self._room.covers(size)
-
-    def shrink(self, size: int) -> None:
-        """Give back what an answer of ``size`` bytes does not need."""
-        if self._room is not None:
-            self._room.shrink(size)
-
-    async def grow(self, size: int | None) -> None:
-        """Wait until an answer may be received. Raises NoRoomError."""
-        assert self._room is not None
-        stopped = self._clock.now()
-        self._owned.request_since = None  # Kinesis has answered
-        try:
-            async with timeout(ROOM_SECONDS):
-                await self._room.grow(size)
-        except TimeoutError:
-            raise NoRoomError(f"no room for an answer of {size} bytes") from None
-        finally:
-            now = self._clock.now()
-            self.began += now - stopped
-            self._owned.request_since = now
+    """An answer waited too long for memory."""
 
 
 class Reservation:
-    """Bytes of the budget that one reader holds (a ``ports.Room``).
+    """The memory that one reader has reserved: implements ``ports.Reservation``.
 
-    As long as it is for an answer under way it takes part in the congestion window.
+    Until the answer has arrived, these bytes also count for the congestion window.
     """
 
     def __init__(self, buffer: PrefetchBuffer, owned: OwnedShard) -> None:
         self.size = 0
-        self.most_records = PAGE_RECORDS
-        """How many records the answer may have."""
+        self.max_records = PAGE_RECORDS  # how many records the answer may have
+        self.asks_cbor = False
         self._buffer, self._owned = buffer, owned
         self._in_flight = 0
-        self._opened = 0
-        """Bytes of opened aggregates, beside ``size``."""
+        self._opened = 0  # bytes of opened aggregates, in addition to ``size``
 
     def covers(self, size: int | None) -> bool:
-        """Return whether an answer of ``size`` bytes and its records fit."""
+        """Return whether an answer of ``size`` bytes fits in the reserved memory."""
         return self._memory(size) <= self.size
 
     def shrink(self, size: int) -> None:
-        """Give back what an answer of ``size`` bytes does not need."""
+        """Release the memory that an answer of ``size`` bytes doesn't need."""
+        # The answer's headers tell its size. So other readers can use the memory that
+        # it doesn't need before its end has arrived.
         if self._in_flight > size:
             self._buffer.in_flight -= self._in_flight - size
             self._in_flight = size
         self.keep(min(self.size, self._memory(size)))
 
     async def grow(self, size: int | None) -> None:
-        """Give back what it holds, then wait for what an answer takes.
-
-        Since it holds nothing while it waits, no two can wait for each other.
-        """
+        """Release all bytes, then wait for the memory that the answer needs."""
+        # A reader that holds no bytes while it waits can't cause a deadlock.
         self.close()
         await self.take(self._memory(size))
 
     async def take(self, size: int) -> None:
-        """Wait for the memory of an answer: see ``PrefetchBuffer.reserve()``.
-
-        A small one says nothing of the link: caught-up shards are read at any time.
-        """
+        """Reserve ``size`` bytes for an answer: see ``PrefetchBuffer.reserve()``."""
+        # A small answer doesn't congest the link, so the window doesn't limit it.
         in_flight = size if size > SMALL_PAGE_BYTES else 0
         await self._buffer.reserve(size, self._owned, in_flight=in_flight)
         self.size, self._in_flight = size, in_flight
 
     def answered(self, wire_bytes: int, seconds: float) -> None:
-        """Note that the answer is here, and how long it took."""
+        """Record that the answer has arrived, how large it is and how long it took."""
         self._buffer.window.answered(wire_bytes, seconds, self._buffer.in_flight)
-        self._land()
+        self.land()
 
     def keep(self, size: int) -> None:
-        """Hold ``size`` bytes from now on: more, too, since they are in memory."""
+        """Set the reserved bytes to ``size``, without waiting if that is more."""
         self._buffer.release(self.size - size)
         self.size = size
 
     async def open(
         self, raw_bytes: int, open_piece: Callable[[], list[FetchedBatch]]
     ) -> list[FetchedBatch]:
-        """Return a piece of aggregates in batches, and give back what it took before.
+        """Open some aggregates, release their raw bytes, and return batches.
 
-        Waits for room for them: see ``PrefetchBuffer.open()``.
+        Waits for the memory of the batches: see ``PrefetchBuffer.open()``.
         """
         batches = await self._buffer.open(self._owned, open_piece)
         self._opened += sum(batch.size for batch in batches)
@@ -147,7 +89,7 @@ class Reservation:
         return batches
 
     def put(self, batch: FetchedBatch) -> None:
-        """Queue a batch, which takes its bytes with it."""
+        """Queue a batch, and pass its bytes to the buffer."""
         if self._opened:
             self._opened -= batch.size
             self._buffer.opened -= batch.size
@@ -156,17 +98,52 @@ class Reservation:
         self._buffer.put(batch)
 
     def close(self) -> None:
-        """Give back all that it holds."""
-        self._land()
+        """Release all bytes."""
+        self.land()
         self._buffer.opened -= self._opened
         size, self.size, self._opened = self.size + self._opened, 0, 0
         self._buffer.release(size)
 
-    def _land(self) -> None:
+    def land(self) -> None:
+        """Record that the answer has arrived."""
         self._buffer.in_flight -= self._in_flight
         self._in_flight = 0
 
     def _memory(self, size: int | None) -> int:
         if size is None:
             return FULL_PAGE_BYTES
-        return answer_memory(size, self.most_records)
+        return answer_memory(size, self.max_records, is_cbor=self.asks_cbor)
+
+
+class ReadRequest(Reservation):
+    """A request to Kinesis, with the memory reserved for its answer.
+
+    The time for which an answer waits for memory doesn't count as the request's time.
+    """
+
+    def __init__(
+        self, buffer: PrefetchBuffer, owned: OwnedShard, clock: LoopClock
+    ) -> None:
+        super().__init__(buffer, owned)
+        # When the request began. Each wait for memory moves this time forward, so that
+        # the wait doesn't count.
+        self.began = clock.now()
+        self._clock = clock
+
+    def begin(self) -> None:
+        """Record that the request has a connection and now waits only for Kinesis."""
+        self.began = self._owned.request_since = self._clock.now()
+
+    async def grow(self, size: int | None) -> None:
+        """Wait for the memory that the answer needs. Raises NoRoomError."""
+        stopped = self._clock.now()
+        self._owned.request_since = None  # Kinesis has answered
+        try:
+            async with timeout(ROOM_SECONDS):
+                await super().grow(size)
+        except TimeoutError:
+            raise NoRoomError(f"no room for an answer of {size} bytes") from None
+        finally:
+            now = self._clock.now()
+            self.began += now - stopped
+            self._owned.request_since = now

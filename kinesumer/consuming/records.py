@@ -1,15 +1,17 @@
-"""What ``consume()`` returns: iterators of records and of batches."""
+"""Iterators of records and of batches, as ``consume()`` returns them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
+from weakref import ref
 
 from kinesumer.consuming.delivered_batch import Iteration
-from kinesumer.model.batch import Batch
+from kinesumer.model.records import Batch, T_co
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-    from types import AsyncGeneratorType
+    from types import AsyncGeneratorType, TracebackType
+    from weakref import ReferenceType
 
     from kinesumer.consuming.delivery import RecordDelivery
     from kinesumer.consuming.delivery_protocol import Starter
@@ -18,8 +20,39 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Resumable(Generic[T]):
-    """An async iterator that outlives its generator: a timeout ends only that."""
+class _Block:
+    """Ends a loop at the end of an ``async with`` block."""
+
+    _delivery: RecordDelivery
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose(ack=error is None and self._delivery.acks_by_asking)
+
+    async def aclose(self, *, ack: bool = False) -> None:
+        """End the loop. With ``ack``, all records that user code has are done.
+
+        Without it, a record in hand is not done: if the client ends, the shard's next
+        owner gets the record again. Raises ConfigurationError for ``ack`` with
+        ``commit="manual"``.
+        """
+        if ack:
+            self._delivery.ack_in_hand()
+        await self._end_loop()
+
+    async def _end_loop(self) -> None:
+        raise NotImplementedError
+
+
+class Resumable(_Block, Generic[T]):
+    """An async iterator that creates a new generator if a timeout ended the old one."""
 
     def __init__(
         self,
@@ -36,7 +69,7 @@ class Resumable(Generic[T]):
         return self
 
     def __anext__(self) -> Coroutine[object, object, T]:
-        # Not in _next(), which may run in a task that wait_for() makes for it.
+        # Note the caller here: wait_for() may run _next() in another task.
         self._delivery.note_caller(self._iteration)
         return self._next()
 
@@ -49,23 +82,23 @@ class Resumable(Generic[T]):
             generator = self._generator = cast("AsyncGeneratorType[T, None]", begun)
         return await anext(generator)
 
-    async def aclose(self) -> None:
-        """End the loop, with what it has in hand."""
+    async def _end_loop(self) -> None:
         if self._generator is not None:
             await self._generator.aclose()
 
 
-class Batches(Resumable[Batch]):
-    """What ``batches()`` returns: an async iterator of batches."""
+class Batches(Resumable[Batch[T_co]]):
+    """The async iterator of batches that ``batches()`` returns."""
 
 
-class Records:
-    """What ``consume()`` returns: an async iterator of records, or of ``batches()``.
+class Records(_Block, Generic[T_co]):
+    """The async iterator of records that ``consume()`` returns; see also ``batches()``.
 
-    It may be left and iterated again, also after a timeout. With ``commit="auto"``
-    asking for the next record marks the one before as done, and one task at a time may
-    ask: another one gets ConfigurationError. With ``commit="manual"`` several tasks may
-    iterate, each over batches of its own.
+    It may be left and iterated again, also after a timeout. With ``commit="auto"`` a
+    request for the next record acknowledges the one before. ``async with`` acknowledges
+    the record in hand, too, when its block ends without an error. Only one task at a
+    time may iterate; another one gets ConfigurationError. With ``commit="manual"``
+    several tasks may iterate, each over its own batches.
     """
 
     def __init__(self, delivery: RecordDelivery, start: Starter) -> None:
@@ -73,27 +106,31 @@ class Records:
         self._start = start
         self._has_started = False
         self._iterator = Resumable(delivery, "records", self._each)
+        # The last ``async for`` loop. A strong reference would keep a left loop alive.
+        self._loop: ReferenceType[AsyncGenerator[Record[T_co], None]] | None = None
 
-    def __aiter__(self) -> AsyncIterator[Record]:
-        # The generator itself is what is iterated: nothing is faster per record.
+    def __aiter__(self) -> AsyncIterator[Record[T_co]]:
+        # Return the generator itself, since that costs the least time per record.
         iteration = Iteration("records")
         self._delivery.note_caller(iteration)
-        return self._each(iteration)
+        loop = self._each(iteration)
+        self._loop = ref(loop)
+        return loop
 
-    def __anext__(self) -> Coroutine[object, object, Record]:
+    def __anext__(self) -> Coroutine[object, object, Record[T_co]]:
         return self._iterator.__anext__()
 
-    def _each(self, iteration: Iteration) -> AsyncGenerator[Record, None]:
+    def _each(self, iteration: Iteration) -> AsyncGenerator[Record[T_co], None]:
         return self._delivery.iterate(self._start_once, iteration)
 
-    def batches(self) -> Batches:
-        """Iterate over batches: many records of one shard, in order, with its lag.
+    def batches(self) -> Batches[T_co]:
+        """Iterate over batches. Each has records of one shard, in order, and the lag.
 
-        With ``commit="auto"`` asking for the next batch marks all of the one before as
-        done, and raises ConfigurationError if another task waits for one. With
-        ``commit="manual"`` several tasks may each call this. A task has its batch in
-        hand until it asks for its next one, leaves the loop or ends. If it fails or is
-        cancelled, the records that it hasn't marked go to the next task that asks.
+        With ``commit="auto"`` a request for the next batch acknowledges the one before,
+        and raises ConfigurationError if another task waits for a batch. With
+        ``commit="manual"`` several tasks may call this. A task has its batch until it
+        requests the next one, leaves the loop or ends. If the task fails or is
+        cancelled, the next task gets the records that aren't acknowledged.
         """
         return Batches(
             self._delivery,
@@ -102,6 +139,12 @@ class Records:
                 self._start_once, iteration
             ),
         )
+
+    async def _end_loop(self) -> None:
+        await self._iterator._end_loop()
+        loop = None if self._loop is None else self._loop()
+        if loop is not None:
+            await loop.aclose()
 
     async def _start_once(self) -> None:
         if not self._has_started:

@@ -1,54 +1,59 @@
-"""The streams that a client asks for, opened: their source, identity and start."""
+"""Define open streams, with their source, identity and start."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.core.clock_bounds import ClockBounds
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.lineage import leaves
+from kinesumer.core.wire_format import COMPILED, PYTHON, WireFormatChoice
 from kinesumer.errors import (
     ConfigurationError,
     StreamMissingError,
     StreamRecreatedError,
 )
-from kinesumer.model.streams import Start, Stream, stream_name
+from kinesumer.model.stream_consumers import check_consumer
+from kinesumer.model.streams import Start, Stream, as_start, stream_name
 from kinesumer.model.validation import require_list
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.service_time import reached_time
+from kinesumer.runtime.service_time import ClockBounds, reached_time
+from kinesumer.wire.records import to_msgpack
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
+    from kinesumer.model.stream_consumers import FanOutUse
     from kinesumer.model.streams import Shard, StreamInfo
     from kinesumer.ports import Clock, StreamSource
     from kinesumer.runtime.context import ClientContext
 
 StreamLike = str | Stream
+Streams = StreamLike | Sequence[StreamLike]
 CREATING_SECONDS = 0.5
 CONFIRM_SECONDS = 1.0
+# The first estimate of a record's size: 10,000 such records fill a page.
 FIRST_RECORD_BYTES = FULL_PAGE_BYTES // 10_000
-"""With records of this size, 10,000 fill a page."""
+CBOR_COSTS = PYTHON if to_msgpack is None else COMPILED
 
 
 class ReadFailure(NamedTuple):
-    """Since no read of a stream has succeeded; times on the event loop's clock."""
+    """The period in which reads of a stream fail, by the event loop's clock."""
 
-    since: float
-    """When the first one that failed began."""
+    since: float  # the start of the first failed read
+    # The end of the last failed read. It may be long ago, since a reader that waits for
+    # user code doesn't read.
     until: float
-    """When the last one failed: a reader that waits for user code doesn't fail."""
-    shard_id: str
-    """What the last one asked for."""
+    shard_id: str  # the shard of the last failed read
     after: Position | Start
 
 
 class OpenStream:
-    """A stream that was found, and how to read it."""
+    """A stream that exists, and how to read it."""
 
     def __init__(
         self, stream: Stream, source: StreamSource, info: StreamInfo, start: Start
@@ -57,66 +62,75 @@ class OpenStream:
         self.arn = info.arn
         self.name = stream_name(info.arn)
         self.label = f"stream {self.name}"
+        # Bounds of Kinesis's time, taken from its descriptions of the stream.
         self.service_time = ClockBounds()
-        """Kinesis's clock, as far as descriptions of the stream bound it."""
+        # The time of the last check that the stream wasn't recreated.
         self.confirmed_at = -math.inf
-        """When it was last asked whether the stream is still the one that was opened;
-        the answer was yes."""
         self._confirming = asyncio.Lock()
-        self._asked_at = -math.inf
+        self._requested_at = -math.inf
         self.failing: ReadFailure | None = None
-        self.answered_at = -math.inf
-        """When Kinesis last answered a read."""
+        self.answered_at = -math.inf  # when Kinesis last answered a read
+        # The estimated bytes of one record in an answer.
         self.record_bytes = FIRST_RECORD_BYTES
-        """About how much of an answer one record takes, as far as is known."""
         self._is_measured = False
+        # Chooses the format of the first page of each shard, by the others' pages.
+        self.wire_format = WireFormatChoice("auto", CBOR_COSTS)
+        # The listing for which all rows exist, as far as this client knows.
         self.synced_listing: Sequence[Shard] | None = None
-        """The listing with which all rows were in step, if a keeper has seen that."""
-        self.synced_until = 0.0
-        """When to look at the rows again all the same."""
+        self.synced_until = 0.0  # read the rows then, even if the listing is the same
+        # The first hash keys of the stream's open shards when the rows were last read.
         self.open_shard_starts: list[int] | None = None
-        """Starting hash keys of its open shards, when a keeper last read their rows."""
+        # The times at which ended shards were first missing in the listing.
         self.unlisted_since: dict[str, float] = {}
-        """Since when ended shards have been missing in the listing, by shard id."""
 
     async def confirm(self, clock: Clock, since: float) -> None:
-        """Make sure that the stream isn't a new one under the same name.
+        """Check that the stream wasn't recreated after it was opened.
 
-        An answer to a question asked at ``since`` or later is good enough. All readers
-        together ask once a second. Raises StreamRecreatedError, and what
-        ``source.describe()`` raises.
+        Skip the check if there was one at ``since`` or later. All readers together
+        check at most once a second. Raises StreamRecreatedError, and errors of the
+        source.
         """
         async with self._confirming:
             if self.confirmed_at >= since:
                 return
-            wait = self._asked_at + CONFIRM_SECONDS - clock.now()
+            wait = self._requested_at + CONFIRM_SECONDS - clock.now()
             await asyncio.sleep(max(0.0, wait))
-            asked_at = self._asked_at = clock.now()
+            requested_at = self._requested_at = clock.now()
             info = await self.source.describe()
-            self.service_time.observe_date(info.now, asked_at, clock.now())
+            self.service_time.observe_date(info.now, requested_at, clock.now())
             if info.created_at != self.info.created_at:
                 raise StreamRecreatedError(
-                    f"{self.label} ({self.arn}) was deleted and made anew while it was "
-                    "consumed: its stored positions are void"
+                    f"{self.label} ({self.arn}) was deleted and created again while it "
+                    "was consumed, so its stored positions are void; restart the client"
                 )
-            self.info, self.confirmed_at = info, asked_at
+            self.info, self.confirmed_at = info, requested_at
+
+    @property
+    def fan_out_polling(self) -> int | None:
+        """1 if the client polls instead of fan-out, or 0; None if not requested."""
+        use = self.source.fan_out()
+        return None if use is None else int(bool(use.problem))
 
     @property
     def retention_seconds(self) -> float:
-        """How long the stream keeps its records."""
+        """The stream's retention period."""
         return self.info.retention_hours * 3600.0
 
     async def describe(self, context: ClientContext) -> StreamInfo:
-        """Return the stream as it is now, and note Kinesis's time."""
-        asked_at = context.clock.now()
+        """Return the stream's description, and record Kinesis's time."""
+        requested_at = context.clock.now()
         info = await context.until_available(self.source.describe, self.label)
-        self.service_time.observe_date(info.now, asked_at, context.clock.now())
+        self.service_time.observe_date(info.now, requested_at, context.clock.now())
         return info
+
+    async def list_shards(self, context: ClientContext) -> Sequence[Shard]:
+        """Return the stream's shards, with retries while Kinesis is unavailable."""
+        return await context.until_available(self.source.list_shards, self.label)
 
     async def latest_start(
         self, context: ClientContext, info: StreamInfo, shards: Sequence[Shard]
     ) -> Start:
-        """Return the start that LATEST meant when ``info`` was told."""
+        """Return LATEST as a time: when ``info`` was read, or a little earlier."""
         open_ids = [shard.shard_id for shard in leaves(shards)]
         moment = await context.until_available(
             lambda: reached_time(self.source, open_ids, info.now), self.label
@@ -124,39 +138,64 @@ class OpenStream:
         return Start(type="AT_TIMESTAMP", timestamp=moment)
 
     def read_answered(self, page: Page, now: float) -> None:
-        """Note a read that Kinesis answered."""
+        """Record a read that Kinesis answered."""
         self.failing, self.answered_at = None, now
         if page.records and page.wire_bytes:
             self.record_bytes = page.wire_bytes // len(page.records) + 1
             self._is_measured = True
 
     def read_too_slowly(self) -> None:
-        """Note an answer that took too long: if nothing is known, records are large."""
+        """Record a slow answer. Assume larger records until their size is known."""
         if not self._is_measured:
             largest = 4 * self.info.max_record_bytes // 3
             self.record_bytes = min(4 * self.record_bytes, largest)
 
     def read_failed(self, read: ReadFailure) -> None:
-        """Note a read that Kinesis didn't answer."""
+        """Record a read that Kinesis didn't answer."""
         since = min(read.since, self.failing.since) if self.failing else read.since
         self.failing = read._replace(since=since)
 
 
 def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:
-    """Return what the user named as streams. Raises ConfigurationError."""
+    """Return the argument as a list of streams. Raises ConfigurationError."""
+    if isinstance(streams, Mapping):
+        raise ConfigurationError(
+            "{stream: handler} is for run(): give consume() the streams only"
+        )
     one = isinstance(streams, str | Stream)
-    given = (streams,) if one else require_list("streams", streams)
-    if not given:
+    items = (streams,) if one else require_list("streams", streams)
+    if not items:
         raise ConfigurationError("no stream to consume: name at least one")
-    found = []
-    for item in given:
+    checked = []
+    for item in items:
         stream = Stream(item) if isinstance(item, str) else item
         if not isinstance(stream, Stream) or not stream.name:
             raise ConfigurationError(
                 f"{item!r} must be a stream: give a name, an ARN or a Stream"
             )
-        found.append(stream)
-    return found
+        _check_fan_out(stream)
+        checked.append(stream)
+    return checked
+
+
+def _check_fan_out(stream: Stream) -> None:
+    fallback = stream.fan_out_fallback
+    if not isinstance(fallback, bool):
+        raise ConfigurationError(f"fan_out_fallback={fallback!r} must be True or False")
+    if stream.fan_out is not None:
+        check_consumer(stream.fan_out, stream.name)
+    elif fallback:
+        raise ConfigurationError(
+            f"stream {stream.name}: fan_out_fallback=True needs fan_out=: name the "
+            "stream consumer, or leave fan_out_fallback out"
+        )
+
+
+def fan_out_uses(streams: Mapping[str, OpenStream]) -> dict[str, FanOutUse]:
+    """Return how fan-out is used, for each stream that requests it, by ARN."""
+    # Copy the streams first, since another thread may add one.
+    found = {arn: stream.source.fan_out() for arn, stream in list(streams.items())}
+    return {arn: use for arn, use in found.items() if use is not None}
 
 
 async def open_streams(
@@ -165,7 +204,7 @@ async def open_streams(
     start: Start,
     open_source: Callable[[Stream], Awaitable[StreamSource]],
 ) -> dict[str, OpenStream]:
-    """Describe the streams and return them by ARN; one that is being made is awaited.
+    """Describe the streams and return them by ARN; wait for those being created.
 
     Raises StreamMissingError, AccessDeniedError, and ConfigurationError for a stream
     that is named twice or a start in the future.
@@ -176,7 +215,9 @@ async def open_streams(
     found: dict[str, OpenStream] = {}
     for stream in opened:
         if stream.arn in found:
-            raise ConfigurationError(f"stream {stream.arn} is named twice")
+            raise ConfigurationError(
+                f"stream {stream.arn} is named twice: name it once"
+            )
         found[stream.arn] = stream
     return found
 
@@ -187,9 +228,9 @@ async def _open(
     start: Start,
     open_source: Callable[[Stream], Awaitable[StreamSource]],
 ) -> OpenStream:
-    source = await open_source(stream)
     label = f"stream {stream.name}"
-    asked_at = context.clock.now()
+    source = await context.until_available(lambda: open_source(stream), label)
+    requested_at = context.clock.now()
     info = await context.until_available(source.describe, label)
     while info.status == "CREATING":
         logger.info(
@@ -198,10 +239,12 @@ async def _open(
         await asyncio.sleep(CREATING_SECONDS)
         info = await context.until_available(source.describe, label)
     if info.status == "DELETING":
-        raise StreamMissingError(f"{label} ({info.arn}) is being deleted")
-    opened = OpenStream(stream, source, info, stream.start or start)
-    opened.confirmed_at = asked_at
-    opened.service_time.observe_date(info.now, asked_at, context.clock.now())
+        raise StreamMissingError(
+            f"{label} ({info.arn}) is being deleted: create it again, or leave it out"
+        )
+    opened = OpenStream(stream, source, info, as_start(stream.start or start))
+    opened.confirmed_at = requested_at
+    opened.service_time.observe_date(info.now, requested_at, context.clock.now())
     _check_start(opened)
     return opened
 
@@ -210,7 +253,7 @@ def _check_start(stream: OpenStream) -> None:
     moment, info = stream.start.timestamp, stream.info
     if moment is None:
         return
-    # The service's clock comes in whole seconds.
+    # Kinesis returns its time in whole seconds, so it may be a second later.
     if moment > info.now + 1:
         raise ConfigurationError(
             f"{stream.label}: start lies {moment - info.now:.0f} s in the future; "

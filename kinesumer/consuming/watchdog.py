@@ -1,6 +1,6 @@
-"""What user code and readers are doing, since when, and their stacks, for a watchdog.
+"""Tell the watchdog what user code and readers are working on, and since when.
 
-Everything here may be called from another thread than the one that it looks at.
+Any thread may call these functions.
 """
 
 from __future__ import annotations
@@ -18,41 +18,57 @@ if TYPE_CHECKING:
     from kinesumer.runtime.clock import LoopClock
 
 
+# The watchdog gives a request this extra time, so that the request's own timeouts end
+# it first.
 REQUEST_SECONDS = 20.0
-"""Extra time of a request: its own timeouts come first."""
 
 
 class InFlightWork(NamedTuple):
-    """Work that has made no progress since a time of the clock."""
+    """Work that has made no progress since the time ``since``."""
 
     since: float
     what: str
+    # Returns the stack of the work. It is called only if the work takes too long.
     stack: Callable[[], str]
-    """Returns its stack; called only if the work takes too long."""
+    # For a request to Kinesis, the shard whose records it requests.
     request_of: OwnedShard | None = None
-    """The shard that it requests records of, if it is a request."""
+
+
+class RunningCalls(Protocol):
+    """Knows the calls of callbacks that are running."""
+
+    def works(self) -> list[InFlightWork]:
+        """Return the calls that are running. Any thread may call this."""
+        ...
 
 
 class WorkSource(Protocol):
-    """Runs user code."""
+    """Knows what user code is working on."""
 
-    thread: int
-    """The thread of the client's event loop."""
+    thread: int  # the thread of the client's event loop
+
+    @property
+    def callbacks(self) -> RunningCalls | None:
+        """The calls of user code's callbacks; None if it has none."""
+        ...
 
     def oldest_work(self) -> InFlightWork | None:
-        """Return the oldest work of user code; None if it has none."""
+        """Return user code's work that began first, or None if it has no work."""
         ...
 
 
 def oldest_of(
     worker: WorkSource, owned_shards: Iterable[OwnedShard], loop_clock: LoopClock
 ) -> InFlightWork | None:
-    """Return the oldest work of user code, of a reader, or of the event loop, if any.
+    """Return what has made no progress for the longest time, or None.
 
-    A blocked event loop counts, since it receives no answer.
+    This may be user code, a reader's request, or the event loop if something blocks it:
+    a blocked event loop receives no answers.
     """
     user, thread = worker.oldest_work(), worker.thread
     works = [] if user is None else [user]
+    if worker.callbacks is not None:
+        works += worker.callbacks.works()
     if (held := loop_clock.blocked_since()) is not None:
         what = "what runs on the event loop and blocks it"
         works.append(InFlightWork(held, what, lambda: thread_stack(thread)))
@@ -71,10 +87,7 @@ def _fetching(owned: OwnedShard, since: float, thread: int) -> InFlightWork:
 
 
 def task_stack(task: asyncio.Task[Any] | None, thread: int) -> str:
-    """Return where a task waits, and where the thread of its event loop is.
-
-    What blocks the loop may be the task itself, or anything else that runs there.
-    """
+    """Return the stack of a task, and that of its event loop's thread."""
     frames = [] if task is None else list(_awaiting(task.get_coro()))
     waits = "".join(_lines(frames))
     return f"The task is at:\n{waits}Its event loop's thread is at:\n" + thread_stack(
@@ -83,7 +96,7 @@ def task_stack(task: asyncio.Task[Any] | None, thread: int) -> str:
 
 
 def thread_stack(thread: int) -> str:
-    """Return where a thread is; nothing if it has ended."""
+    """Return a thread's stack, or an empty text if the thread has ended."""
     frame = sys._current_frames().get(thread)
     return "".join(traceback.format_stack(frame)) if frame is not None else ""
 

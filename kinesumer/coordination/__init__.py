@@ -1,1 +1,1 @@
-"""Decides through the state store which client owns which shard."""
+"""Assign each shard to a client, through the state store."""

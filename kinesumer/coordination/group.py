@@ -1,22 +1,30 @@
-"""One client of a group: its streams, and its sessions one after the other."""
+"""Run one client of a group, with its streams and its successive sessions."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.checkpointer import Checkpointer
 from kinesumer.consuming.prefetch import PrefetchBuffer
-from kinesumer.consuming.streams import OpenStream, as_streams, open_streams
+from kinesumer.consuming.streams import (
+    OpenStream,
+    as_streams,
+    fan_out_uses,
+    open_streams,
+)
 from kinesumer.consuming.watchdog import oldest_of
-from kinesumer.coordination.events import (
+from kinesumer.coordination.departure import Departure
+from kinesumer.coordination.heartbeat import Heartbeater
+from kinesumer.coordination.load_publisher import LoadPublisher
+from kinesumer.coordination.membership import (
     Failed,
     LeaderElected,
     SessionLost,
     SessionRenewed,
 )
-from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.reachability import Reachability
 from kinesumer.coordination.session import Session
@@ -27,17 +35,11 @@ from kinesumer.coordination.startup_checks import (
     require_no_go_clients,
     require_no_spark_query,
 )
-from kinesumer.core.liveness import interval_seconds
-from kinesumer.errors import (
-    CommitTimeoutError,
-    KinesumerError,
-    ShardsLostError,
-)
+from kinesumer.errors import CommitTimeoutError, KinesumerError, ShardsLostError
 from kinesumer.model.streams import Start
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import FailFastTaskGroup, first_error, raise_in_task
-from kinesumer.runtime.timeouts import timeout
-from kinesumer.wire import rows, writes
+from kinesumer.telemetry.api import ClientState, StreamState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -45,42 +47,39 @@ if TYPE_CHECKING:
     from kinesumer.consuming.delivery_protocol import DeliveryProtocol
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import StreamLike
-    from kinesumer.consuming.watchdog import InFlightWork
-    from kinesumer.coordination.events import Event, Notify
-    from kinesumer.coordination.heartbeat_thread import HeartbeatRunner
+    from kinesumer.coordination.heartbeat_thread import HeartbeatTask
+    from kinesumer.coordination.membership import Event, Notify
     from kinesumer.model.records import Record
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import ShardKey, Stream
     from kinesumer.ports import StreamSource
     from kinesumer.runtime.context import ClientContext
 
-LEAVE_TIMEOUT_HEARTBEATS = 8
-"""Maximum heartbeats that leave() waits for the hand-over: for the election of a new
-leader, the moves of the plan before, and this client's own moves."""
-
 
 class GroupConsumer:
-    """One client's engine. It reaches AWS only through ports."""
+    """Runs one client of a group. It calls AWS only through the ports."""
 
     def __init__(
         self,
         context: ClientContext,
         open_source: Callable[[Stream], Awaitable[StreamSource]],
-        heartbeat_runner: HeartbeatRunner,
+        heartbeat_runner: HeartbeatTask,
         delivery: DeliveryProtocol,
     ) -> None:
-        config = context.config
-        unpaced, self._store = context, self._paced(context)
+        # All clients share the rate limit of other writes. Syncs have their own limit,
+        # since only one client syncs a stream.
+        syncing = replace(context, store=self._paced(context))
+        self._store = self._paced(context)
         self.context = context = replace(context, store=self._store)
         self.session: Session | None = None
         self.streams: dict[str, OpenStream] = {}
-        self.buffer = PrefetchBuffer(config.buffer_bytes)
+        self.buffer = PrefetchBuffer(context.config.buffer_bytes)
         self.checkpointer = Checkpointer(context, self)
         self.delivery = delivery
         delivery.connect(self.buffer, self.checkpointer, context.telemetry)
+        if delivery.callbacks is not None:
+            delivery.callbacks.connect(context, delivery, self._callback_failed)
         self._reachability = Reachability(context, self)
-        # A store of its own: only one client syncs a stream, at the full write rate.
-        syncing = replace(context, store=self._paced(unpaced))
         self._shard_syncer = ShardSyncer(syncing, self.streams, self)
         self._requested_arns: frozenset[str] = frozenset()
         self._start = Start.LATEST
@@ -94,23 +93,25 @@ class GroupConsumer:
         self._run: asyncio.Task[None] | None = None
         self._fatal: BaseException | None = None
         self._leaving = False
-        self._stopping = False
+        self._departure = Departure(context, self, delivery, heartbeat_runner)
 
     # --- the client's calls ---------------------------------------------------------
 
     async def start(
         self, streams: StreamLike | Sequence[StreamLike], start: Start
     ) -> None:
-        """Open the streams and register; return once registered."""
+        """Open the streams, and wait until the client is registered."""
         self._start = start
-        self.streams.update(await self._open(as_streams(streams)))
+        opened = await self._open(as_streams(streams))
+        await self.delivery.add_streams(opened.values())
+        self.streams.update(opened)
         self._requested_arns = frozenset(self.streams)
         await self.context.until_available(self.context.store.verify)
+        # Check before the registration, so that a refused client leaves no row behind.
         await require_no_go_clients(self.context)
         await require_no_spark_query(self.context)
-        loop = asyncio.get_running_loop()
-        self._run = loop.create_task(self._main(), name="kinesumer")
-        registered = loop.create_task(self._registered.wait())
+        self._run = asyncio.create_task(self._main(), name="kinesumer")
+        registered = asyncio.create_task(self._registered.wait())
         first = asyncio.FIRST_COMPLETED
         try:
             await asyncio.wait([self._run, registered], return_when=first)
@@ -119,18 +120,16 @@ class GroupConsumer:
         if self._fatal is not None:
             raise self._fatal
 
-    def ack(self, record: Record) -> None:
+    def ack(self, record: Record[Any]) -> None:
         """Mark a record as processed, in any order (``commit="manual"``)."""
         fence = record.fence
         owned = self._shards().get(fence.shard)
-        if owned is None or owned.row.epoch != fence.epoch:
-            if self.session and self.session.shards.was_seeked(fence):
-                return
-            self._lost_acks.add(fence.shard)
-        else:
+        if owned is not None and owned.row.epoch == fence.epoch:
             owned.ack(record.position)
             if owned.wants_commit:
                 self.checkpointer.commit_soon()
+        elif not (self.session and self.session.shards.was_seeked(fence)):
+            self._lost_acks.add(fence.shard)
 
     async def commit(self) -> None:
         """Commit all processed records. Raises ShardsLostError for lost shards."""
@@ -142,65 +141,47 @@ class GroupConsumer:
         if lost:
             raise ShardsLostError([(arn, shard_id) for arn, shard_id in sorted(lost)])
 
-    async def refresh(self, streams: StreamLike | Sequence[StreamLike]) -> None:
-        """Consume these streams from now on instead of those before."""
+    async def refresh(
+        self, streams: StreamLike | Sequence[StreamLike] | Mapping[Any, object]
+    ) -> None:
+        """Consume these streams, or those in {stream: handler}, and no others."""
+        handlers = None
+        if isinstance(streams, Mapping):
+            handlers, streams = streams, [*streams]
         async with self._refreshing:
             opened = await self._open(as_streams(streams))
+            await self.delivery.add_streams(opened.values(), handlers)
             for arn, stream in opened.items():
                 self.streams.setdefault(arn, stream)
             arns = self._requested_arns = frozenset(opened)
+            # Tell the heartbeater first. If the session dies during the write below,
+            # the next session must register with the new streams.
             self._heartbeat_runner.call_in_loop(lambda it: it.set_streams(arns))
             if self.session is not None:
-                await self._request_streams(self.session)
+                await self.session.request_streams(arns)
             self._shard_syncer.sync_soon()
-
-    async def _request_streams(self, session: Session) -> None:
-        arns = self._requested_arns
-        await self.context.write(
-            writes.request_streams(self.context.app, session.member, arns)
-        )
-        session.coordinator.restrict(arns)
 
     async def leave(self) -> None:
         """Hand every shard over while still consuming, then end the iteration.
 
-        Other clients take each shard over with a short gap. That takes a few
-        heartbeats, and more if the leader changes or a plan is being carried out.
+        Leaving takes a few heartbeat intervals, or more if the leader changes.
         """
         self.set_state("leaving")
         self._leaving = True
-        is_alone = self.session is not None and self.session.leader.is_alone
-        if is_alone or self._stopping:
-            self.delivery.close()
-            return
-        clients = self.session.member.clients if self.session else 1
-        interval = interval_seconds(
-            self.context.config.heartbeat_interval_seconds, clients
-        )
-        try:
-            async with timeout(LEAVE_TIMEOUT_HEARTBEATS * interval):
-                while self._shards() or (
-                    self.session and self.session.coordinator.range
-                ):
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            pass
-        self.delivery.close()
+        await self._departure.hand_over()
 
     async def stop(self, *, wait_for_user: bool) -> None:
         """Stop reading, wait for user code, commit, release the shards, and leave.
 
-        Raises CommitTimeoutError if the state store doesn't answer within a lease. The
-        next owners then repeat the records whose positions aren't stored.
+        Raises CommitTimeoutError if the state store doesn't answer for a lease's time.
         """
         drain = self.context.config.drain_timeout_seconds if wait_for_user else 0.0
         try:
-            async with timeout(drain + self.context.config.lease_duration_seconds):
-                await self._give_up(drain)
+            await self._departure.release(drain, is_last=True)
         except TimeoutError:
             raise CommitTimeoutError(
-                "the state store didn't answer: positions may not be stored, and other "
-                "clients take the shards when this client's lease runs out"
+                "the state store didn't answer, so positions may not be stored; expect "
+                "other clients to repeat records when this client's lease runs out"
             ) from None
         finally:
             await self._heartbeat_runner.stop()
@@ -208,60 +189,13 @@ class GroupConsumer:
                 self._run.cancel()
                 await asyncio.wait([self._run])
 
-    async def _give_up(self, drain_seconds: float) -> None:
-        self._stopping = True
-        self.delivery.close()
-        session = self.session
-        self._heartbeat_runner.call_in_loop(lambda it: it.stop_watching())
-        if session is not None:
-            session.cancel_tasks()
-            releases = (
-                session.shards.release(owned, drain_seconds)
-                for owned in list(session.shards.by_key.values())
-            )
-            await asyncio.gather(*releases)
-        await self._heartbeat_runner.stop()
-        # Also leave with a registration that isn't answered yet.
-        member = (
-            self._heartbeater.registering if self._heartbeater is not None else None
-        )
-        if member is not None and (session is not None or self._fatal is None):
-            timestamp = rows.timestamp_text(self.context.clock.wall())
-            await self.context.write(writes.leave(self.context.app, member, timestamp))
-
-    def owned_shards(self) -> Iterable[OwnedShard]:
-        """Return the shards that this client owns now. Any thread may call it."""
-        return list(self._shards().values())
-
-    # --- running --------------------------------------------------------------------
-
-    async def _main(self) -> None:
-        """Run until a fatal error, which ends the iteration."""
-        try:
-            async with FailFastTaskGroup() as self._tasks:
-                self._tasks.create_task(self.context.loop_clock.run())
-                self._heartbeat_runner.start(self._make_heartbeater, self._notify)
-                self._tasks.create_task(self.checkpointer.run())
-                self._tasks.create_task(self._shard_syncer.run())
-                self._tasks.create_task(self._reachability.run())
-        except BaseExceptionGroup as errors:
-            self._fatal = first_error(errors)
-            logger.error(
-                "consuming ends: %s", self._fatal, extra={"error": str(self._fatal)}
-            )
-            self.delivery.close(self._fatal)
-            await self.release_all(self.context.config.drain_timeout_seconds)
-
     async def release_all(self, drain_seconds: float) -> None:
-        """Release all shards and leave, when nothing reads any more.
+        """Release all shards and leave the group, after reading has stopped.
 
-        Log failures only: stop() tries again and raises them.
+        Without ``drain_seconds``, user code is over. Failures are only logged.
         """
         try:
-            async with timeout(
-                drain_seconds + self.context.config.lease_duration_seconds
-            ):
-                await self._give_up(drain_seconds)
+            await self._departure.release(drain_seconds, is_last=not drain_seconds)
         except (TimeoutError, KinesumerError) as error:
             logger.warning(
                 "other clients take the shards when this client's lease runs out: %s",
@@ -271,32 +205,58 @@ class GroupConsumer:
         finally:
             await self._heartbeat_runner.stop()
 
+    def owned_shards(self) -> Iterable[OwnedShard]:
+        """Return the shards that this client owns now. Any thread may call it."""
+        return list(self._shards().values())
+
+    def read_gauges(self) -> ClientState:
+        """Return the values of this client's gauges. Any thread may call it."""
+        app, used, arns = self.context.app, max(0, self.buffer.used), [*self.streams]
+        if (session := self.session) is None:
+            return ClientState(app, used, None, tuple(map(StreamState, arns)))
+        return session.gauges(app, used, arns)
+
+    # --- running --------------------------------------------------------------------
+
+    async def _main(self) -> None:
+        """Run the client's tasks until one fails, which ends the iteration."""
+        try:
+            async with FailFastTaskGroup() as self._tasks:
+                self._tasks.create_task(self.context.loop_clock.run())
+                self._heartbeat_runner.start(self._make_heartbeater, self._notify)
+                self._tasks.create_task(self.checkpointer.run())
+                self._tasks.create_task(self._shard_syncer.run())
+                self._tasks.create_task(self._reachability.run())
+        except BaseExceptionGroup as errors:
+            self._fatal = first_error(errors)
+            text = str(self._fatal)
+            logger.error("consumption ends: %s", text, extra={"error": text})
+            self.delivery.close(self._fatal)
+            # Release the shards now, since user code may catch the error and stay in
+            # its ``async with`` block for long.
+            await self.release_all(self.context.config.drain_timeout_seconds)
+
     def _make_heartbeater(self, context: ClientContext, notify: Notify) -> Heartbeater:
         self._notify_from_heartbeat = notify
+        clock = self.context.loop_clock
         self._heartbeater = Heartbeater(
             context,
             streams=self._requested_arns,
             notify=notify,
-            oldest_work=self._oldest_work,
+            oldest_work=lambda: oldest_of(self.delivery, self.owned_shards(), clock),
+            fan_out=lambda: fan_out_uses(self.streams),
+            load=LoadPublisher(context.clock, self.owned_shards),
         )
         return self._heartbeater
 
-    def _oldest_work(self) -> InFlightWork | None:
-        """Return the work that has made no progress for longest, for the watchdog."""
-        clock = self.context.loop_clock
-        return oldest_of(self.delivery, self.owned_shards(), clock)
-
     def _paced(self, context: ClientContext) -> PacedStore:
-        """Return the store with paced writes, which let heartbeats go first."""
+        """Return the context's store with paced writes, so that heartbeats go first."""
         return PacedStore(
             context.store,
             context.clock,
             context.random,
-            self._is_heartbeat_throttled,
+            lambda: self._heartbeater is not None and self._heartbeater.is_throttled,
         )
-
-    def _is_heartbeat_throttled(self) -> bool:
-        return self._heartbeater is not None and self._heartbeater.is_throttled
 
     def set_state(self, state: str) -> None:
         """Report a state to the leader with the next heartbeat."""
@@ -304,34 +264,33 @@ class GroupConsumer:
             self._heartbeat_runner.call_in_loop(lambda it: it.set_state(state))
 
     def _notify(self, event: Event) -> None:
-        """Handle an event of the heartbeat, on the client's event loop."""
-        if self._stopping or self._tasks.is_ending:
+        """Handle an event that the heartbeater reports, on the client's event loop."""
+        if self._departure.is_stopping or self._tasks.is_ending:
             return
         match event:
             case Failed(error):
                 self._tasks.create_task(raise_in_task(error))
-            case SessionLost():
-                self._session_died()
+            case SessionLost() if self.session is not None:
+                self._session_died(self.session)
             case LeaderElected():
                 self._shard_syncer.sync_soon()
             case SessionRenewed(lease, member):
-                known = self.session
-                if known is None or known.member.session != lease.session:
-                    if not lease.dead:
-                        self._begin_session(event)
-                    return
-                self._follow(member)
+                # The session may have died since the heartbeater sent this event.
+                session = self.session
+                if session is not None and session.member.session == lease.session:
+                    self._follow(session, member)
+                elif not lease.dead:
+                    self._begin_session(event)
 
-    def _follow(self, member: MemberRow) -> None:
-        """Note this client's own row. Answers may arrive in another order than sent."""
-        session = self.session
-        if session is None or session.member.session != member.session:
-            return
+    def _follow(self, session: Session, member: MemberRow) -> None:
+        """Apply this client's own member row, unless a newer one was applied before."""
         if session.member.plan > member.plan:
             return
-        if member.streams != self._requested_arns and not self._refreshing.locked():
-            # A delayed earlier request was applied last: repeat the current one.
-            self._tasks.create_task(self._request_streams(session))
+        arns = self._requested_arns
+        if member.streams != arns and not self._refreshing.locked():
+            # A delayed older request has overwritten the current one in the row, so
+            # send the current one again.
+            self._tasks.create_task(session.request_streams(arns))
         if member.notice > session.member.notice:
             self._shard_syncer.resync()
         elif member.syncs - session.member.syncs:
@@ -339,26 +298,33 @@ class GroupConsumer:
         self._store.rate.share_among(member.clients)
         session.update_member(member)
 
+    def _callback_failed(self, error: BaseException) -> bool:
+        """End the iteration with an error of user code. Return False after its end."""
+        if self._departure.is_stopping or self._tasks.is_ending:
+            return False
+        if isinstance(error, Exception):
+            self._tasks.create_task(raise_in_task(error))
+        else:  # raising it in a task would end the event loop
+            self.delivery.close(error)
+        return True
+
     def _begin_session(self, registered: SessionRenewed) -> None:
+        arns = self._requested_arns
         session = self.session = Session(
             self.context,
             registered,
             self.streams,
-            self._requested_arns,
+            arns,
             self.buffer,
             self.delivery,
             self._notify_from_heartbeat,
         )
         member, leader = session.member, session.leader
-        session.tasks = [
-            self._tasks.create_task(self._check_group()),
-            self._tasks.create_task(session.coordinator.run()),
-        ]
+        work = [self._check_group(), session.coordinator.run()]
+        if member.streams != arns:  # refresh() has changed them since
+            work.append(session.request_streams(arns))
+        session.tasks = [self._tasks.create_task(one) for one in work]
         self._heartbeat_runner.call_in_loop(lambda it: it.watch_members(leader))
-        if member.streams != self._requested_arns:  # refresh() came in between
-            session.tasks.append(
-                self._tasks.create_task(self._request_streams(session))
-            )
         self._registered.set()
         logger.info(
             "registered as %s, session %s",
@@ -367,11 +333,8 @@ class GroupConsumer:
             extra={"client_id": member.client_id, "session": member.session},
         )
 
-    def _session_died(self) -> None:
-        session, self.session = self.session, None
-        if session is None:
-            return
-        dead = session.member
+    def _session_died(self, session: Session) -> None:
+        self.session, dead = None, session.member
         logger.warning(
             "session %s is dead; registering a new one",
             dead.session,
@@ -382,37 +345,44 @@ class GroupConsumer:
         session.cancel_tasks()
 
     async def _check_group(self) -> None:
+        # Check again after the registration, since a Spark query may have started at
+        # the same time as this client.
         self._group_identity = await check_group(self.context, self._group_identity)
         await require_no_spark_query(self.context)
 
     # --- for the parts of the engine ------------------------------------------------
 
     @property
+    def registered_member(self) -> MemberRow | None:
+        """The client's member row, also while the answer to a registration is due.
+
+        None if no session may be alive.
+        """
+        if self._heartbeater is None or (self._fatal and not self.session):
+            return None
+        return self._heartbeater.registering
+
+    @property
     def synced_streams(self) -> frozenset[str]:
         """The ARNs of the streams that this client syncs now."""
-        if self.session is None:
-            return frozenset()
-        return self.session.streams_to_sync(self._requested_arns)
+        session, arns = self.session, self._requested_arns
+        return frozenset() if session is None else session.streams_to_sync(arns)
 
     def rows_changed(self) -> None:
-        """Have the leader plan, and claim shards, after a change of shard rows."""
+        """Make the leader and the lease coordinator read the changed shard rows."""
         if self.session is not None:
             leader = self.session.leader
             self._heartbeat_runner.call_in_loop(lambda _: leader.shards_changed())
             self.session.coordinator.poll_now()
 
-    def streams_with_shards(self) -> list[OpenStream]:
-        """Return the streams of which this client owns shards."""
-        arns = {key.stream_arn for key in self._shards()}
-        return [self.streams[arn] for arn in arns]
-
-    def streams_without_shards(self) -> list[OpenStream]:
-        """Return the other streams that this client consumes."""
-        arns = {key.stream_arn for key in self._shards()}
-        return [self.streams[arn] for arn in self._requested_arns - arns]
+    def streams_by_use(self) -> tuple[list[OpenStream], list[OpenStream]]:
+        """Return the streams of which this client owns shards, and the others."""
+        used = {key.stream_arn for key in self._shards()}
+        idle = self._requested_arns - used
+        return [self.streams[arn] for arn in used], [self.streams[arn] for arn in idle]
 
     def sync_progress(self) -> None:
-        """Update the shards' progress by what user code has done."""
+        """Update the shards' progress with the records that user code has processed."""
         self.delivery.sync_progress()
 
     def commit_share(self, stream_arn: str) -> float:
@@ -420,7 +390,7 @@ class GroupConsumer:
         return 1.0 if self.session is None else self.session.commit_share(stream_arn)
 
     def commit_rejected(self, owned: OwnedShard, row: ShardRow | None) -> None:
-        """Handle a rejected commit: ``row`` is the shard's row as it is now."""
+        """Handle a rejected commit. ``row`` is the shard's current row."""
         if self.session is not None:
             self.session.coordinator.on_rejected(owned, row)
 

@@ -1,7 +1,7 @@
-"""A client's sessions: registration, heartbeats, and the end of a session.
+"""Register the sessions of a client, and send their heartbeats.
 
-In production it runs on a thread of its own. User code that blocks the client's event
-loop then doesn't cost the lease.
+In production this runs on a thread of its own. So a client keeps its lease even if user
+code blocks the client's event loop.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.coordination.events import Failed, SessionLost, SessionRenewed
-from kinesumer.coordination.membership import fence
+from kinesumer.coordination.membership import Failed, SessionLost, SessionRenewed
+from kinesumer.coordination.startup_checks import find_live_members
 from kinesumer.core.liveness import Lease, interval_seconds, lease_ms
 from kinesumer.errors import (
     ClientIdInUseError,
@@ -19,28 +19,31 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import CLIENT, LivenessRow, MemberRow
 from kinesumer.runtime.failure_log import logger
-from kinesumer.telemetry.names import HEARTBEAT_DURATION
+from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kinesumer.consuming.watchdog import InFlightWork
-    from kinesumer.coordination.events import Notify
     from kinesumer.coordination.leader import Leader
+    from kinesumer.coordination.membership import Notify
+    from kinesumer.model.stream_consumers import FanOutUse
     from kinesumer.ports import Write, WriteResult
     from kinesumer.runtime.context import ClientContext
 
+# The part of the lease after which the session stops delivering records. The rest is a
+# margin, since the session's clock may run slower than the clock of an observer.
 SAFE_LEASE_SHARE = 0.75
-"""Share of the lease for which the session itself still trusts it."""
+# The time between two heartbeats that also write ``last_update``. Each of these costs
+# three write units, other heartbeats cost one.
 UPDATE_SECONDS = 120.0
-"""How often ``last_update`` is written: such a write costs three units, not one."""
 
 
 class Heartbeater:
-    """Registers a session and sends its heartbeats, and registers again when it dies.
+    """Registers sessions one after the other, and sends their heartbeats.
 
-    ``notify`` is called with each event, on the event loop that runs this.
+    Calls ``notify`` with each event, on the heartbeater's event loop.
     """
 
     def __init__(
@@ -50,19 +53,23 @@ class Heartbeater:
         streams: frozenset[str],
         notify: Notify,
         oldest_work: Callable[[], InFlightWork | None],
+        fan_out: Callable[[], Mapping[str, FanOutUse]] = dict,
+        load: Callable[[MemberRow], str] = lambda _: "",
         kind: str = CLIENT,
     ) -> None:
         self.state = "up"
+        # The streams that the next registration requests.
         self.streams = streams
-        """The streams that the next registration requests."""
+        # The last registration sent. It may be stored even if no answer arrived.
         self.registering: MemberRow | None = None
-        """The last registration sent: the table may hold it, answered or not."""
+        # True if the store throttled a heartbeat, so that other writes must wait. Any
+        # thread may read it.
         self.is_throttled = False
-        """Whether the state store throttled the last heartbeat. Other writes wait until
-        it is False; any thread may read it."""
         self._context = context
         self._notify = notify
         self._oldest_work = oldest_work
+        self._fan_out = fan_out
+        self._load = load
         self._kind = kind
         self._beat_now = asyncio.Event()
         self._lease_ms = round(context.config.lease_duration_seconds * 1000)
@@ -70,28 +77,28 @@ class Heartbeater:
         self._leader_task: asyncio.Task[None] | None = None
 
     def set_state(self, state: str) -> None:
-        """Send a heartbeat with a new state at once. "leaving" is final."""
+        """Send a heartbeat with a new state at once. The state "leaving" is final."""
         if self.state not in (state, "leaving"):
             self.state = state
             self._beat_now.set()
 
     def set_streams(self, streams: frozenset[str]) -> None:
-        """Set the streams that the client reads and the next registration requests."""
+        """Set the streams that the client reads, and requests when it registers."""
         self.streams = streams
         if self._leader is not None:
-            self._leader.set_reachable(streams)
+            self._leader.reachable = streams
 
     def watch_members(self, leader: Leader) -> None:
         """Run a session's leader on this event loop, until the session is dead.
 
-        A leader must see deaths even while its own user code blocks.
+        A leader must notice dead members even while user code blocks the client's event
+        loop.
         """
-        if leader.is_over:
+        if leader.lease.dead:
             return
         leader.use_context(self._context)
         self._leader = leader
-        loop = asyncio.get_running_loop()
-        self._leader_task = loop.create_task(self._watch_members(leader))
+        self._leader_task = asyncio.create_task(self._watch_members(leader))
 
     def stop_watching(self) -> None:
         """Stop fencing and planning."""
@@ -106,6 +113,7 @@ class Heartbeater:
 
     async def run(self) -> None:
         """Run one session after the other until cancelled."""
+        context = self._context
         try:
             while True:
                 member, lease = await self._register()
@@ -114,7 +122,10 @@ class Heartbeater:
                 lease.end()
                 self.stop_watching()
                 self._notify(SessionLost(lease))
-                await self._wait_for_progress()
+                # Register only when user code makes progress again. Otherwise the new
+                # session would lose its shards, too.
+                while self._stuck_work() is not None:
+                    await asyncio.sleep(context.config.heartbeat_interval_seconds)
         except Exception as error:
             self._notify(Failed(error))
         finally:
@@ -130,17 +141,20 @@ class Heartbeater:
         while True:
             row = await context.read(rows.member_key(context.app, context.client_id))
             before = rows.read_liveness(row) if row else None
-            if row is not None and before is not None and before.session == session:
-                if not before.dead:
+            drained = False
+            if row is not None and before is not None:
+                is_own = before.session == session
+                if is_own and not before.dead:  # an earlier attempt has succeeded
                     return rows.read_member(row), self._lease(session, first_sent)
-                session = context.new_id()
-            elif before is not None and not before.dead:
-                await self._wait_out_predecessor(before)
-                continue
+                if is_own:  # fenced before the answer arrived, so it stays dead
+                    session = context.new_id()
+                elif not before.dead:
+                    await self._wait_out_predecessor(session)
+                    continue
+                # If it is this process that registers again, it stays drained.
+                if mine is not None and mine.session == before.session:
+                    drained = row.get("drained") is True
             first_sent = context.clock.now()
-            # The same process registers again: it stays drained.
-            is_own = bool(mine and before and mine.session == before.session)
-            drained = is_own and row is not None and row.get("drained") is True
             member = self._member(session, before)._replace(drained=drained)
             self.registering = member
             write = writes.register(context.app, member, before, self._timestamp())
@@ -157,92 +171,88 @@ class Heartbeater:
             weight=config.weight,
             state=self.state,
             streams=self.streams,
+            fan_out=self._fan_out(),
             kind=self._kind,
             label=config.label,
+            max_shards=config.max_shards,
+            commit_ms=round(config.commit_interval_seconds * 1000),
         )
 
     def _lease(self, session: str, first_sent: float) -> Lease:
         return Lease(session, first_sent + SAFE_LEASE_SHARE * self._lease_ms / 1000)
 
-    async def _wait_out_predecessor(self, before: LivenessRow) -> None:
-        """Wait until a predecessor's lease has run out, then fence it.
+    async def _wait_out_predecessor(self, session: str) -> None:
+        """Wait until the lease of this id's previous session ends, and fence it.
 
-        Raises ClientIdInUseError if the predecessor sends two heartbeats: a single one
-        may be a late request.
+        Raises ClientIdInUseError if that session is alive.
         """
-        context, changes = self._context, 0
+        context = self._context
         key = rows.member_key(context.app, context.client_id)
-        since = context.clock.now()
-        while context.clock.now() - since < before.lease_ms / 1000:
-            await asyncio.sleep(context.config.heartbeat_interval_seconds / 4)
-            started = context.clock.now()
+
+        async def read() -> list[LivenessRow]:
             row = await context.read(key)
-            if (
-                context.clock.now() - started
-                > context.config.heartbeat_interval_seconds
-            ):
-                # In an outage the predecessor can't send heartbeats either.
-                since = context.clock.now()
-            now = rows.read_liveness(row) if row else None
-            if now is None or now.dead or now.session != before.session:
-                return
-            if now.beat != before.beat:
-                before, since = now, context.clock.now()
-                changes += now.state != "leaving"
-            if changes > 1:
-                raise ClientIdInUseError(
-                    f"client id {context.client_id!r} of app {context.app!r} is in use "
-                    "by another live process; give each process its own id"
-                )
-        try:
-            await fence(context, before)
-        except StoreUnavailableError as error:
-            context.failure_log.record_failure("state store", error)
+            before = rows.read_liveness(row) if row else None
+            # Ignore a delayed registration of this process.
+            return [] if before is None or before.session == session else [before]
+
+        if await find_live_members(context, read):
+            raise ClientIdInUseError(
+                f"client id {context.client_id!r} of app {context.app!r} is in use "
+                "by another live process; give each process its own id"
+            )
 
     # --- heartbeats -----------------------------------------------------------------
 
     async def _beat_until_dead(self, member: MemberRow, lease: Lease) -> None:
         """Send heartbeats until the session's row says that it is dead."""
-        clock = self._context.clock
+        clock, config = self._context.clock, self._context.config
+        configured = config.heartbeat_interval_seconds, config.lease_duration_seconds
         beat, next_update = 0, clock.now() + UPDATE_SECONDS
         row = member
         while True:
-            # After an outage the lease may have lapsed: send the next one at once.
+            # If the lease has run out, send the next heartbeat at once.
             if lease.permits(clock.now()):
-                await self._wait_for_next_beat(row, clock.now())
+                await wait_and_clear(self._beat_now, self._interval(row))
             if (stuck := self._stuck_work()) is not None:
                 lease.end()
                 await self._leave(member, stuck)
                 return
             beat, first_sent = beat + 1, clock.now()
             update = first_sent >= next_update
-            next_lease_ms = lease_ms(self._config_ms(), self._clients(row))
+            # Observers use the lease in the row. So this session uses a shorter lease
+            # at once, but a longer one only after a heartbeat has written it.
+            next_lease_ms = lease_ms(configured, self._clients(row))
             trusted_ms = min(self._lease_ms, next_lease_ms)
             self._lease_ms = next_lease_ms
-            written = await self._beat(
-                member, beat, self._timestamp() if update else None
-            )
+            timestamp = self._timestamp() if update else None
+            written = await self._beat(row, beat, timestamp)
             if not written.applied or written.row is None:
                 return
             row = rows.read_member(written.row)
+            # Count from the first attempt, not from a retry: observers may have counted
+            # from it. Otherwise a new owner could deliver while this one still does.
             lease.deadline = first_sent + SAFE_LEASE_SHARE * trusted_ms / 1000
             if update:
                 next_update = first_sent + UPDATE_SECONDS
             self._notify(SessionRenewed(lease, row))
 
     async def _beat(
-        self, member: MemberRow, beat: int, moment: str | None
+        self, member: MemberRow, beat: int, timestamp: str | None
     ) -> WriteResult:
-        """Send one heartbeat, repeatedly until it is answered."""
-        context = self._context
+        """Send one heartbeat, and repeat it until the store answers."""
+        context, fan_out, load = self._context, self._fan_out(), self._load(member)
         while True:
+            # Every attempt has the same beat number. So an attempt that arrives late
+            # isn't taken for a new heartbeat.
             write = writes.heartbeat(
                 context.app,
                 member,
                 beat,
                 state=self.state,
                 lease_ms=self._lease_ms,
-                moment=moment,
+                moment=timestamp,
+                fan_out=fan_out,
+                load=load,
             )
             try:
                 written = await self._try(write)
@@ -259,33 +269,29 @@ class Heartbeater:
     async def _try(self, write: Write) -> WriteResult:
         try:
             async with asyncio.timeout(self._context.config.heartbeat_interval_seconds):
-                with self._context.telemetry.measure(HEARTBEAT_DURATION):
+                with self._context.telemetry.measure("coordination.heartbeat"):
                     return await self._context.store.write(write)
         except TimeoutError:
-            raise StoreUnavailableError("no answer to the heartbeat in time") from None
-
-    async def _wait_for_next_beat(self, row: MemberRow, now: float) -> None:
-        """Wait until the next heartbeat is due."""
-        try:
-            async with asyncio.timeout(self._interval(row)):
-                await self._beat_now.wait()
-        except TimeoutError:
-            pass
-        self._beat_now.clear()
+            raise StoreUnavailableError(
+                "the state store didn't answer a heartbeat in time"
+            ) from None
 
     def _interval(self, row: MemberRow) -> float:
-        """Return the seconds to the next heartbeat: fewer while waiting for a plan."""
+        """Return the seconds until the next heartbeat, fewer if a plan is expected."""
         heartbeat = self._context.config.heartbeat_interval_seconds
         clients = self._clients(row)
-        # Other clients use the lease in the row until a heartbeat changes it.
+        # Other clients use the lease in the row until a heartbeat changes it. So the
+        # interval must fit that lease.
         longest = max(heartbeat, self._lease_ms / 4000)
         if row.range is None or (row.range and self.state == "leaving"):
+            # Without jitter, clients that started together would send their heartbeats
+            # at the same times.
             jitter = 0.75 + 0.5 * self._context.random.random()
             return jitter * min(longest, interval_seconds(heartbeat / 8, clients))
         return min(longest, interval_seconds(heartbeat, clients))
 
     def _clients(self, row: MemberRow) -> int:
-        """Return the number of clients in the plan, or before it of those seen."""
+        """Return how many clients the plan has or, before a plan, were observed."""
         members = self._leader.watcher.members if self._leader is not None else ()
         return row.clients if row.range is not None else max(row.clients, len(members))
 
@@ -310,14 +316,6 @@ class Heartbeater:
             extra={"client_id": context.client_id},
         )
         await context.write(writes.leave(context.app, member, self._timestamp()))
-
-    async def _wait_for_progress(self) -> None:
-        while self._stuck_work() is not None:
-            await asyncio.sleep(self._context.config.heartbeat_interval_seconds)
-
-    def _config_ms(self) -> tuple[float, float]:
-        config = self._context.config
-        return config.heartbeat_interval_seconds, config.lease_duration_seconds
 
     def _timestamp(self) -> str:
         return rows.timestamp_text(self._context.clock.wall())

@@ -1,35 +1,50 @@
-"""The shards that one session holds, and how it gives them up."""
+"""Keep the shards that one session holds, and release them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from kinesumer.consuming.assignment_callbacks import HandedOut
 from kinesumer.consuming.checkpointer import is_stored
-from kinesumer.coordination.stale_leases import StaleLeases
 from kinesumer.core import claims
+from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.runtime.failure_log import logger
-from kinesumer.telemetry.names import LOST_LEASES
-from kinesumer.wire import rows, writes
+from kinesumer.wire import deaths, rows, writes
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Sequence, Set
+
+    from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import PrefetchBuffer
+    from kinesumer.model.owned import RevokeReason
     from kinesumer.model.records import Fence
-    from kinesumer.model.streams import ShardKey
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.model.streams import Range, ShardKey
     from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
 
 
-class ProgressSource(Protocol):
-    """Knows what user code has done."""
+class ProgressSource(HandedOut, Protocol):
+    """Knows which records user code has processed, and whether some are set aside."""
 
     def sync_progress(self) -> None:
-        """Update the shards' progress by what user code has done."""
+        """Update the shards' progress with the records that user code has processed."""
+        ...
+
+    def has_dead_letters(self, stream_arn: str) -> bool:
+        """Return whether a stream's records can become dead letters."""
         ...
 
 
+class CallbackSource(ProgressSource, Protocol):
+    """Also has user code's callbacks."""
+
+    callbacks: AssignmentCallbacks | None
+
+
 class HeldShards:
-    """One session's shards. When the session dies it loses all of them."""
+    """The shards that one session holds. If the session dies, it loses all of them."""
 
     def __init__(
         self,
@@ -39,35 +54,39 @@ class HeldShards:
         delivery: ProgressSource,
     ) -> None:
         self.by_key: dict[ShardKey, OwnedShard] = {}
+        # Shards with processed records whose positions couldn't be stored, until
+        # ``commit()`` reports them.
         self.lost: set[ShardKey] = set()
-        """Shards with processed records whose positions couldn't be stored, until
-        ``commit()`` reports them."""
         self.stale = StaleLeases(context, session)
         self._context = context
         self._buffer = buffer
         self._delivery = delivery
+        # The last epoch of each shard that this session lost by a seek.
         self._seeked_epochs: dict[ShardKey, int] = {}
-        """The last epoch of each shard that a seek took away."""
 
     def was_seeked(self, fence: Fence) -> bool:
-        """Return whether a seek came after this epoch, which makes its acks void."""
+        """Return whether the shard was seeked, so that acks of this epoch are void."""
         return fence.epoch <= self._seeked_epochs.get(fence.shard, -1)
 
     def note_seek(self, owned: OwnedShard) -> None:
-        """Note that an operator has changed the position of a shard."""
+        """Record that an operator has changed a shard's position."""
         owned.seek_away()
         self._seeked_epochs[owned.key] = owned.row.epoch
 
     def drop(self, owned: OwnedShard) -> None:
         """Give up a shard that another session owns now."""
+        # Update the progress first, since ``commit()`` must report done records whose
+        # position can't be stored.
         self._delivery.sync_progress()
         owned.lose()
-        self._context.telemetry.count(LOST_LEASES, owned.key.stream_arn)
+        self._context.telemetry.count("lost_leases", owned.key.stream_arn)
         self._buffer.drop(owned)
         if owned.position is not None:
             self.lost.add(owned.key)
         if self.by_key.get(owned.key) is owned:
             del self.by_key[owned.key]
+        if owned.calls is not None:
+            owned.calls.revoke("lost")
 
     def drop_all(self) -> None:
         """Give up all shards, since the session is dead."""
@@ -75,15 +94,28 @@ class HeldShards:
             self.drop(owned)
 
     def sync_progress(self) -> None:
-        """Update the shards' progress by what user code has done."""
+        """Update the shards' progress with the records that user code has processed."""
         self._delivery.sync_progress()
 
-    async def release(self, owned: OwnedShard, drain_seconds: float) -> None:
-        """Stop reading a shard, wait for user code, store the position, release it."""
+    async def release(
+        self, owned: OwnedShard, drain_seconds: float, reason: RevokeReason
+    ) -> None:
+        """Stop reading a shard, wait for user code, store the position, release it.
+
+        The wait includes the call of ``on_revoked``. Without ``drain_seconds``, wait
+        only for this call.
+        """
+        began, left = self._context.clock.now(), drain_seconds
         self._delivery.sync_progress()
         owned.revoke()
         self._buffer.drop(owned)
-        if not await owned.drained(drain_seconds) and drain_seconds:
+        if owned.calls is not None:
+            seconds = self._context.config.drain_timeout_seconds
+            is_in_use = drain_seconds > 0
+            await owned.calls.release(reason, seconds, waits_for_user=is_in_use)
+            # With ``commit="manual"`` records may still be acknowledged.
+            left -= self._context.clock.now() - began
+        if not await owned.drained(max(0.0, left)) and drain_seconds:
             logger.warning(
                 "%s %s: user code didn't finish within %g s; the next owner repeats "
                 "its records",
@@ -92,14 +124,18 @@ class HeldShards:
                 drain_seconds,
                 extra=owned.log_fields,
             )
+        # Records may have been finished while the shard drained.
         self._delivery.sync_progress()
         app, position = self._context.app, owned.position
-        await self.write_as_owner(owned, writes.release(app, owned.row, position))
+        forgotten = owned.forgotten_attributes(self._context.clock.now())
+        write = writes.release(app, owned.row, position)
+        await self.write_as_owner(owned, deaths.forgetting(write, forgotten))
 
     async def write_as_owner(self, owned: OwnedShard, write: Write) -> bool:
-        """Give a shard up by a write; return whether its position is stored."""
+        """Send a write that gives up a shard; return whether the position is stored."""
         position = owned.position
         written = await self._context.write(write)
+        # During the write the shard may have been dropped and claimed again.
         if self.by_key.get(owned.key) is owned:
             del self.by_key[owned.key]
         now = self._context.parse_row(rows.read_shard, written.row)
@@ -112,11 +148,67 @@ class HeldShards:
         ):
             if position is not None:
                 owned.stored(position)
-            if owned.position is not None:  # acknowledged during the write
+            if owned.position is not None:  # records were acknowledged during the write
                 self.lost.add(owned.key)
             return True
         owned.lose()
-        # A release and an end may run at the same time: either may have stored it.
+        # A concurrent release or end of the shard may have stored the position.
         if position is not None and not is_stored(owned, now, position):
             self.lost.add(owned.key)
         return False
+
+
+class StaleLeases:
+    """Releases shards whose rows name this session although it doesn't hold them.
+
+    This has two causes. A seek raises the epoch but keeps the owner, which may still be
+    delivering. And if a claim was refused because of a pause, a delayed request of the
+    same claim may be applied after the pause. No other session may claim such shards
+    while this session is alive. Only the lease coordinator's loop calls this class,
+    since only that loop knows all open claims.
+    """
+
+    def __init__(self, context: ClientContext, session: str) -> None:
+        self._context = context
+        self._session = session
+        # For each shard, its row and the time until which this row is read again.
+        self._known: dict[ShardKey, tuple[ShardRow, float]] = {}
+
+    @property
+    def keys(self) -> Set[ShardKey]:
+        """The shards whose rows may name this session although it doesn't hold them."""
+        return self._known.keys()
+
+    def add(self, row: ShardRow) -> None:
+        """Record a shard whose row may name this session although it isn't held."""
+        self._known[row.key] = (
+            row,
+            self._context.clock.now() + MAX_REQUEST_DELAY_SECONDS,
+        )
+
+    def forget(self, key: ShardKey) -> None:
+        """Forget a shard that the session needn't release any more."""
+        self._known.pop(key, None)
+
+    async def release(
+        self, range_: Range, unclaimable: Sequence[ShardRow], busy: Container[ShardKey]
+    ) -> None:
+        """Release stale shards that lie outside the range or can't be claimed."""
+        for row in unclaimable:
+            self.add(row)
+        keys = {row.key for row in unclaimable}
+        for row, until in list(self._known.values()):
+            inside = claims.contains(range_, row.key.stream_arn, row.first_hash)
+            if row.key not in busy and (row.key in keys or not inside):
+                await self._release(row, until)
+
+    async def _release(self, row: ShardRow, until: float) -> None:
+        """Read a shard's row, and release the shard if the row names this session."""
+        store, key = self._context.store, writes.shard_row_key(self._context.app, row)
+        now = self._context.parse_row(rows.read_shard, await store.get(key))
+        if now is not None and now.owner == self._session:
+            write = writes.release(self._context.app, now, None)
+            if (await store.write(write)).applied:
+                self.forget(row.key)
+        elif self._context.clock.now() >= until:
+            self.forget(row.key)

@@ -1,7 +1,7 @@
-"""Leader election, and the leader's plan: which client gets which shards.
+"""Elect a leader, which plans which client gets which shards.
 
-Leadership has no lease of its own: a leader leads until its session is dead. Two
-leaders can cause needless moves but no loss, since plans are only advice.
+A leader leads until its session is dead, so leadership needs no lease. If there are two
+leaders, shards may move needlessly. No records are lost, since plans are only advice.
 """
 
 from __future__ import annotations
@@ -9,35 +9,45 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from kinesumer.coordination.events import LeaderElected, SessionRenewed
-from kinesumer.coordination.membership import MemberWatcher
+from kinesumer.coordination.membership import (
+    LeaderElected,
+    MemberWatcher,
+    SessionRenewed,
+)
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.store_queries import read_shards
 from kinesumer.core import lineage, plan
 from kinesumer.core.liveness import interval_seconds
-from kinesumer.core.rebalance import MOVING_BEATS, RebalanceSchedule
+from kinesumer.core.load import KnownLoads
+from kinesumer.core.load_reason import load_reason
+from kinesumer.core.rebalance import MOVING_BEATS, LoadSchedule, RebalanceSchedule
+from kinesumer.core.scale import clients_wanted
 from kinesumer.errors import CorruptRowError
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.tasks import gather_or_cancel, wait_and_clear
 from kinesumer.wire import rows, writes
+from kinesumer.wire.loads import read_loads
 
 if TYPE_CHECKING:
-    from kinesumer.coordination.events import Notify
+    from kinesumer.coordination.membership import Notify
     from kinesumer.core.liveness import Lease
     from kinesumer.model.rows import LeaderRow, MemberRow
     from kinesumer.runtime.context import ClientContext
 
+# Standbys try to become the leader in order of index, with this delay after each one.
 STANDBY_DELAY_SECONDS = 0.2
-"""Standbys try to lead in order of index, this far apart."""
+# The interval at which clients that aren't standbys check for a leader.
 LEADER_POLL_SECONDS = 10.0
-"""How often clients that aren't standbys check that the group has a leader."""
+# A new group's first plan waits until no client has joined for this long.
 FIRST_PLAN_DELAY_SECONDS = 1.0
-"""A new group's first plan waits until no client has joined for so long."""
 FIRST_PLAN_POLL_SECONDS = 0.25
+# The interval at which the leader reads all shard rows, to see if the clients' shares
+# have become too unequal. If other clients sync some of the streams, or if clients have
+# ``max_shards``, the leader reads all rows at each listing interval instead.
 SHARD_READ_SECONDS = 300.0
-"""How often the leader reads all shard rows to see whether shares have drifted. Streams
-that other clients sync are read at each listing interval."""
 
 
 class Leader:
@@ -51,61 +61,69 @@ class Leader:
         reachable: frozenset[str],
         notify: Notify,
     ) -> None:
-        """Create it for ``member``, whose client can read the ``reachable`` streams.
+        """Create the leader for ``member``.
 
-        ``notify`` is called on the event loop that runs this.
+        The member's client can read the streams with the ARNs ``reachable``.
+
+        ``notify`` is called on the event loop that runs the leader.
         """
         self.leader: LeaderRow | None = None
         self.watcher = MemberWatcher(context, lease)
+        self.lease = lease
+        self.member = member  # this client's own row, as the store last returned it
+        self.reachable = reachable
         self._context = context
-        self._lease = lease
-        self._member = member
-        self._reachable = reachable
         self._notify = notify
         self._wake = asyncio.Event()
         self._schedule = RebalanceSchedule(context.config.rebalance_delay_seconds)
         self._plan: plan.Plan = {}
+        # The sessions of a new group, and when a session was last added or removed.
         self._last_change: tuple[frozenset[str], float] = (frozenset(), 0.0)
-        """The sessions of a new group, and when they last changed."""
         self._awaits_first_plan = False
+        # The starting hash keys of each stream's open shards.
         self._shards: dict[str, list[int]] = {}
-        """The starting hash keys of each stream's open shards."""
         self._next_shards = 0.0
+        self._loads = KnownLoads()
+        self._load_schedule = LoadSchedule(context.config.rebalance_interval_seconds)
 
     def use_context(self, context: ClientContext) -> None:
-        """Use the ports of the event loop that runs this."""
+        """Use a context with ports for the event loop that runs the leader."""
         self._context = context
         self.watcher.use_context(context)
 
-    def set_reachable(self, streams: frozenset[str]) -> None:
-        """Set the streams that this client can read, by ARN."""
-        self._reachable = streams
-
-    def update_member(self, member: MemberRow) -> None:
-        """Note this client's own row, as the last heartbeat returned it."""
-        self._member = member
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the session is dead."""
-        return self._lease.dead
-
     @property
     def is_leading(self) -> bool:
-        """Whether the session leads, as far as it knows."""
-        return self.leader is not None and self.leader.session == self._lease.session
+        """True if the session leads, as far as it knows."""
+        return self.leader is not None and self.leader.session == self.lease.session
 
     @property
     def is_alone(self) -> bool:
-        """Whether the session leads and no other client could take its shards."""
+        """True if the session leads and no other client could take its shards."""
         members = self.watcher.members
-        others = [m for m in members if m.session != self._lease.session]
+        others = [m for m in members if m.session != self.lease.session]
         return self.is_leading and all(plan.is_departing(m) for m in others)
 
     @property
     def shard_counts(self) -> dict[str, int]:
-        """How many open shards each stream had when the leader last read them."""
+        """The number of open shards of each stream when the leader last read them."""
         return {arn: len(starts) for arn, starts in list(self._shards.items())}
+
+    def clients_wanted(self) -> int | None:
+        """Return how many clients the load needs. Any thread may call it.
+
+        None if this session doesn't lead, or if no load is known.
+        """
+        if not self.is_leading:
+            return None
+        members, shards, known = self.watcher.members, dict(self._shards), KnownLoads()
+        reports = (read_loads(m.load, m.streams) for m in members)
+        known.observe(chain.from_iterable(reports), shards)
+        if not known.loads:
+            return None
+        work, _ = known.work(shards, now=0.0)
+        demands = [each / 1e6 for each in chain.from_iterable(work.values())]
+        target = self._context.config.target_utilization
+        return clients_wanted(demands, plan.assignable(members), target)
 
     def shards_changed(self) -> None:
         """Read the shard rows and plan at once, if the session leads."""
@@ -120,15 +138,10 @@ class Leader:
                 await self.poll()
             except CorruptRowError as error:  # the leader's row can't be read
                 self._context.failure_log.record_corrupt_row(error)
-            try:
-                async with asyncio.timeout(self._interval()):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            self._wake.clear()
+            await wait_and_clear(self._wake, self._interval())
 
     async def poll(self) -> None:
-        """Read the members, fence, try to lead, and plan, once."""
+        """Read the members once. Fence dead ones, try to lead, and plan."""
         if self.leader is not None and self._polls_leader_only():
             if await self.watcher.read_leader(self.leader):
                 return
@@ -148,50 +161,52 @@ class Leader:
             return config.leader_interval_seconds
         if self._polls_leader_only():
             return LEADER_POLL_SECONDS
-        return interval_seconds(config.heartbeat_interval_seconds, self._member.clients)
+        return interval_seconds(config.heartbeat_interval_seconds, self.member.clients)
 
     def _polls_leader_only(self) -> bool:
-        """Clients that aren't standbys watch only the leader."""
+        """Return whether this client polls only the leader's row, not all members."""
         if self.leader is None or self.is_leading:
             return False
-        index = self._member.index
+        index = self.member.index
         if index is None:
-            own_id = self._member.client_id
+            own_id = self.member.client_id
             index = sum(m.client_id < own_id for m in self.watcher.members)
         return index >= plan.STANDBYS
 
     # --- election -------------------------------------------------------------------
 
     async def _try_to_lead(self) -> bool:
-        """Lead if the group has no leader; standbys wait for those of lower index."""
+        """Become the leader if there is none. Standbys with a lower index try first."""
         if not await self._is_leaderless():
             return False
         members = self.watcher.members
         ids = [m.client_id for m in members]
-        me = self._member.client_id
-        if me not in ids:
+        me = self.member.client_id
+        if me not in ids:  # a stale read, or this session is dead
             return False
         await asyncio.sleep(ids.index(me) * STANDBY_DELAY_SECONDS)
         if ids.index(me) > 0 and not await self._is_leaderless():
             return False
         context, before = self._context, self.leader
+        # Members ignore plans of older epochs. So if the leader's row was deleted, the
+        # new row must not begin at epoch 1 again.
         epoch = max(m.leader_epoch for m in members)
-        write = writes.lead(context.app, self._member, before, epoch)
-        written = await context.write(write)
+        written = await context.write(
+            writes.lead(context.app, self.member, before, epoch)
+        )
         self.leader = rows.read_leader(written.row) if written.row else None
         if self.is_leading:
+            # The last leader may have published a plan just before its death, so wait
+            # for the moves of that plan.
             self._schedule.reset(self._moves_done_at() if before else -math.inf)
             self._next_shards = 0.0
-            logger.info(
-                "leading %s",
-                context.app,
-                extra={"app": context.app, "client_id": me},
-            )
+            extra = {"app": context.app, "client_id": me}
+            logger.info("leading %s", context.app, extra=extra)
             self._notify(LeaderElected())
         return self.is_leading
 
     async def _is_leaderless(self) -> bool:
-        """Return whether the leader is dead, reading its row if it may be."""
+        """Return whether the leader is dead. Read its row if necessary."""
         alive = {m.session for m in self.watcher.members}
         if self.leader is not None and self.leader.session in alive:
             return False
@@ -209,106 +224,145 @@ class Leader:
         now, members = self._context.clock.now(), self.watcher.members
         await self._read_shards(now)
         self._awaits_first_plan = self._is_gathering(now)
-        # Before the first baseline is complete there are no shards to plan.
+        # Until all initial rows of a stream are stored, there are no shards to plan.
         if self._awaits_first_plan or not self._shards:
             return
+        if self._is_by_load:
+            self._follow_load(now)
         is_due = self._schedule.is_due(members, self._shards, now)
+        reason = ""
         if is_due:
             self._plan = self._make_plan()
+            reason = self._reason() if self._is_by_load else ""
         changed = plan.to_assign(self._plan, members)
         if changed:
-            await self._publish(changed)
+            await self._publish(changed, reason)
         if is_due:
             moves = plan.moves_any(self._plan, members)
             moving_until = self._moves_done_at() if moves else -math.inf
             self._schedule.record_plan(members, moving_until)
+            self._load_schedule.record_plan(now)
 
     def _moves_done_at(self) -> float:
-        """Return when the moves of a plan that is published now are done."""
+        """Return when all moves should be done if a plan is published now."""
         config, clients = self._context.config, len(self.watcher.members)
         interval = interval_seconds(config.heartbeat_interval_seconds, clients)
         return self._context.clock.now() + MOVING_BEATS * interval
 
     def _is_gathering(self, now: float) -> bool:
         """Return whether a new group's first plan should wait for more clients."""
-        if self.leader is None or self.leader[2:] != (1, 0):
+        if self.leader is None or self.leader[2:4] != (1, 0):
             return False
         sessions = frozenset(m.session for m in self.watcher.members)
         if sessions != self._last_change[0]:
             self._last_change = (sessions, now)
         return now - self._last_change[1] < FIRST_PLAN_DELAY_SECONDS
 
+    @property
+    def _is_by_load(self) -> bool:
+        return self._context.config.assignor == "load"
+
+    def _follow_load(self, now: float) -> None:
+        """Note the members' loads, and request a plan if it would balance them."""
+        if not self._load_schedule.looks(now):
+            return
+        reports = (read_loads(m.load, m.streams) for m in self.watcher.members)
+        self._loads.observe(chain.from_iterable(reports), self._shards)
+        is_better = self._make_plan() != self._plan
+        if self._load_schedule.is_due(now, is_better=is_better):
+            self._schedule.request()
+
     def _make_plan(self) -> plan.Plan:
-        return plan.make_plan(
-            self.watcher.members,
-            self._shards,
-            self._context.config.assignor,
-            self._reachable,
-        )
+        assignor, members = self._context.config.assignor, self.watcher.members
+        work = self._work() if self._is_by_load else None
+        return plan.make_plan(members, self._shards, assignor, self.reachable, work)
+
+    def _work(self) -> plan.Work:
+        now = self._context.clock.now()
+        sizes, is_known = self._loads.work(self._shards, now)
+        return plan.Work(sizes, is_known, self._load_schedule.has_changed(now))
+
+    def _reason(self) -> str:
+        """Return why a plan by load is as it is."""
+        shards, known = self._shards, len(self._loads.loads)
+        unknown = sum(map(len, shards.values())) - known
+        return load_reason(self.watcher.members, shards, self._work(), unknown)
 
     async def _read_shards(self, now: float) -> None:
-        """Read the shard rows of new streams, and from time to time those of all."""
+        """Read the shard rows of new streams, and at intervals of all streams."""
         members = self.watcher.members
         requested = frozenset[str]().union(*(m.streams for m in members))
         known = set(self._shards)
+        has_limits = any(m.max_shards is not None for m in members)
         if now < self._next_shards and requested <= known:
             return
         if now >= self._next_shards:
-            synced_by_others = requested - self._reachable
+            is_soon = has_limits or requested - self.reachable
             listing = self._context.config.listing_interval_seconds
-            interval = listing if synced_by_others else SHARD_READ_SECONDS
+            interval = listing if is_soon else SHARD_READ_SECONDS
             self._next_shards = now + interval
             known = set()
         for arn in await self._complete_streams(requested - known):
             if arn not in self._shards:
                 self._schedule.request()
-            # Consistent: the rows may have changed a moment ago.
+            # Read consistently, since the rows may have changed a moment ago.
             stored = await read_shards(self._context, arn, consistent=True)
-            self._shards[arn] = lineage.open_shard_starts(stored.rows)
-        new = self._make_plan()
-        if plan.has_drifted(self._plan, self._shards, new, members):
+            # Closed shards count towards ``max_shards`` until they are read.
+            starts_of = (
+                lineage.unended_shard_starts
+                if has_limits
+                else lineage.open_shard_starts
+            )
+            self._shards[arn] = starts_of(stored.rows)
+        # The numbers of shards don't matter to the assignor by load.
+        is_wrong = plan.exceeds_limits if self._is_by_load else plan.has_drifted
+        if is_wrong(self._plan, self._shards, self._make_plan(), members):
             self._schedule.request()
 
     async def _complete_streams(self, arns: frozenset[str]) -> list[str]:
-        """Return those of the streams whose baseline is complete."""
+        """Return the streams of ``arns`` whose initial shard rows are all stored."""
         context = self._context
-        stored = await context.until_available(
-            lambda: context.store.query(
-                rows.group_key(context.app).pk, first=rows.STREAM_PREFIX
-            )
+        partition = rows.group_key(context.app).pk
+        stored = await context.query(
+            partition, first=rows.STREAM_PREFIX, consistent=False
         )
         streams = context.parse_rows(rows.read_stream, stored)
         return [s.arn for s in streams if s.baseline and s.arn in arns]
 
-    async def _publish(self, changed: list[MemberRow]) -> None:
-        """Write a new plan version, and then the rows of the members that change."""
-        context, leader = self._context, self.leader
+    async def _publish(self, changed: list[MemberRow], reason: str) -> None:
+        """Write a new plan version, then the members' rows that change."""
+        context, leader, config = self._context, self.leader, self._context.config
         assert leader is not None
         version = leader.plan_version + 1
-        written = await context.write(writes.publish(context.app, leader, version))
-        now = rows.read_leader(written.row) if written.row else None
+        # Write the version first: if the leader was replaced, the store refuses this
+        # write, and the leader publishes nothing.
+        publish = writes.publish(
+            context.app,
+            leader,
+            version,
+            assignor=config.assignor,
+            rebalance_seconds=config.rebalance_interval_seconds,
+            now=context.clock.wall(),
+        )
+        written = await context.write(publish)
+        now = self.leader = rows.read_leader(written.row) if written.row else None
         if now is None or now[:3] != leader[:3]:
-            self.leader = now
             return
-        self.leader = now
+        epoch, version = now.leader_epoch, now.plan_version
         logger.info(
-            "plan %d.%d moves %d of %d clients",
-            now.leader_epoch,
-            now.plan_version,
+            "plan %d.%d changes %d of %d clients%s",
+            epoch,
+            version,
             len(changed),
             len(self.watcher.members),
-            extra={
-                "app": context.app,
-                "leader_epoch": now.leader_epoch,
-                "plan_version": now.plan_version,
-            },
+            f": {reason}" if reason else "",
+            extra={"app": context.app, "leader_epoch": epoch, "plan_version": version},
         )
-        # A plan may change a thousand rows of the partition that heartbeats go to.
+        # A plan may change a thousand rows. They are in the partition that takes all
+        # heartbeats, so limit the rate of these writes.
         store = PacedStore(context.store, context.clock, context.random)
         paced = replace(context, store=store)
-        async with asyncio.TaskGroup() as group:
-            for member in changed:
-                group.create_task(self._assign(paced, member, now))
+        await gather_or_cancel(self._assign(paced, member, now) for member in changed)
 
     async def _assign(
         self, context: ClientContext, member: MemberRow, leader: LeaderRow
@@ -325,6 +379,6 @@ class Leader:
         )
         written = await context.write(write)
         now = context.parse_row(rows.read_member, written.row)
-        if now is not None and member.session == self._lease.session:
-            # This client need not wait for its next heartbeat.
-            self._notify(SessionRenewed(self._lease, now))
+        if now is not None and member.session == self.lease.session:
+            # Let this client apply its own change before its next heartbeat.
+            self._notify(SessionRenewed(self.lease, now))

@@ -1,14 +1,16 @@
-"""One session's shards: which to claim and release; reads rows, decides, writes."""
+"""Claim and release the shards of one session."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.coordination.held_shards import HeldShards
+from kinesumer.coordination.isolation import IsolationGuard
 from kinesumer.coordination.membership import DeadSessions
 from kinesumer.coordination.paced_store import PARALLEL_WRITES
 from kinesumer.coordination.pauses import PauseCache
@@ -17,47 +19,45 @@ from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_range
 from kinesumer.core import claims
 from kinesumer.core.liveness import interval_seconds
-from kinesumer.errors import (
-    CorruptRowError,
-    StoreThrottledError,
-    StoreUnavailableError,
-)
+from kinesumer.errors import CorruptRowError, StoreThrottledError, StoreUnavailableError
 from kinesumer.runtime.failure_log import logger
-from kinesumer.telemetry.names import HAND_OVER_DURATION, ROUND_DURATION
+from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import rows, writes
+from kinesumer.wire.deaths import with_deaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kinesumer.consuming.prefetch import PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
-    from kinesumer.coordination.held_shards import ProgressSource
+    from kinesumer.coordination.held_shards import CallbackSource
     from kinesumer.core.liveness import Lease
+    from kinesumer.model.owned import RevokeReason
     from kinesumer.model.positions import Position
-    from kinesumer.model.rows import MemberRow, ShardRow
+    from kinesumer.model.rows import Deaths, MemberRow, ShardRow
     from kinesumer.model.streams import Range, ShardKey
     from kinesumer.runtime.context import ClientContext
 
+# While shards in the range are unclaimed, the rows are read at this interval. After
+# some reads, the slow interval applies.
 POLL_SECONDS = 0.25
-"""How often the rows are read while shards in the range are still to be claimed."""
 SLOW_POLL_SECONDS = 1.0
 POLLS_BEFORE_SLOW = 40
-FULL_POLL_SECONDS = 60.0
-"""How often the rows are read while nothing is to be claimed."""
-CLAIMING_SECONDS = 1.0
-"""Maximum time for claims between two reads of the rows."""
+FULL_POLL_SECONDS = 60.0  # the interval if all shards are claimed
+CLAIMING_SECONDS = 1.0  # maximum time for claims between two reads of the rows
 
 
 class Claim(NamedTuple):
-    """A claim to send, and to repeat unchanged until it is answered."""
+    """A claim, which is sent unchanged until the store answers."""
 
     row: ShardRow
     nonce: str
     dead_owner: str
+    deaths: Deaths | None  # the deaths to store, if an owner has died
 
 
 class LeaseCoordinator:
-    """Claims and releases the shards of one session, as plans and operators say."""
+    """Claims and releases a session's shards, as plans and operators demand."""
 
     def __init__(
         self,
@@ -67,38 +67,41 @@ class LeaseCoordinator:
         streams: Mapping[str, OpenStream],
         buffer: PrefetchBuffer,
         dead: set[str],
-        delivery: ProgressSource,
+        delivery: CallbackSource,
     ) -> None:
-        """Create it for the session of ``member``.
+        """Create the coordinator of ``member``'s session.
 
-        ``dead`` holds the sessions that are known to be dead, and grows.
+        ``dead`` holds the sessions known to be dead. MemberWatcher adds more.
         """
         self.shards = HeldShards(context, member.session, buffer, delivery)
+        # Shards in the range that are still to be claimed.
         self.pending: list[ShardRow] = []
-        """Shards in the range that are still to be claimed."""
         self._context = context
         self._lease = lease
         self._member = member
         self._streams = streams
         self._buffer = buffer
+        self._callbacks = delivery.callbacks
         self._dead_sessions = DeadSessions(context, member.session, dead)
         self._shard_ends = ShardEndHandler(context, streams, self.shards)
         self._requested_arns = member.streams
-        self._range: Range = ()
+        self.range: Range = ()  # the range that the plan gives this session
         self._wake = asyncio.Event()
+        # For each held shard outside the range, the time since which it has been there.
         self._moving: dict[ShardKey, float] = {}
-        """Since when held shards have been outside the range."""
         self._releasing: set[ShardKey] = set()
         self._pause_cache = PauseCache(context)
+        # The number of the last notice of an operator's change that was applied.
         self._applied_notice = -1
-        """The last notice of operators whose changes were applied."""
         self._is_over = False
-        self._open_claims: dict[ShardKey, Claim] = {}
-        """Claims without an answer."""
+        self._isolation = IsolationGuard(
+            context, member.session, streams, delivery, self.on_rejected
+        )
+        self._open_claims: dict[ShardKey, Claim] = {}  # claims that got no answer
+        # ARNs of the streams whose identity was checked.
         self._confirmed_streams: set[str] = set()
-        """ARNs of the streams whose identity was checked."""
+        # Positions that Kinesis has rejected.
         self._rejected: dict[ShardKey, tuple[Position | None, CorruptRowError]] = {}
-        """Positions that Kinesis has rejected."""
         self._next_read = 0.0
         self._polls = 0
         self._tasks: asyncio.TaskGroup
@@ -106,32 +109,27 @@ class LeaseCoordinator:
     # --- calls from outside ---------------------------------------------------------
 
     def update_member(self, member: MemberRow) -> None:
-        """Note this session's own row, and apply a new range at once."""
+        """Record this session's own member row, and apply the row's range at once."""
         before = self._member
         self._member = member
         if member.range is not None:
-            self._range = self._requested_parts(member.range)
+            self.range = self._requested_parts(member.range)
         if member.plan != before.plan or member.notice > before.notice:
             self.poll_now()
 
     def restrict(self, requested_arns: frozenset[str]) -> None:
-        """Give up the other streams at once, without waiting for a plan."""
+        """Give up all shards of other streams at once, without waiting for a plan."""
         self._requested_arns = requested_arns
-        self._range = self._requested_parts(self._range)
+        self.range = self._requested_parts(self.range)
         for key, owned in self.shards.by_key.items():
             if key.stream_arn not in requested_arns:
-                self._begin_hand_over(owned)
+                self._begin_hand_over(owned, "moved")
         self._wake.set()
 
     def poll_now(self) -> None:
-        """Read the rows in the range soon."""
+        """Read the shard rows in the range as soon as possible."""
         self._next_read, self._polls = 0.0, 0
         self._wake.set()
-
-    @property
-    def range(self) -> Range:
-        """The range that the plan gives this session."""
-        return self._range
 
     async def run(self) -> None:
         """Claim and release until cancelled or until the session is dead."""
@@ -139,12 +137,7 @@ class LeaseCoordinator:
             try:
                 while not self._lease.dead:
                     await self.run_once()
-                    try:
-                        async with asyncio.timeout(self._pause()):
-                            await self._wake.wait()
-                    except TimeoutError:
-                        pass
-                    self._wake.clear()
+                    await wait_and_clear(self._wake, self._pause())
             finally:
                 self._is_over = True
 
@@ -160,14 +153,16 @@ class LeaseCoordinator:
     async def run_once(self) -> None:
         """Release shards outside the range, then claim those inside."""
         self._release_outside()
+        # If the lease has run out, another client may be about to fence this session.
         if not self._lease.permits(self._context.clock.now()):
             return
+        # Repeat claims without an answer first, since they may have been applied.
         await self._claim_each(self._open_claims.values())
         now = self._context.clock.now()
         if now >= self._next_read:
             self._next_read = now + FULL_POLL_SECONDS
             try:
-                with self._context.telemetry.measure(ROUND_DURATION):
+                with self._context.telemetry.measure("round"):
                     await self._claim_in_range()
             except StoreUnavailableError as error:
                 self._context.failure_log.record_failure("state store", error)
@@ -188,23 +183,25 @@ class LeaseCoordinator:
         delay = 1.1 * interval_seconds(heartbeat, self._member.clients)
         self._moving, due = claims.to_release(
             {key: owned.row.first_hash for key, owned in self.shards.by_key.items()},
-            self._range,
+            self.range,
             self._moving,
             self._context.clock.now(),
             delay,
         )
         for key in due:
-            self._begin_hand_over(self.shards.by_key[key])
+            self._begin_hand_over(self.shards.by_key[key], "moved")
 
-    def _begin_hand_over(self, owned: OwnedShard) -> None:
+    def _begin_hand_over(self, owned: OwnedShard, reason: RevokeReason) -> None:
+        # A cancelled task group takes no more tasks, but this may still be called.
         if owned.key not in self._releasing and not self._is_over:
             self._releasing.add(owned.key)
-            self._tasks.create_task(self._hand_over(owned))
+            self._tasks.create_task(self._hand_over(owned, reason))
 
-    async def _hand_over(self, owned: OwnedShard) -> None:
+    async def _hand_over(self, owned: OwnedShard, reason: RevokeReason) -> None:
         started = self._context.clock.now()
-        with self._context.telemetry.measure(HAND_OVER_DURATION, owned.key.stream_arn):
-            await self.shards.release(owned, self._context.config.drain_timeout_seconds)
+        drain = self._context.config.drain_timeout_seconds
+        with self._context.telemetry.measure("hand_over", owned.key.stream_arn):
+            await self.shards.release(owned, drain, reason)
         self._releasing.discard(owned.key)
         self.poll_now()
         logger.info(
@@ -222,32 +219,35 @@ class LeaseCoordinator:
         decision = self._decide_claims(stored)
         if await self._dead_sessions.verify(decision.verify):
             decision = self._decide_claims(stored)
-        await self.shards.stale.release(self._range, decision.stale, self._busy_keys())
+        await self.shards.stale.release(self.range, decision.stale, self._busy_keys())
         self.pending = decision.pending
+        pause = FULL_POLL_SECONDS
         if decision.pending:
             self._polls += 1
             slow = self._polls > POLLS_BEFORE_SLOW
             pause = SLOW_POLL_SECONDS if slow else POLL_SECONDS
-            self._next_read = self._context.clock.now() + pause
-        elif claims.starts_inside_shard(self._range, stored):
-            self._next_read = self._context.clock.now() + SLOW_POLL_SECONDS
-        if await self._claim_each(
-            Claim(row, self._context.new_id(), row.owner) for row in decision.claim
-        ):
+        elif claims.starts_inside_shard(self.range, stored):
+            pause = SLOW_POLL_SECONDS
+        # Keep an earlier time: poll_now() may have been called during the reads.
+        self._next_read = min(self._next_read, self._context.clock.now() + pause)
+        if await self._claim_each(map(self._new_claim, decision.claim)):
             self._next_read = self._context.clock.now()
+
+    def _new_claim(self, row: ShardRow) -> Claim:
+        deaths = self._isolation.deaths_at_claim(row)
+        return Claim(row, self._context.new_id(), row.owner, deaths)
 
     async def _claim_each(self, pending: Iterable[Claim]) -> bool:
         """Claim shards for a limited time, in parallel; return whether some are left.
 
-        The limit lets the loop go on: it releases shards, too.
+        The time is limited, since the loop must also release shards.
         """
         clock, waiting = self._context.clock, deque(pending)
         until = clock.now() + CLAIMING_SECONDS
 
         async def claim() -> None:
             while waiting:
-                row, nonce, dead_owner = waiting.popleft()
-                if not await self._claim(row, nonce, dead_owner):
+                if not await self._claim(waiting.popleft()):
                     return
                 now = clock.now()
                 if now >= until or self._wake.is_set() or not self._lease.permits(now):
@@ -258,12 +258,12 @@ class LeaseCoordinator:
         return bool(waiting)
 
     async def _confirm_streams(self) -> None:
-        """Check once that each stream in the range is the one that the group knows.
+        """Check once that no stream in the range was recreated.
 
         Raises StreamRecreatedError, so that no shard of a new stream is claimed.
         """
         for arn in sorted(
-            {part.stream_arn for part in self._range} - self._confirmed_streams
+            {part.stream_arn for part in self.range} - self._confirmed_streams
         ):
             key = rows.stream_key(self._context.app, arn)
             row = await self._context.store.get(key)
@@ -273,11 +273,13 @@ class LeaseCoordinator:
                 self._confirmed_streams.add(arn)
 
     async def _read_rows(self) -> list[ShardRow]:
-        """Read the rows in the range, and apply what operators changed in them."""
+        """Read the shard rows in the range, and apply operators' changes in them."""
+        # Note the number before the rows are read: a notice that arrives meanwhile must
+        # cause another read.
         notice = self._member.notice
         noticed = notice > self._applied_notice
         await self._pause_cache.refresh(noticed=noticed)
-        inside = await read_range(self._context, self._range, consistent=noticed)
+        inside = await read_range(self._context, self.range, consistent=noticed)
         self._applied_notice = notice
         for row in inside:
             if (owned := self.shards.by_key.get(row.key)) is not None:
@@ -289,75 +291,86 @@ class LeaseCoordinator:
         if claims.was_seeked(owned.row, now):
             self._release_seeked(owned)
         elif now.epoch == owned.row.epoch and self._pause_cache.pauses.cover(now):
-            self._begin_hand_over(owned)
+            self._begin_hand_over(owned, "paused")
 
     def _release_seeked(self, owned: OwnedShard) -> None:
-        """Give up a shard, to claim it again at its new position."""
+        """Release a shard, so that it is claimed again at its new position."""
         self.shards.note_seek(owned)
-        self._begin_hand_over(owned)
+        self._begin_hand_over(owned, "seeked")
 
     def _decide_claims(self, stored: list[ShardRow]) -> claims.ClaimDecision:
+        busy, limit = self._busy_keys(), self._context.config.max_shards
+        others = self.shards.stale.keys - busy - {row.key for row in stored}
         return claims.decide_claims(
             stored,
-            self._busy_keys(),
+            busy,
             self._dead_sessions.dead,
             self._member.session,
             self._pause_cache.pauses,
+            inf if limit is None else limit - len(busy) - len(others),
         )
 
     def _busy_keys(self) -> set[ShardKey]:
         return self.shards.by_key.keys() | self._open_claims.keys()
 
     def _was_rejected(self, row: ShardRow) -> bool:
-        """Return whether Kinesis has rejected the position in a row; report it."""
+        """Return whether Kinesis has rejected the position in a row; report if so."""
         position, error = self._rejected.get(row.key, (None, None))
         if error is None or position != row.position:
             return False
         self._context.failure_log.record_corrupt_row(error)
         return True
 
-    async def _claim(self, row: ShardRow, nonce: str, dead_owner: str) -> bool:
+    async def _claim(self, claim: Claim) -> bool:
         """Claim a shard once; return False if the store doesn't answer.
 
-        Such a claim is repeated until it is answered. It names the same epoch again, so
-        that a delayed first request can't win later.
+        A claim without an answer is repeated with the same epoch. So at most one of its
+        requests is applied, even if the first one arrives late.
         """
-        write = writes.claim(self._context.app, row, self._member, nonce, dead_owner)
+        (row, nonce, dead_owner, deaths), context = claim, self._context
+        write = writes.claim(context.app, row, self._member, nonce, dead_owner)
+        write = with_deaths(write, deaths)
         try:
-            written = await self._context.store.write(write)
+            written = await context.store.write(write)
         except StoreThrottledError as error:
-            self._context.failure_log.record_failure("state store", error)
+            # The write wasn't applied, so the next poll may claim with another nonce.
+            context.failure_log.record_failure("state store", error)
             return True
         except StoreUnavailableError as error:
-            self._open_claims[row.key] = Claim(row, nonce, dead_owner)
-            self._context.failure_log.record_failure("state store", error)
+            self._open_claims[row.key] = claim
+            context.failure_log.record_failure("state store", error)
             return False
-        won = self._context.parse_row(rows.read_shard, written.row)
+        won = context.parse_row(rows.read_shard, written.row)
+        # The claim was won, but the row is corrupt: repeat the claim until somebody
+        # repairs the row.
         if won is None and written.row and written.row.get("claim") == nonce:
-            self._open_claims[row.key] = Claim(row, nonce, dead_owner)
+            self._open_claims[row.key] = claim
             return True
         self._open_claims.pop(row.key, None)
         if won is None or self._lease.dead:
             return True
+        # Don't rely on ``written.applied``: an earlier attempt may have won.
         is_mine = won.owner == self._member.session
         if is_mine and won.claim == nonce:
             self._start_shard(won)
         elif is_mine or won.epoch == row.epoch:
-            # A seek came after our claim, or a pause before it. A delayed request of
-            # the same claim may still win when the pause ends.
+            # Either the shard was seeked after this claim was applied, or it was paused
+            # before. When a pause ends, a delayed request of the claim may still win.
             self.shards.stale.add(won)
         return True
 
     def _start_shard(self, row: ShardRow) -> None:
-        config = self._context.config
-        app = self._context.app
+        app, config = self._context.app, self._context.config
         owned = OwnedShard(app, row, self._lease, config.max_uncommitted_records)
+        if self._callbacks is not None:
+            owned.calls = self._callbacks.begin(owned)
         self.shards.by_key[row.key] = owned
         self.shards.stale.forget(row.key)
-        stream = self._streams[row.key.stream_arn]
-        reader = ShardReader(self._context, stream, owned, self._buffer)
-        owned.task = self._tasks.create_task(self._read(owned, reader))
-        self._tasks.create_task(self._wait_for_end(owned))
+        if self._isolation.admit(owned):
+            stream = self._streams[row.key.stream_arn]
+            reader = ShardReader(self._context, stream, owned, self._buffer)
+            owned.task = self._tasks.create_task(self._read(owned, reader))
+            self._tasks.create_task(self._wait_for_end(owned))
         logger.info(
             "claimed %s %s, epoch %d",
             owned.source.stream,
@@ -368,11 +381,13 @@ class LeaseCoordinator:
 
     async def _read(self, owned: OwnedShard, reader: ShardReader) -> None:
         """Read a shard; give it up if Kinesis rejects the position in its row."""
+        if owned.calls is not None and not await owned.calls.assign():
+            return
         try:
             await reader.run()
         except CorruptRowError as error:
             self._rejected[owned.key] = owned.row.position, error
-            self._begin_hand_over(owned)
+            self._begin_hand_over(owned, "moved")
 
     async def _wait_for_end(self, owned: OwnedShard) -> None:
         if await self._shard_ends.wait_and_close(owned) or owned.seeked:

@@ -1,9 +1,9 @@
-"""The group's members as one client sees them: reading, fencing and pruning."""
+"""Read, fence and prune the members of a group."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core import plan
 from kinesumer.core.liveness import (
@@ -17,36 +17,69 @@ from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kinesumer.core.liveness import Lease
-    from kinesumer.model.rows import Key, LeaderRow, LivenessRow, MemberRow, Value
+    from kinesumer.model.rows import Key, LeaderRow, LivenessRow, MemberRow, Row, Value
     from kinesumer.runtime.context import ClientContext
 
+# The part of the lease after which a member without a heartbeat counts as silent. It
+# lies between two and three heartbeats.
 SILENT_LEASE_SHARE = 0.625
-"""Share of the lease after which a member without a heartbeat counts as silent: between
-two and three heartbeats."""
+# Minimum time between two checks of the same owner.
 VERIFY_SECONDS = 1.0
-"""Minimum time between two checks of the same owner."""
 PRUNE_SECONDS = 600.0
-"""How often the leader looks for rows to prune."""
+# The row of a dead member stays for a while, so that people can see it.
 DEAD_ROW_SECONDS = 3600.0
-"""How long the row of a dead member stays, so that people can see it."""
+# How many rows are deleted per poll. More would delay the leader's next read of the
+# members.
 PRUNE_BATCH_ROWS = 25
-"""Rows pruned per poll: the leader reads the members in between."""
 MAX_PRUNE_KEYS = 10_000
 
 
-async def fence(context: ClientContext, member: LivenessRow) -> bool:
+class SessionRenewed(NamedTuple):
+    """The store has applied a registration or heartbeat, and returned this row."""
+
+    lease: Lease
+    row: MemberRow
+
+
+class SessionLost(NamedTuple):
+    """The session is dead: it has lost all its shards. Another session follows."""
+
+    lease: Lease
+
+
+class Failed(NamedTuple):
+    """The heartbeat has stopped because of this error."""
+
+    error: BaseException
+
+
+class LeaderElected(NamedTuple):
+    """The session leads the group from now on."""
+
+
+Event = SessionRenewed | SessionLost | Failed | LeaderElected
+
+if TYPE_CHECKING:
+    Notify = Callable[[Event], None]
+
+
+async def fence(context: ClientContext, member: LivenessRow) -> bool | None:
     """Mark a member as dead; return whether its row now proves the death.
 
-    One attempt only: after an outage, a repeated one could fence a member that had no
-    chance to send a heartbeat. Raises StoreUnavailableError.
+    Return None if the store doesn't answer. The write isn't repeated: after an outage,
+    a repeated write could fence a member that had no chance to send a heartbeat.
     """
     timestamp = rows.timestamp_text(context.clock.wall())
-    written = await context.store.write(writes.fence(context.app, member, timestamp))
-    now = rows.read_liveness(written.row) if written.row else None
-    if not proves_death(member.session, now):
+    write = writes.fence(context.app, member, timestamp)
+    try:
+        written = await context.store.write(write)
+    except StoreUnavailableError as error:
+        context.failure_log.record_failure("state store", error)
+        return None
+    if not _proves_death(member.session, written.row):
         return False
     logger.warning(
         "client %s is dead: no heartbeat for %.1f s",
@@ -57,40 +90,46 @@ async def fence(context: ClientContext, member: LivenessRow) -> bool:
     return True
 
 
+def _proves_death(session: Value | None, row: Row | None) -> bool:
+    return proves_death(session, rows.read_liveness(row) if row else None)
+
+
 class MemberWatcher:
     """Reads the members for one session, and fences those without heartbeats."""
 
     def __init__(self, context: ClientContext, lease: Lease) -> None:
+        # The live clients as last read, in the order of their ids.
         self.members: list[MemberRow] = []
-        """Live clients as last read, by index."""
+        # Sessions that this client has read as marked dead, or has marked itself.
         self.dead: set[str] = set()
-        """Sessions whose death mark was read or written."""
         self._context = context
         self._lease = lease
         self._watch = HeartbeatWatch()
         self._pruner = Pruner()
 
     def use_context(self, context: ClientContext) -> None:
-        """Use the ports of the event loop that polls the members."""
+        """Use a context with ports for the event loop that polls the members."""
         self._context = context
 
     async def read_members(self, leader: LeaderRow | None, max_gap: float) -> None:
         """Read all members, and fence those whose leases have run out.
 
-        After a gap of more than ``max_gap`` seconds since the last read, each member
-        gets its whole lease again.
+        If the last read is more than ``max_gap`` seconds ago, the leases of all members
+        are counted from the beginning again.
         """
         context = self._context
         partition = rows.member_key(context.app, "").pk
-        stored = await context.until_available(lambda: context.store.query(partition))
+        stored = await context.query(partition, consistent=False)
         liveness = [rows.read_liveness(row) for row in stored]
         alive = [row for row, m in zip(stored, liveness, strict=True) if not m.dead]
         members = context.parse_rows(rows.read_member, alive)
         self.dead.update(str(member.session) for member in liveness if member.dead)
+        # Take the time after the read: the time without a heartbeat must not be counted
+        # from before the last heartbeat was seen.
         now = context.clock.now()
         self._pruner.observe(liveness, now)
         if not self._lease.permits(now):
-            # Our own lease has lapsed: what we saw of other heartbeats is stale.
+            # This client's lease has run out, so its earlier observations are too old.
             self._watch.reset()
         expired = self._watch.observe(liveness, now, max_gap)
         self.members = [self._with_liveness(m, now) for m in plan.live_clients(members)]
@@ -99,14 +138,12 @@ class MemberWatcher:
                 await self._fence(member)
 
     async def read_leader(self, leader: LeaderRow) -> bool:
-        """Read the leader's member row only; return whether it sends heartbeats."""
+        """Read only the leader's row; return whether the leader sends heartbeats."""
+        context = self._context
         before = {m.client_id: m for m in self.members}.get(leader.client_id)
-        key = rows.member_key(self._context.app, leader.client_id)
-        store = self._context.store
-        row = await self._context.until_available(
-            lambda: store.get(key, consistent=False)
-        )
-        now = self._context.parse_row(rows.read_member, row)
+        key, store = rows.member_key(context.app, leader.client_id), context.store
+        row = await context.until_available(lambda: store.get(key, consistent=False))
+        now = context.parse_row(rows.read_member, row)
         if now is None or proves_death(leader.session, now):
             return False
         others = [m for m in self.members if m.client_id != now.client_id]
@@ -114,11 +151,11 @@ class MemberWatcher:
         return before is None or before.beat != now.beat
 
     async def is_dead(self, client_id: str, session: str) -> bool:
-        """Return whether a session is dead, reading its row if that isn't known."""
+        """Return whether a session is dead. Read its row if necessary."""
         if session not in self.dead:
             key = rows.member_key(self._context.app, client_id)
             row = await self._context.read(key)
-            if proves_death(session, rows.read_liveness(row) if row else None):
+            if _proves_death(session, row):
                 self.dead.add(session)
         return session in self.dead
 
@@ -129,7 +166,8 @@ class MemberWatcher:
     def _with_liveness(self, member: MemberRow, now: float) -> MemberRow:
         """Return a member, with state "silent" if it has missed two heartbeats.
 
-        Plans move its shards early: when it is fenced, the new owners are waiting.
+        Before the member is fenced, the leader plans its shards for other clients. So
+        these can claim the shards right after the member is fenced.
         """
         limit = SILENT_LEASE_SHARE * member.lease_ms / 1000
         if member.state != "up" or not self._watch.is_silent(member, now, limit):
@@ -139,7 +177,7 @@ class MemberWatcher:
     def _should_fence(self, member: LivenessRow, leader: LeaderRow | None) -> bool:
         """Return whether to fence a member.
 
-        The leader fences any other member; the others fence only the leader.
+        The leader fences any other member. Other members fence only the leader.
         """
         if member.session == self._lease.session:
             return False
@@ -147,26 +185,25 @@ class MemberWatcher:
             return True
         if type(member.session) is str:
             return member.session == leader.session
+        # The session in the row is damaged. Compare client ids, so that a dead leader
+        # can still be fenced.
         return member.client_id == leader.client_id
 
     async def _fence(self, member: LivenessRow) -> None:
-        try:
-            is_dead = await fence(self._context, member)
-        except StoreUnavailableError as error:
-            self._context.failure_log.record_failure("state store", error)
+        is_dead = await fence(self._context, member)
+        if is_dead is None:  # an outage, in which no member can send heartbeats
             self._watch.reset()
-            return
-        if is_dead:
+        elif is_dead:
             self.dead.add(str(member.session))
             self.members = [m for m in self.members if m.session != member.session]
 
 
 class DeadSessions:
-    """The dead sessions that one session knows of: only those lose shards to it."""
+    """The sessions that one session knows to be dead, and may take shards from."""
 
     def __init__(self, context: ClientContext, session: str, dead: set[str]) -> None:
+        # Shared with the MemberWatcher, which adds sessions that it sees dead.
         self.dead = dead
-        """Shared with the MemberWatcher, which adds those that it sees."""
         self._context = context
         self._session = session
         self._verified: dict[str, float] = {}
@@ -174,20 +211,20 @@ class DeadSessions:
     async def verify(self, owners: set[tuple[str, str]]) -> bool:
         """Read the rows of owners that may be dead; return whether one is dead.
 
-        Owners are (client id, session). Raises StoreUnavailableError.
+        Each owner is a (client id, session) pair. Raises StoreUnavailableError.
         """
         now = self._context.clock.now()
         any_dead = False
         for client_id, session in owners:
-            if session == self._session:
-                continue
-            if now - self._verified.get(session, -VERIFY_SECONDS) < VERIFY_SECONDS:
+            since = now - self._verified.get(session, -VERIFY_SECONDS)
+            if session == self._session or since < VERIFY_SECONDS:
                 continue
             self._verified[session] = now
-            row = await self._context.store.get(
-                rows.member_key(self._context.app, client_id)
-            )
-            if proves_death(session, rows.read_liveness(row) if row else None):
+            key = rows.member_key(self._context.app, client_id)
+            # Read consistently: a stale read may show the row of the client's previous
+            # session, as if this session had been replaced.
+            row = await self._context.store.get(key)
+            if _proves_death(session, row):
                 self.dead.add(session)
                 any_dead = True
         return any_dead
@@ -197,13 +234,13 @@ class Pruner:
     """Deletes the rows of members that died long ago."""
 
     def __init__(self) -> None:
+        # The time at which each session was first seen dead, by this client's clock.
         self._since: dict[Value | None, float] = {}
-        """When each dead session was first seen dead, on this client's clock."""
         self._due: list[Key] = []
         self._next = 0.0
 
     def observe(self, members: Iterable[LivenessRow], now: float) -> None:
-        """Note the members that were read at ``now``."""
+        """Record which members were dead when they were read at ``now``."""
         since = self._since
         dead = (member.session for member in members if member.dead)
         self._since = {session: since.get(session, now) for session in dead}
@@ -211,8 +248,8 @@ class Pruner:
     async def prune(self, context: ClientContext) -> None:
         """Delete some rows of members that have been dead for an hour.
 
-        The dates in the rows may be wrong. A request signed before the death could
-        still be accepted, so the row must also have been seen dead for long enough.
+        The dates in rows may be wrong. So this client must also have known of the death
+        for so long that the store no longer accepts requests signed before it.
         """
         now = context.clock.now()
         if now >= self._next:

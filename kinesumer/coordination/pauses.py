@@ -1,4 +1,4 @@
-"""Pauses: how operators set them, and how clients read them."""
+"""Set pauses for operators, and read them for clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinesumer.coordination.store_queries import (
     find_stream,
     read_all,
     read_shards,
-    unknown_app,
+    unknown_app_text,
 )
 from kinesumer.core.claims import Pauses
 from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
@@ -26,16 +26,12 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Key, MemberRow, Row, ShardRow
     from kinesumer.runtime.context import ClientContext
 
-
-MAX_REASON_CHARACTERS = 200
-"""Keeps rows below 1 KB, the unit that DynamoDB bills."""
-
-
+MAX_REASON_CHARACTERS = 200  # keeps rows below 1 KB, the unit that DynamoDB bills
 QUERY_ADVICE = "a running query doesn't notice changes: stop the query first"
 
 
 class Target(NamedTuple):
-    """What a pause covers: everything, a stream, or one shard."""
+    """The target of a pause: everything, a stream, or one shard."""
 
     stream_arn: str = ""
     shard_id: str = ""
@@ -53,7 +49,7 @@ class Target(NamedTuple):
 
 
 class PauseResult(NamedTuple):
-    """A pause or resume that was stored, and the state before."""
+    """A pause or resume that was stored, and the state before it."""
 
     target: Target
     paused: bool
@@ -75,7 +71,7 @@ async def pause(
 
     The owners wait for user code, store positions and release the shards. Raises
     ConfigurationError for a stream or shard that the app doesn't know, and for a reason
-    that is too long or not printable; GroupBusyError while a Spark query is running.
+    that is too long or not printable. Raises GroupBusyError while a Spark query runs.
     """
     if len(reason) > MAX_REASON_CHARACTERS:
         raise ConfigurationError(
@@ -93,7 +89,7 @@ async def pause(
 async def resume(
     context: ClientContext, stream: str | None = None, shard: str | None = None
 ) -> PauseResult:
-    """End the pause of a shard, a stream, or everything, and no other pause.
+    """End the pause of a shard, a stream, or everything. Other pauses remain.
 
     Raises the same errors as ``pause()``.
     """
@@ -136,15 +132,14 @@ async def find_pause_target(
         key = rows.group_key(context.app)
         row = await context.read(key)
         if row is None:
-            raise unknown_app(context)
+            raise ConfigurationError(unknown_app_text(context.app))
         return Target(), key, row
     arn = (await find_stream(context, stream)).arn
-    if shard is None:
-        key = rows.stream_key(context.app, arn)
-        return Target(arn), key, await context.read(key) or {}
-    shard_row = find_shard(await read_all(context, arn), arn, shard)
-    key = writes.shard_row_key(context.app, shard_row)
-    return Target(arn, shard), key, await context.read(key) or {}
+    key = rows.stream_key(context.app, arn)
+    if shard is not None:
+        shard_row = find_shard(await read_all(context, arn), arn, shard)
+        key = writes.shard_row_key(context.app, shard_row)
+    return Target(arn, shard or ""), key, await context.read(key) or {}
 
 
 # --- clients -------------------------------------------------------------------------
@@ -152,40 +147,33 @@ async def find_pause_target(
 
 async def notify(context: ClientContext) -> None:
     """Make all clients read the rows again after their next heartbeat."""
-    app, members = context.app, await _live_members(context)
-    # A refused write is fine: that client has died, registered again, or got another
-    # notice, and so reads the rows after our change.
+    app, members = context.app, await live_members(context)
+    # If a write is refused, the client has died, registered again, or got another
+    # notice. In each case the client or the shards' next owner reads the changed rows.
     await write_all(context, [admin_writes.notify(app, member) for member in members])
 
 
-async def _live_members(context: ClientContext) -> list[MemberRow]:
+async def live_members(context: ClientContext) -> list[MemberRow]:
+    """Return the rows of the members that aren't marked dead, read consistently."""
     partition = rows.member_key(context.app, "").pk
-    stored = await context.until_available(
-        lambda: context.store.query(partition, consistent=True)
-    )
-    members = context.parse_rows(rows.read_member, stored)
+    members = context.parse_rows(rows.read_member, await context.query(partition))
     return [member for member in members if not member.dead]
 
 
-PAUSE_REFRESH_SECONDS = 600.0
-"""How often pauses are read without a notice."""
+PAUSE_REFRESH_SECONDS = 600.0  # how often pauses are read without a notice
 
 
 async def read_pauses(context: ClientContext, *, consistent: bool) -> Pauses:
-    """Return the pauses of streams and of everything. Raises StoreUnavailableError."""
+    """Return the paused streams, and whether all are. Raises StoreUnavailableError."""
     partition = rows.group_key(context.app).pk
     stored = await context.store.query(partition, consistent=consistent)
     for row in stored:
         own = row["sk"] == rows.GROUP_SK
         context.parse_rows(rows.read_group if own else rows.read_stream, [row])
-    marked = {str(row["sk"]) for row in stored if _is_marked(row)}
+    # A malformed value counts as paused.
+    marked = {str(row["sk"]) for row in stored if row.get("paused", False) is not False}
     arns = (sk.removeprefix(rows.STREAM_PREFIX) for sk in marked - {rows.GROUP_SK})
     return Pauses(rows.GROUP_SK in marked, frozenset(arns))
-
-
-def _is_marked(row: Row) -> bool:
-    """Return whether a row is paused; any malformed value counts as paused."""
-    return row.get("paused", False) is not False
 
 
 async def require_not_paused(context: ClientContext, arns: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Reports when this client can't read streams, and when it can read them again."""
+"""Report whether this client can read its streams."""
 
 from __future__ import annotations
 
@@ -21,24 +21,20 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
 PROBE_SECONDS = 5.0
+# Errors that prove that Kinesis was reached.
 REACHED_ERRORS = (
     ExpiredIteratorError,
     InvalidPositionError,
     ShardMissingError,
     TrimmedPositionError,
 )
-"""Errors that Kinesis itself answers: it was reached."""
 
 
 class StreamReader(Protocol):
-    """The client whose streams are watched."""
+    """The client whose streams are checked."""
 
-    def streams_with_shards(self) -> list[OpenStream]:
-        """Return the streams of which this client owns shards."""
-        ...
-
-    def streams_without_shards(self) -> list[OpenStream]:
-        """Return the other streams that this client consumes."""
+    def streams_by_use(self) -> tuple[list[OpenStream], list[OpenStream]]:
+        """Return the streams of which this client owns shards, and the others."""
         ...
 
     def set_state(self, state: str) -> None:
@@ -49,8 +45,8 @@ class StreamReader(Protocol):
 class Reachability:
     """Sets a client's state to "degraded" while reads of a stream fail.
 
-    The leader then moves the client's shards. A stream without shards is no longer
-    read, so it is probed.
+    The leader then moves the client's shards to others. After that the client no longer
+    reads the failing stream, so it probes the stream to see when reads work again.
     """
 
     def __init__(self, context: ClientContext, client: StreamReader) -> None:
@@ -65,15 +61,17 @@ class Reachability:
             await self._check()
 
     async def _check(self) -> None:
-        idle = self._client.streams_without_shards()
+        _, idle = self._client.streams_by_use()
         waiting = [stream for stream in idle if stream.failing is not None]
         if self._is_degraded:
             await asyncio.gather(*(self._probe(stream) for stream in waiting))
         for stream in waiting:
             if not self._is_unreachable(stream):
-                # The reads that failed have ended: none of them can succeed later.
+                # No reader of this client repeats these reads, so no success can end
+                # the failure.
                 stream.failing = None
-        streams = (*self._client.streams_with_shards(), *waiting)
+        reading, _ = self._client.streams_by_use()
+        streams = (*reading, *waiting)
         unreachable = [s.label for s in streams if self._is_unreachable(s)]
         if bool(unreachable) != self._is_degraded:
             self._change(unreachable)
@@ -100,14 +98,14 @@ class Reachability:
         self._client.set_state("degraded" if unreachable else "up")
 
     async def _probe(self, stream: OpenStream) -> None:
-        """Repeat the read that failed: only that shows whether it works again."""
+        """Repeat the failed read, to find out whether it works again."""
         assert stream.failing is not None
         *_, shard_id, after = stream.failing
         source = stream.source
         try:
             async with source.connection(), timeout(REQUEST_SECONDS):
                 iterator = await source.get_iterator(shard_id, after)
-                await source.get_records(iterator, limit=1)  # no memory is reserved
+                await source.get_records(iterator, limit=1)  # without reserved memory
         except REACHED_ERRORS:
             pass
         except TimeoutError:

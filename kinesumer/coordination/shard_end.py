@@ -1,4 +1,4 @@
-"""The end of a closed shard: its children get rows and become ready to claim."""
+"""End closed shards: create their children, and make these ready to claim."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from kinesumer.coordination.store_queries import read_shards
 from kinesumer.core import lineage
 from kinesumer.model.streams import ShardKey
 from kinesumer.runtime.failure_log import logger
-from kinesumer.wire import rows, writes
+from kinesumer.wire import deaths, rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.coordination.held_shards import HeldShards
     from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import Shard
     from kinesumer.runtime.context import ClientContext
 
 
 class ShardEndHandler:
-    """Ends the shards of one session that have been read to their end."""
+    """Ends a session's shards that have been read to their end."""
 
     def __init__(
         self,
@@ -43,41 +42,45 @@ class ShardEndHandler:
         assert owned.task is not None
         await asyncio.wait([owned.task])
         self._shards.sync_progress()
+        # Call on_revoked before the end is stored: children may start right after it.
+        calls = None if owned.children is None else owned.calls
+        if calls is not None and not await calls.end():
+            return False
         if await owned.finished() and owned.children is not None:
             return await self._end(owned, await self._children(owned))
         return False
 
     async def _children(self, owned: OwnedShard) -> list[ShardRow]:
-        """Return the children's rows, from the table if Kinesis has forgotten them."""
+        """Return the children's rows; read the stored ones if Kinesis lists none."""
         arn, shard_id = owned.key
-        children = [lineage.as_shard(child) for child in owned.children or ()]
+        children = list(owned.children or ())
         if not children:
-            children = [s for s in await self._list(arn) if shard_id in s.parents]
+            listed = await self._streams[arn].list_shards(self._context)
+            children = [shard for shard in listed if shard_id in shard.parents]
         if children:
             return [lineage.child_row(arn, shard) for shard in children]
         stored = await read_shards(self._context, arn)
         return [row for row in stored.rows if shard_id in row.parents]
 
-    async def _list(self, arn: str) -> Sequence[Shard]:
-        source, label = self._streams[arn].source, self._streams[arn].label
-        return await self._context.until_available(source.list_shards, label)
-
     async def _end(self, owned: OwnedShard, children: list[ShardRow]) -> bool:
-        """Create the children, mark the end, then make the children ready.
-
-        In this order a crash in between loses nothing. At a merge both owners write
-        their end before they read the sibling. So at least one of them sees both.
-        """
+        """Create the children, mark the end, then make the children ready."""
+        # Create the children before the end is stored. If the client crashes between
+        # the two, the next owner reaches the shard's end again, and creates them.
         app = self._context.app
         opening = []
         for child in children:
             created = await self._context.write(writes.create_shard(app, child))
-            # Ready names the epoch read here, before the parents are read.
+            # Note each child's epoch before the parents are read. If a seek raises the
+            # epoch meanwhile, the store refuses to mark the child as ready.
             opening.append(self._context.parse_row(rows.read_shard, created.row))
         owned.revoke()
         write = writes.mark_ended(app, owned.row, owned.position)
+        if owned.suspects is not None:
+            write = deaths.forgetting(write, deaths.ATTRIBUTES)
         if not await self._shards.write_as_owner(owned, write):
             return False
+        # In a merge, the owner of each parent writes that parent's end before it reads
+        # the other parent. So at least one of the owners sees both ends.
         for row in opening:
             if row and not row.ready and await self._parents_ended(owned, row):
                 await self._context.write(writes.ready(app, row))
@@ -90,18 +93,20 @@ class ShardEndHandler:
         return True
 
     async def _parents_ended(self, owned: OwnedShard, child: ShardRow) -> bool:
+        context, arn = self._context, child.key.stream_arn
         for parent in child.parents - {owned.key.shard_id}:
+            # The hash keys of a merge's parents adjoin, and the lower parent starts
+            # where the child starts.
             first = child.first_hash
             if first == owned.row.first_hash:
                 first = owned.row.last_hash + 1
-            key = ShardKey(child.key.stream_arn, parent)
-            row = await self._context.read(
-                rows.shard_key(self._context.app, key, first)
-            )
-            known = self._context.parse_row(rows.read_shard, row)
+            key = rows.shard_key(context.app, ShardKey(arn, parent), first)
+            row = await context.read(key)
+            known = context.parse_row(rows.read_shard, row)
             if row is None:
-                ids = {s.shard_id for s in await self._list(child.key.stream_arn)}
-                # A listing without the child is incomplete: it may lack the parent.
+                listed = await self._streams[arn].list_shards(context)
+                ids = {shard.shard_id for shard in listed}
+                # A listing without the child is incomplete, so the parent may exist.
                 if parent in ids or child.key.shard_id not in ids:
                     return False
             elif known is None or not known.ended:

@@ -1,4 +1,4 @@
-"""Syncs a stream's shard rows with Kinesis: initial rows, repairs, pruning.
+"""Sync shard rows with Kinesis: create, repair and prune them.
 
 Every write is conditional and repeatable. So two clients may sync the same stream.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from kinesumer.coordination.store_queries import read_shards
+from kinesumer.coordination.store_queries import read_shards, read_stream_row
 from kinesumer.core import lineage
 from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.errors import CorruptRowError, StreamRecreatedError
@@ -16,7 +16,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import Start
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.tasks import gather_or_cancel
+from kinesumer.runtime.tasks import gather_or_cancel, wait_and_clear
 from kinesumer.wire import rows, writes
 from kinesumer.wire.fields import is_sequence_number
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
 
+# The time for which rows count as synced while the listing stays the same. It is
+# limited, since operators may open shards again.
 RESYNC_SECONDS = 300.0
-"""How long rows count as synced while the listing stays the same. Operators may have
-opened shards again."""
 
 
 class SyncClient(Protocol):
@@ -62,7 +62,7 @@ class ShardSyncer:
         self._wake = asyncio.Event()
 
     def sync_soon(self) -> None:
-        """Sync at once: there may be more streams to sync."""
+        """Sync at once, since this client may now sync more streams."""
         self._wake.set()
 
     def resync(self) -> None:
@@ -73,24 +73,19 @@ class ShardSyncer:
 
     async def run(self) -> None:
         """Sync until cancelled."""
+        interval = self._context.config.listing_interval_seconds
         running: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
             while True:
                 streams = self._client.synced_streams
                 for arn in running.keys() - streams:
-                    # The stream may be deleted: its errors don't matter any more.
+                    # This client no longer syncs the stream, which may have been
+                    # deleted. So errors of the stream don't matter.
                     running.pop(arn).cancel()
                 for arn in sorted(streams):
                     if arn not in running or running[arn].done():
                         running[arn] = tasks.create_task(self._sync(arn))
-                try:
-                    async with asyncio.timeout(
-                        self._context.config.listing_interval_seconds
-                    ):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
-                self._wake.clear()
+                await wait_and_clear(self._wake, interval)
 
     async def _sync(self, arn: str) -> None:
         if await sync_shards(self._context, self._streams[arn]):
@@ -112,12 +107,12 @@ async def sync_shards(context: ClientContext, stream: OpenStream) -> bool:
 
 async def _sync_shards(context: ClientContext, stream: OpenStream) -> bool:
     info = await stream.describe(context)
-    row = await _stream_row(context, stream.arn)
+    row = await read_stream_row(context, stream.arn)
     if row is not None:
         check_identity(row, info)
     if row is None or not row.baseline:
         return await _create_initial_rows(context, stream, row, info)
-    shards = await _list(context, stream)
+    shards = await stream.list_shards(context)
     if context.clock.now() >= stream.synced_until:
         stream.synced_listing = None
     if shards == stream.synced_listing or not lineage.is_complete(shards):
@@ -140,12 +135,13 @@ async def _sync_shards(context: ClientContext, stream: OpenStream) -> bool:
             ),
         ],
     )
-    # With all rows open or ended, only a new listing asks for repairs.
+    # If all shards are ready or ended, only a new listing can require repairs. So the
+    # rows of a stream without reshards are seldom read.
     is_open = all(row.ready or row.ended for row in found)
     is_synced = is_open and not (unreadable or any(repairs))
     stream.synced_listing = shards if is_synced else None
     stream.synced_until = context.clock.now() + RESYNC_SECONDS
-    # Also report a change on the first pass: the leader may have read older rows.
+    # Report a change also on the first pass: the leader may have read older rows.
     return before != stream.open_shard_starts or bool(repairs.create or repairs.ready)
 
 
@@ -155,10 +151,10 @@ async def _still_ready(
     ready: list[ShardRow],
     shards: Sequence[Shard],
 ) -> list[ShardRow]:
-    """Return those of the shards whose parents have ended, by a second read.
+    """Read the parents again; return the shards whose parents have ended.
 
-    A seek may have opened the parents again. It raises the children's epochs after
-    that, so that a write with the epochs read before is refused.
+    A seek may have opened the parents again meanwhile. It also raises the children's
+    epochs. So if a seek comes after this read, the store refuses to mark them as ready.
     """
     found, unreadable = await read_shards(context, stream.arn, consistent=True)
     now = lineage.repairs(stream.arn, found, shards, unreadable).ready
@@ -169,9 +165,10 @@ async def _still_ready(
 def _long_unlisted(
     context: ClientContext, stream: OpenStream, shards: list[ShardRow]
 ) -> list[ShardRow]:
-    """Return those of the ended shards that have been unlisted for long enough.
+    """Return the ended shards that have been missing in the listing for long.
 
-    A delayed request to create the row must find the row still there.
+    Only their rows may be deleted: after that time, no delayed request to create such a
+    row can arrive any more.
     """
     now, since = context.clock.now(), stream.unlisted_since
     stream.unlisted_since = {
@@ -185,7 +182,7 @@ def _long_unlisted(
 
 
 def check_identity(row: StreamRow, info: StreamInfo) -> None:
-    """Raise StreamRecreatedError if the group's row is of an earlier stream."""
+    """Raise StreamRecreatedError if the group's row belongs to an earlier stream."""
     if row.created_at != info.created_at:
         raise StreamRecreatedError(
             f"stream {info.arn} was created again at "
@@ -195,25 +192,15 @@ def check_identity(row: StreamRow, info: StreamInfo) -> None:
         )
 
 
-async def _stream_row(context: ClientContext, arn: str) -> StreamRow | None:
-    row = await context.read(rows.stream_key(context.app, arn))
-    return rows.read_stream(row) if row else None
-
-
-async def _list(context: ClientContext, stream: OpenStream) -> Sequence[Shard]:
-    return await context.until_available(stream.source.list_shards, stream.label)
-
-
 async def _create_initial_rows(
     context: ClientContext, stream: OpenStream, row: StreamRow | None, info: StreamInfo
 ) -> bool:
     """Create the first rows of a stream; no client claims a shard before that.
 
-    LATEST becomes the time after the listing. So the closed shards in it hold no
-    records after the start. A client that finds a start resolved by another client
-    doesn't know that, and reads the closed shards from that time too.
+    The start LATEST is stored as a time after the listing. So shards that the listing
+    shows as closed hold no records after the start.
     """
-    shards = await _list(context, stream)
+    shards = await stream.list_shards(context)
     if not lineage.is_complete(shards):
         return False
     closed: frozenset[str] = frozenset()
@@ -228,11 +215,15 @@ async def _create_initial_rows(
         written = await context.write(writes.create_stream(context.app, new_row))
         assert written.row is not None
         row = rows.read_stream(written.row)
+        # If another client stored the start before this listing, shards that closed in
+        # between may hold records after the start.
         closed = closed if written.applied else frozenset()
     origin = lineage.Origin(row, closed, await _go_positions(context, stream))
     first = lineage.first_rows(origin, shards)
     stream.open_shard_starts = lineage.open_shard_starts(first)
     await write_all(context, [writes.create_shard(context.app, new) for new in first])
+    # Mark the rows as complete last, so that after a crash another client creates the
+    # missing ones.
     await context.write(writes.baseline(context.app, row))
     logger.info(
         "%s: %d shards, start %s",
@@ -249,18 +240,16 @@ async def _go_positions(
 ) -> dict[str, Position]:
     """Return the checkpoints of Kinesumer for Go for this app and stream."""
     partition = rows.go_partition(context.app, stream.name)
-    found = await context.until_available(
-        lambda: context.store.query(partition, consistent=True)
-    )
-    numbers = {str(row["sk"]): _go_number(row) for row in found}
+    stored = await context.query(partition)
+    numbers = {str(row["sk"]): _go_number(row) for row in stored}
     return {shard_id: Position(text) for shard_id, text in numbers.items() if text}
 
 
 def _go_number(row: Row) -> str:
-    """Return a checkpoint of Kinesumer for Go, "" if it has read nothing yet.
+    """Return a checkpoint of Kinesumer for Go, or "" if nothing was read yet.
 
-    Raises CorruptRowError for any other value: starting elsewhere would lose or repeat
-    records.
+    Raises CorruptRowError for any other value, since starting elsewhere would lose or
+    repeat records.
     """
     number = row.get("sequence_number", "")
     if type(number) is str and (not number or is_sequence_number(number)):
@@ -273,7 +262,7 @@ def _go_number(row: Row) -> str:
 
 
 async def write_all(context: ClientContext, pending: Iterable[Write]) -> None:
-    """Apply independent writes in parallel; the first error ends them.
+    """Apply independent writes in parallel; the first error cancels the others.
 
     The context's store limits their number and rate.
     """

@@ -1,4 +1,4 @@
-"""Checks before a client consumes: the state store's identity, and other users."""
+"""Check the state store's identity, and who else uses the app, before consuming."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.coordination.membership import fence
 from kinesumer.core.liveness import BeatCounter, HeartbeatWatch
-from kinesumer.errors import (
-    GroupBusyError,
-    StateStoreRecreatedError,
-    StoreUnavailableError,
-)
+from kinesumer.errors import GroupBusyError, StateStoreRecreatedError
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
@@ -22,19 +18,19 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import LivenessRow, Row
     from kinesumer.runtime.context import ClientContext
 
+# A client of Kinesumer for Go counts as alive for this time after it updates its row.
 GO_FRESH_SECONDS = 60.0
-"""A client of Kinesumer for Go whose row is this young counts as alive."""
 
 
 class Identity(NamedTuple):
-    """Identifies a state store: a table created again or restored has another one."""
+    """The identity of a state store; a recreated or restored table has a new one."""
 
     table_id: str
     group_id: str
 
 
 async def check_group(context: ClientContext, known: Identity | None) -> Identity:
-    """Return the group's identity, which the first client creates.
+    """Return the group's identity; create the group if this is its first client.
 
     Raises StateStoreRecreatedError if it differs from ``known``, and GroupBusyError
     while the group's rows are being deleted.
@@ -69,10 +65,7 @@ async def require_no_go_clients(context: ClientContext) -> None:
 
     Those clients overwrite checkpoints even of shards that they lost long ago.
     """
-    partition = f"client#{context.app}"
-    stored = await context.until_available(
-        lambda: context.store.query(partition, consistent=True)
-    )
+    stored = await context.query(f"client#{context.app}")
     fresh = live_go_clients(stored, context.clock.wall())
     if fresh:
         raise GroupBusyError(
@@ -87,7 +80,7 @@ RESTART_ADVICE = "stop the query and start again, or use another app name"
 
 
 def live_go_clients(stored: Iterable[Row], now: float) -> list[str]:
-    """Return the ids of Go clients whose rows were updated within a minute."""
+    """Return the ids of Go clients whose rows were updated in the last minute."""
     return [
         str(row["sk"])
         for row in stored
@@ -100,8 +93,8 @@ async def require_no_spark_query(
 ) -> None:
     """Raise GroupBusyError if a live Spark query holds this app's group.
 
-    A dead query is fenced. Clients and queries register before they check. So of two
-    that start at the same time, at least one sees the other.
+    A query that has died is fenced. Clients and queries check for each other after they
+    have registered. So if both start at the same time, at least one sees the other.
     """
     key = rows.member_key(context.app, QUERY_ID)
 
@@ -120,7 +113,7 @@ async def require_no_spark_query(
 async def find_live_members(
     context: ClientContext, read: Callable[[], Awaitable[list[LivenessRow]]]
 ) -> list[LivenessRow]:
-    """Watch members until some are known to be alive, which are returned, or all dead.
+    """Watch members until one is seen alive or all are dead. Return the live ones.
 
     A member whose heartbeat doesn't change for the length of its lease is fenced.
     """
@@ -133,10 +126,9 @@ async def find_live_members(
         if beating or not members:
             return beating
         if context.clock.now() - started > beat_seconds:
-            watch.reset()  # in an outage no member can send heartbeats
+            # The read was slow. In an outage no member can send heartbeats.
+            watch.reset()
         for member in watch.observe(members, context.clock.now(), beat_seconds):
-            try:
-                await fence(context, member)
-            except StoreUnavailableError as error:
-                context.failure_log.record_failure("state store", error)
+            if await fence(context, member) is None:
+                watch.reset()
         await asyncio.sleep(beat_seconds / 4)

@@ -1,8 +1,9 @@
-"""Reads streams and shards of an app from the state store."""
+"""Read the streams and shards of an app from the state store."""
 
 from __future__ import annotations
 
 import asyncio
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core import lineage
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.rows import ShardRow, StreamRow
+    from kinesumer.model.rows import Row, ShardRow, StreamRow
     from kinesumer.model.streams import Range, Shard
     from kinesumer.runtime.context import ClientContext
 
@@ -34,9 +35,18 @@ async def find_stream(context: ClientContext, name: str) -> StreamRow:
         raise ConfigurationError(
             f"several streams are called {name}: use one of the ARNs {arns}"
         )
+    names = [stream_name(row.arn) for row in known]
+    similar = get_close_matches(name, names, n=1)
+    advice = f"did you mean {similar[0]!r}?" if similar else f"use one of {arns}"
     raise ConfigurationError(
-        f"app {context.app!r} has consumed no stream {name!r}: use one of {arns}"
+        f"app {context.app!r} has consumed no stream {name!r}: {advice}"
     )
+
+
+async def read_stream_row(context: ClientContext, arn: str) -> StreamRow | None:
+    """Return a stream's row, read consistently. Raises CorruptRowError."""
+    row = await context.read(rows.stream_key(context.app, arn))
+    return rows.read_stream(row) if row else None
 
 
 async def read_streams(context: ClientContext) -> list[StreamRow]:
@@ -45,21 +55,18 @@ async def read_streams(context: ClientContext) -> list[StreamRow]:
     Raises ConfigurationError if there are none, and CorruptRowError.
     """
     partition = rows.group_key(context.app).pk
-    stored = await context.until_available(
-        lambda: context.store.query(
-            partition, first=rows.STREAM_PREFIX, consistent=True
-        )
-    )
+    stored = await context.query(partition, first=rows.STREAM_PREFIX)
     if not stored:
-        raise unknown_app(context)
+        raise ConfigurationError(unknown_app_text(context.app))
     return [rows.read_stream(row) for row in stored]
 
 
-def unknown_app(context: ClientContext) -> ConfigurationError:
-    """Return the error for an app that has no rows."""
-    return ConfigurationError(
-        f"the state store knows no app {context.app!r}: no client has consumed under "
-        "this name; check app, table and region"
+def unknown_app_text(app: str, table: str | None = None) -> str:
+    """Return the error message for an app that has no rows."""
+    where = "the state store" if table is None else f"table {table}"
+    return (
+        f"{where} knows no app {app!r}: no client has consumed under this name; check "
+        "app, table and region"
     )
 
 
@@ -69,33 +76,27 @@ def find_shard(known: Iterable[ShardRow], arn: str, shard_id: str) -> ShardRow:
         if row.key.shard_id == shard_id:
             return row
     raise ConfigurationError(
-        f"the app has no shard {shard_id!r} of {arn}: kinesumer status lists its shards"
+        f"the app has no shard {shard_id!r} of {arn}: choose one that kinesumer "
+        "status lists"
     )
 
 
 LISTING_SECONDS = 0.5
-
-
-MAX_LISTINGS = 240
-"""Two minutes: longer than a reshard takes."""
+MAX_LISTINGS = 240  # attempts in two minutes, which is longer than a reshard takes
 
 
 class ShardRows(NamedTuple):
     """The shard rows of a stream."""
 
     rows: list[ShardRow]
-    unreadable: frozenset[str]
-    """Ids of shards whose rows are corrupt."""
+    unreadable: frozenset[str]  # ids of shards whose rows are corrupt
 
 
 async def read_shards(
     context: ClientContext, arn: str, *, consistent: bool = False
 ) -> ShardRows:
     """Return all shard rows of a stream, and report the corrupt ones."""
-    partition = rows.shard_partition(context.app, arn)
-    found = await context.until_available(
-        lambda: context.store.query(partition, consistent=consistent)
-    )
+    found = await _query_shards(context, arn, consistent=consistent)
     stored, wrong = rows.parse_rows(rows.read_shard, found)
     for _, error in wrong:
         context.failure_log.record_corrupt_row(error)
@@ -104,11 +105,15 @@ async def read_shards(
 
 async def read_all(context: ClientContext, arn: str) -> list[ShardRow]:
     """Return all shard rows of a stream, read consistently. Raises CorruptRowError."""
-    partition = rows.shard_partition(context.app, arn)
-    found = await context.until_available(
-        lambda: context.store.query(partition, consistent=True)
-    )
+    found = await _query_shards(context, arn, consistent=True)
     return [rows.read_shard(row) for row in found]
+
+
+async def _query_shards(
+    context: ClientContext, arn: str, *, consistent: bool
+) -> list[Row]:
+    partition = rows.shard_partition(context.app, arn)
+    return await context.query(partition, consistent=consistent)
 
 
 async def read_with_listing(
@@ -116,12 +121,14 @@ async def read_with_listing(
 ) -> tuple[list[ShardRow], Sequence[Shard]]:
     """Return all shard rows of a stream, and a complete listing at least as recent.
 
-    Raises CorruptRowError, and KinesumerError if two minutes pass without one.
+    Raises CorruptRowError, and KinesumerError if Kinesis returns no such listing within
+    two minutes.
     """
+    # During a reshard, a listing may omit children that owners have already seen.
     newest = ""
     for _ in range(MAX_LISTINGS):
         known = await read_all(context, stream.arn)
-        listed = await context.until_available(stream.source.list_shards, stream.label)
+        listed = await stream.list_shards(context)
         if lineage.is_current(listed, known):
             return known, listed
         newest = max((row.key.shard_id for row in known), default="")
@@ -135,13 +142,14 @@ async def read_with_listing(
 async def read_range(
     context: ClientContext, range_: Range, *, consistent: bool = False
 ) -> list[ShardRow]:
-    """Return the readable rows of a range, with one query per interval."""
+    """Return the shard rows of a range, except corrupt rows, which are reported."""
     store, app = context.store, context.app
     pages = await asyncio.gather(
         *(
             store.query(
                 rows.shard_partition(app, arn),
                 first=rows.hash_text(first),
+                # Sort keys are "HASHKEY/SHARDID", and "~" sorts after any shard id.
                 last=rows.hash_text(last) + "/~",
                 consistent=consistent,
             )

@@ -1,6 +1,6 @@
 """A thread with its own event loop, which makes all calls to the state store.
 
-User code may block the client's event loop. Calls made there would time out although
+User code may block the client's event loop. Calls on that loop could time out although
 their answers have arrived.
 """
 
@@ -10,7 +10,7 @@ import asyncio
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kinesumer.errors import KinesumerError
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.model.rows import Key, Row
-    from kinesumer.ports import StateStore, Write, WriteResult
+    from kinesumer.ports import StateStore
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 STOP_STEP_SECONDS = 0.005
 
@@ -44,8 +44,7 @@ class StoreThread:
     ) -> None:
         self._open_store = open_store
         self._opened: Future[None] = Future()
-        self.store: StateStore
-        """The store, for use on the thread's own event loop."""
+        self.store: StateStore  # the store, for use on the thread's own event loop
         self._loop: asyncio.AbstractEventLoop
         self._main: asyncio.Task[None] | None = None
         self._calls: set[Future[Any]] = set()
@@ -55,23 +54,23 @@ class StoreThread:
         )
 
     async def start(self) -> StateStore:
-        """Open the store; return one for use on other event loops.
+        """Open the store; return a store for use on other event loops.
 
-        Raises what opening the store raises.
+        Raises any error of opening the store.
         """
         self._thread.start()
-        # Shield: a cancelled caller must not cancel the future that the thread sets.
+        # Shield the future, which the thread sets even if the caller is cancelled.
         await asyncio.shield(asyncio.wrap_future(self._opened))
         return _RemoteStore(self)
 
     async def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the thread; cancelling the caller cancels it.
+        """Run a coroutine on the thread; cancelling this call cancels the coroutine.
 
-        Raises what it raises, and StoreThreadEndedError.
+        Raises the coroutine's errors, and StoreThreadEndedError.
         """
         try:
             call = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # its loop is closed
+        except RuntimeError:  # the thread's loop is closed
             work.close()
             raise StoreThreadEndedError from None
         self._calls.add(call)
@@ -88,7 +87,7 @@ class StoreThread:
 
     def call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
         """Call a function on the thread soon, unless the thread has ended."""
-        with suppress(RuntimeError):  # its loop is closed
+        with suppress(RuntimeError):  # the thread's loop is closed
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     async def stop(self) -> None:
@@ -107,7 +106,7 @@ class StoreThread:
         try:
             asyncio.run(self._serve())
         except asyncio.CancelledError:
-            pass  # stop() asked for it
+            pass  # stop() has cancelled _serve()
         finally:
             self._ended = True
             # No event loop is left to answer the remaining calls.
@@ -130,34 +129,15 @@ class StoreThread:
 
 
 class _RemoteStore:
-    """A thread's store for other event loops. See ``ports.StateStore``."""
+    """A ``ports.StateStore`` that passes calls from other event loops to the thread."""
 
     def __init__(self, thread: StoreThread) -> None:
-        self._call, self._store = thread.call, thread.store
+        def on_thread(
+            method: Callable[P, Coroutine[Any, Any, T]],
+        ) -> Callable[P, Coroutine[Any, Any, T]]:
+            return lambda *args, **kwargs: thread.call(method(*args, **kwargs))
 
-    async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
-        """Return one row, or None."""
-        return await self._call(self._store.get(key, consistent=consistent))
-
-    async def query(
-        self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
-    ) -> list[Row]:
-        """Return all rows of a partition with first <= sk <= last, ordered by sk."""
-        return await self._call(
-            self._store.query(pk, first=first, last=last, consistent=consistent)
-        )
-
-    async def write(self, write: Write) -> WriteResult:
-        """Apply one conditional write, without retries."""
-        return await self._call(self._store.write(write))
-
-    async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
-        """Return the keys of a partition whose ``last_update`` is <= moment.
-
-        Reads the index ``index-client-key-last-update``.
-        """
-        return await self._call(self._store.query_not_updated_since(pk, moment))
-
-    async def verify(self) -> str:
-        """Check that the table exists with its keys and index; return its id."""
-        return await self._call(self._store.verify())
+        store = thread.store
+        self.get, self.query = on_thread(store.get), on_thread(store.query)
+        self.write, self.verify = on_thread(store.write), on_thread(store.verify)
+        self.query_not_updated_since = on_thread(store.query_not_updated_since)

@@ -1,1 +1,1 @@
-"""Everything that decides: values in, values out, no clock, no I/O."""
+"""The decisions of the library, computed from given values without a clock or I/O."""

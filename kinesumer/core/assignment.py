@@ -1,8 +1,9 @@
-"""Assigns hash-key ranges to members.
+"""Assign hash-key ranges to members.
 
-All streams that the same members request form one row of *slots*, ordered by ARN and
-hash key. A slot is a shard's starting hash key. If members request different streams,
-there are several rows, and the members' slots are balanced over all rows together.
+All streams that are requested by the same members form one row of *slots*, ordered by
+ARN and hash key. A slot stands for a shard, and is its starting hash key. If members
+request different streams, there are several rows, and the members' slots are balanced
+over all rows together.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from itertools import groupby
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.balance import Pool, Weights, balance, shares_of
@@ -20,19 +22,18 @@ if TYPE_CHECKING:
 
     Plan = dict[str, Range]
 
-FREE = -1
-"""The owner of a slot without an owner."""
+FREE = -1  # stands for the owner of a free slot
 
 
 class Member(NamedTuple):
-    """A client as the assignors need it."""
+    """The properties of a client that an assignment depends on."""
 
     client_id: str
     weight: int
-    streams: frozenset[str]
-    """The ARNs of the streams that it requests."""
+    streams: frozenset[str]  # the ARNs of the streams that it requests
+    # The client's zone or cluster. The members of a label together get a fair share.
     label: str = ""
-    """Its zone or cluster: the members of a label get their fair share together."""
+    max_shards: int | None = None
 
 
 def assign_range(
@@ -41,23 +42,30 @@ def assign_range(
     """Assign each member a contiguous part of each row, in order of the members.
 
     ``members`` are sorted by client id. ``shards`` holds each stream's open shards as
-    ascending starting hash keys; a stream without shards is one slot. Streams that no
-    member requests are left out. If all members request the same streams and have equal
-    weights, sizes differ by at most one. Without labels the cuts are those of Kinesumer
-    for Go. With labels each label's total is less than one slot off its fair share.
+    ascending starting hash keys; a stream without shards counts as one slot. Streams
+    that no member requests are left out. If all members request the same streams and
+    have equal weights, their numbers of slots differ by at most one. Without labels, a
+    row is cut at the same places as by Kinesumer for Go. With labels, each label's
+    total differs from its fair share by less than one slot.
+
+    No member gets more than ``max_shards`` slots. If too few slots are permitted, the
+    last slots of each row belong to no member.
     """
-    rows = _rows(members, shards)
+    rows = make_rows(members, shards)
     pools, claims = [row.pool for row in rows], _weights_of(members)
-    owned = [dict.fromkeys(row.requesters, 0) for row in rows]
-    if len(rows) > 1:
+    owned = [shares_of(claims, pool) for pool in pools]
+    if len(rows) > 1 or any(
+        size > claims.limits[member]
+        for counts in owned
+        for member, size in counts.items()
+    ):
+        owned = [dict.fromkeys(row.requesters, 0) for row in rows]
         balance(claims, pools, owned)
-    else:
-        owned = [shares_of(claims, pool) for pool in pools]
-    owners = [
-        [requester for requester in row.requesters for _ in range(counts[requester])]
-        for row, counts in zip(rows, owned, strict=True)
-    ]
-    return _plan(members, rows, owners)
+    owners = []
+    for row, counts in zip(rows, owned, strict=True):
+        owner = [m for m in row.requesters for _ in range(counts[m])]
+        owners.append(owner + [FREE] * (len(row.slots) - len(owner)))
+    return plan_of(members, rows, owners)
 
 
 def assign_sticky(
@@ -65,15 +73,16 @@ def assign_sticky(
     shards: Mapping[str, Sequence[int]],
     previous: Mapping[str, Range],
 ) -> Plan:
-    """Move only shards without an owner and those above a member's fair share.
+    """Assign all ranges again, and move as few shards as possible.
 
     The arguments are those of ``assign_range``; ``previous`` holds each client's range.
-    A member's excess comes off the ends of its shortest runs. Free slots go to
-    neighbours first, so that each member has few runs. A label's slots above its share
-    are excess, too.
+    Adjacent slots of one owner form a run. A member that owns too many slots gives up
+    slots at the ends of its shortest runs. Free slots go first to the members that own
+    an adjacent slot, so that each member has few runs. Members also give up the slots
+    that their label owns above its share.
     """
-    rows = _rows(members, shards)
-    owners = [_previous_owners(row, members, previous) for row in rows]
+    rows = make_rows(members, shards)
+    owners = [previous_owners(row, members, previous) for row in rows]
     owned = [
         dict.fromkeys(row.requesters, 0) | Counter(filter(FREE.__lt__, owner))
         for row, owner in zip(rows, owners, strict=True)
@@ -82,31 +91,34 @@ def assign_sticky(
     for owner, counts in zip(owners, owned, strict=True):
         _release_excess(owner, counts)
         _fill(owner, counts)
-    return _plan(members, rows, owners)
+    return plan_of(members, rows, owners)
 
 
 # --- rows ----------------------------------------------------------------------------
 
 
-class _Row(NamedTuple):
+class SlotRow(NamedTuple):
     """The streams that the same members request, in one sequence of slots."""
 
-    requesters: tuple[int, ...]
-    """Indexes of members, ascending."""
+    requesters: tuple[int, ...]  # indexes of members, ascending
+    # Pairs of stream ARN and starting hash key, ascending. Each stream's first key is
+    # 0.
     slots: list[tuple[str, int]]
-    """(stream ARN, starting hash key), ascending; each stream's first is 0."""
 
     @property
     def pool(self) -> Pool:
-        """The row as ``balance()`` needs it."""
+        """The argument for ``balance()`` that describes this row."""
         return Pool(self.requesters, len(self.slots))
 
 
 def _weights_of(members: Sequence[Member]) -> Weights:
-    return Weights([m.weight for m in members], [m.label for m in members])
+    limits = [inf if m.max_shards is None else m.max_shards for m in members]
+    return Weights([m.weight for m in members], [m.label for m in members], limits)
 
 
-def _rows(members: Sequence[Member], shards: Mapping[str, Sequence[int]]) -> list[_Row]:
+def make_rows(
+    members: Sequence[Member], shards: Mapping[str, Sequence[int]]
+) -> list[SlotRow]:
     """Group the streams by the members that request them, fewest members first."""
     slots: dict[tuple[int, ...], list[tuple[str, int]]] = {}
     for arn in sorted(shards):
@@ -118,17 +130,22 @@ def _rows(members: Sequence[Member], shards: Mapping[str, Sequence[int]]) -> lis
             row.append((arn, 0))
             row.extend((arn, key) for key in shards[arn][1:])
     return [
-        _Row(requesters, slots[requesters])
+        SlotRow(requesters, slots[requesters])
         for requesters in sorted(
             slots, key=lambda requesters: (len(requesters), requesters)
         )
     ]
 
 
-def _plan(
-    members: Sequence[Member], rows: Sequence[_Row], owners: Sequence[Sequence[int]]
+def plan_of(
+    members: Sequence[Member],
+    rows: Sequence[SlotRow],
+    owners: Sequence[Sequence[int]],
 ) -> Plan:
-    """Turn the owner of each slot into intervals that tile every stream."""
+    """Turn the slots' owners into intervals without overlaps.
+
+    The intervals cover each stream, except for the slots that are FREE.
+    """
     intervals: list[list[Interval]] = [[] for _ in members]
     for row, owner in zip(rows, owners, strict=True):
         runs = groupby(zip(row.slots, owner, strict=True), lambda it: (it[0][0], it[1]))
@@ -136,17 +153,18 @@ def _plan(
         ends = [key - 1 if key else HASH_KEYS - 1 for _, _, key in begun[1:]]
         ends.append(HASH_KEYS - 1)
         for (arn, holder, first), last in zip(begun, ends, strict=True):
-            intervals[holder].append(Interval(arn, first, last))
+            if holder != FREE:
+                intervals[holder].append(Interval(arn, first, last))
     return {
         member.client_id: tuple(sorted(ranges))
         for member, ranges in zip(members, intervals, strict=True)
     }
 
 
-def _previous_owners(
-    row: _Row, members: Sequence[Member], previous: Mapping[str, Range]
+def previous_owners(
+    row: SlotRow, members: Sequence[Member], previous: Mapping[str, Range]
 ) -> list[int]:
-    """Return each slot's owner, or FREE; if two members claim a slot, the first."""
+    """Return each slot's previous owner or FREE. Of two owners, return the first."""
     owner = [FREE] * len(row.slots)
     for requester in row.requesters:
         for arn, first, last in previous.get(members[requester].client_id, ()):
@@ -161,10 +179,13 @@ def _previous_owners(
 
 
 def _release_excess(owner: list[int], counts: Mapping[int, int]) -> None:
-    """Free the slots above the members' counts, from the ends of the shortest runs."""
+    """Free the slots that members own beyond their counts.
+
+    The slots are taken from the ends of each member's shortest runs.
+    """
     excess = Counter(filter(FREE.__lt__, owner))
     excess.subtract(counts)
-    for begin, end in sorted(_runs(owner), key=lambda run: run[1] - run[0]):
+    for begin, end in sorted(runs_of(owner), key=lambda run: run[1] - run[0]):
         holder = owner[begin]
         count = min(excess[holder], end - begin)
         if count > 0:
@@ -173,7 +194,10 @@ def _release_excess(owner: list[int], counts: Mapping[int, int]) -> None:
 
 
 def _fill(owner: list[int], counts: Mapping[int, int]) -> None:
-    """Assign free slots to members below their counts, neighbours first."""
+    """Assign free slots to members that own fewer slots than their counts.
+
+    The owners of adjacent slots come first.
+    """
     missing = dict(counts)
     for holder, number in Counter(filter(FREE.__lt__, owner)).items():
         missing[holder] -= number
@@ -184,7 +208,8 @@ def _fill(owner: list[int], counts: Mapping[int, int]) -> None:
             receiver = owner[end]
             _give(owner, max(begin, end - missing[receiver]), end, receiver, missing)
     for begin, end in _free_runs(owner):
-        while begin < end:
+        # If limits are low, slots remain that no member may take.
+        while begin < end and any(missing.values()):
             receiver = max(missing, key=lambda m: (missing[m], -m))
             begin += _give(owner, begin, end, receiver, missing)
 
@@ -192,7 +217,7 @@ def _fill(owner: list[int], counts: Mapping[int, int]) -> None:
 def _give(
     owner: list[int], begin: int, end: int, receiver: int, missing: dict[int, int]
 ) -> int:
-    """Assign slots from the start of a free run to a member; return how many."""
+    """Assign the first slots of a free run to a member, and return their number."""
     count = min(end - begin, missing[receiver])
     owner[begin : begin + count] = [receiver] * count
     missing[receiver] -= count
@@ -200,10 +225,10 @@ def _give(
 
 
 def _free_runs(owner: Sequence[int]) -> list[tuple[int, int]]:
-    return [run for run in _runs(owner) if owner[run[0]] == FREE]
+    return [run for run in runs_of(owner) if owner[run[0]] == FREE]
 
 
-def _runs(owner: Sequence[int]) -> list[tuple[int, int]]:
+def runs_of(owner: Sequence[int]) -> list[tuple[int, int]]:
     """Return the start and end of each run of slots with one owner."""
     cuts = [i for i in range(1, len(owner)) if owner[i] != owner[i - 1]]
     return list(zip([0, *cuts], [*cuts, len(owner)], strict=True))

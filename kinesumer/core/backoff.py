@@ -1,15 +1,20 @@
-"""Exponential backoff with jitter."""
+"""Compute the waits of all retry loops, with exponential backoff."""
+
+
+def max_backoff_seconds(failures: int, initial: float, maximum: float) -> float:
+    """Return the longest wait after ``failures`` failures in a row (1 or more).
+
+    It starts at ``initial`` seconds and doubles with each failure, up to ``maximum``.
+    """
+    # The exponent is limited, since a float can't hold 2.0 ** 1024.
+    return min(initial * 2.0 ** min(failures - 1, 40), maximum)
 
 
 def backoff_seconds(
     failures: int, initial: float, maximum: float, jitter: float
 ) -> float:
-    """Return how long to wait after ``failures`` failures in a row (1 or more).
+    """Return a random wait from half of the longest wait up to the longest wait.
 
-    The wait starts at ``initial`` seconds and doubles with each failure, up to
-    ``maximum``. ``jitter``, a random number from 0 to 1, decides how much of the upper
-    half of it counts.
+    ``jitter`` is a random number from 0 to 1.
     """
-    # A float can't hold 2.0 ** 1024.
-    longest = initial * 2.0 ** min(failures - 1, 40)
-    return min(longest, maximum) * (0.5 + jitter / 2)
+    return max_backoff_seconds(failures, initial, maximum) * (0.5 + jitter / 2)

@@ -1,15 +1,16 @@
-"""How many slots each member gets: evenly by weight, and evenly by label as well.
+"""Share slots evenly among members, by weight, and also evenly among labels.
 
-Rounding must be even across labels. Otherwise, if the members of two clusters alternate
-in the order of ids, all of one cluster may get the share rounded up, and all of the
-other the share rounded down. With 500 slots and 100 members each that is 300 and 200.
+Rounding must not favour a label. For example, 500 slots are shared by two clusters of
+100 members, and the members of the two clusters alternate in the order of ids. If
+labels were ignored, each member of one cluster could get three slots, and each member
+of the other cluster two. The clusters would have 300 and 200 slots instead of 250 each.
 """
 
 from __future__ import annotations
 
 from heapq import heapify, heapreplace
 from itertools import accumulate, pairwise
-from math import gcd
+from math import gcd, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -20,30 +21,30 @@ class Weights(NamedTuple):
     """The weight and label of each member, by index."""
 
     weights: Sequence[int]
-    labels: Sequence[str]
-    """Members without a label share the label ""."""
+    labels: Sequence[str]  # members without a label share the label ""
+    limits: Sequence[float]  # the greatest number of slots, or infinity
 
     def groups(self, requesters: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """Return the members of each label, with labels in order."""
-        found: dict[str, list[int]] = {}
+        """Return the members of each label, sorted by label."""
+        members: dict[str, list[int]] = {}
         for requester in sorted(requesters, key=lambda m: (self.labels[m], m)):
-            found.setdefault(self.labels[requester], []).append(requester)
-        return {label: tuple(group) for label, group in found.items()}
+            members.setdefault(self.labels[requester], []).append(requester)
+        return {label: tuple(group) for label, group in members.items()}
 
 
 class Pool(NamedTuple):
-    """Slots that the same members request."""
+    """A number of slots, and the members that request them."""
 
-    requesters: tuple[int, ...]
-    """Indexes of members, ascending."""
+    requesters: tuple[int, ...]  # indexes of members, ascending
     slots: int
 
 
 def shares_of(members: Weights, pool: Pool) -> dict[int, int]:
     """Return how many slots each member gets of a single pool.
 
-    With labels the pool is cut in order of the labels, so that rounding errors sum up
-    to less than one slot per label. This uses integers, so exact shares stay exact.
+    If there are several labels, the members are sorted by label before the pool is cut,
+    so that rounding changes a label's total by less than one slot. In this case the
+    cuts are computed with integers, so that exact shares stay exact.
     """
     groups = members.groups(pool.requesters)
     order = [requester for group in groups.values() for requester in group]
@@ -58,11 +59,11 @@ def shares_of(members: Weights, pool: Pool) -> dict[int, int]:
 
 
 def shares(slots: int, weights: Sequence[int]) -> list[int]:
-    """Return how many slots each weight gets, in order.
+    """Return each member's number of slots, given the members' weights in order.
 
-    With equal weights the cuts are those of Kinesumer for Go, which uses floating
-    point: ``round(i * (S / N))`` for each i, with halves away from zero. Integers or
-    Python's ``round`` would give other cuts for some fleets.
+    With N equal weights and S slots, cut i is ``round(i * (S / N))``, in floating point
+    and with halves rounded up, as in Kinesumer for Go. Integers or Python's ``round``
+    would give other cuts for some S and N.
     """
     common = gcd(*weights)
     each = slots / (sum(weights) // common)
@@ -84,14 +85,18 @@ def _round(value: float) -> int:
 def balance(
     members: Weights, pools: Sequence[Pool], owned: Sequence[dict[int, int]]
 ) -> None:
-    """Change ``owned`` so that all slots are owned, as evenly as possible.
+    """Change ``owned`` so that members own all slots, as evenly as possible.
 
-    With a single pool each label gets its share, rounded down or up, and the slots are
-    even within the label. With several pools the members' totals are made even first,
-    and labels decide between equally even results.
+    ``owned`` holds each member's number of slots, for each pool. With a single pool,
+    each label gets its share, rounded down or up, and the label's members share these
+    slots evenly. With several pools, the members' totals are made as even as possible
+    first. Labels only decide between results that are equally even for the members.
+
+    No member gets more slots than its limit. Slots stay free if the limits are too low.
     """
+    _cut_to_limits(members.limits, owned)
     if len(pools) > 1:
-        _balance(members.weights, pools, owned)
+        _balance(members, pools, owned)
         _even_labels(members, owned)
         return
     for pool, counts in zip(pools, owned, strict=True):
@@ -100,7 +105,7 @@ def balance(
         for label, requesters in groups.items():
             part = {requester: counts[requester] for requester in requesters}
             _shrink(members.weights, part, totals[label])
-            _balance(members.weights, [Pool(requesters, totals[label])], [part])
+            _balance(members, [Pool(requesters, totals[label])], [part])
             counts.update(part)
 
 
@@ -112,11 +117,34 @@ def _totals(
 ) -> dict[str, int]:
     """Return how many slots each label gets: its share, rounded down or up.
 
-    Labels that own more than the share rounded down are rounded up first, so that
-    fewer slots move.
+    If the limits of a label's members are lower than that, the other labels share the
+    rest.
+    """
+    totals: dict[str, int] = {}
+    while True:
+        others = {name: group for name, group in groups.items() if name not in totals}
+        found = _label_shares(members.weights, others, slots, counts)
+        limits = {name: sum(members.limits[m] for m in others[name]) for name in others}
+        full = {name: int(limits[name]) for name in found if found[name] > limits[name]}
+        totals |= full or found
+        if not full:
+            return totals
+        slots -= sum(full.values())
+
+
+def _label_shares(
+    member_weights: Sequence[int],
+    groups: Mapping[str, Sequence[int]],
+    slots: int,
+    counts: Mapping[int, int],
+) -> dict[str, int]:
+    """Return each label's share of the slots, rounded down or up.
+
+    Labels that already own more than the rounded-down share are rounded up first, so
+    that fewer slots move.
     """
     weights = {
-        label: sum(members.weights[m] for m in group) for label, group in groups.items()
+        label: sum(member_weights[m] for m in group) for label, group in groups.items()
     }
     owned = {label: sum(counts[m] for m in group) for label, group in groups.items()}
     whole = sum(weights.values())
@@ -134,39 +162,81 @@ def _totals(
     return totals
 
 
+def _cut_to_limits(limits: Sequence[float], owned: Sequence[dict[int, int]]) -> None:
+    """Take slots from the members that own more than their limits."""
+    for member, limit in enumerate(limits):
+        room = limit
+        for counts in owned:
+            if member in counts:
+                counts[member] = int(min(counts[member], room))
+                room -= counts[member]
+
+
 def _shrink(weights: Sequence[int], counts: dict[int, int], total: int) -> None:
-    """Remove slots above ``total`` from the members that own the most."""
+    """Take slots from the members that own the most, until ``total`` are left."""
     for _ in range(sum(counts.values()) - total):
         giver = max(counts, key=lambda m: (2 * counts[m] - 1) / weights[m])
         counts[giver] -= 1
 
 
 def _balance(
-    weights: Sequence[int], pools: Sequence[Pool], owned: Sequence[dict[int, int]]
+    members: Weights, pools: Sequence[Pool], owned: Sequence[dict[int, int]]
 ) -> None:
     """Assign free slots, then move slots while that makes the members more even.
 
-    The result has the smallest possible sum of (slots² / weight) over the members.
+    Without limits, the result has the smallest possible sum of (slots² / weight) over
+    the members.
     """
-    totals = _sizes(weights, owned)
+    totals = _sizes(members, owned)
     for pool, counts in zip(pools, owned, strict=True):
-        heap = [((2 * totals[m] + 1) / weights[m], m) for m in pool.requesters]
+        heap = [(_price(members, totals, m), m) for m in pool.requesters]
         heapify(heap)
         for _ in range(pool.slots - sum(counts.values())):
-            receiver = heap[0][1]
+            price, receiver = heap[0]
+            if price == inf:
+                break
             counts[receiver] += 1
             totals[receiver] += 1
-            heapreplace(
-                heap, ((2 * totals[receiver] + 1) / weights[receiver], receiver)
-            )
-    while chain := _improvement(totals, weights, owned):
+            heapreplace(heap, (_price(members, totals, receiver), receiver))
+    while _make_room(members, totals, pools, owned):
+        pass
+    while chain := _improvement(members, totals, owned):
         _pass_on(chain, owned)
         totals[chain[0][0]] -= 1
         totals[chain[-1][2]] += 1
 
 
+def _price(members: Weights, totals: Sequence[int], member: int) -> float:
+    """Return how uneven one more slot makes a member; infinity if it is full."""
+    if totals[member] >= members.limits[member]:
+        return inf
+    return (2 * totals[member] + 1) / members.weights[member]
+
+
+def _make_room(
+    members: Weights,
+    totals: list[int],
+    pools: Sequence[Pool],
+    owned: Sequence[dict[int, int]],
+) -> bool:
+    """Assign a free slot to a full member that can pass on a slot of another pool."""
+    for pool, counts in zip(pools, owned, strict=True):
+        if sum(counts.values()) == pool.slots:
+            continue
+        for requester in pool.requesters:
+            chains = _chains(requester, owned)
+            receiver = min(chains, key=lambda m: (_price(members, totals, m), m))
+            if _price(members, totals, receiver) < inf:
+                counts[requester] += 1
+                totals[receiver] += 1
+                _pass_on(chains[receiver], owned)
+                return True
+    return False
+
+
+# Moves of one slot each, as (giver, pool index, receiver). The receiver of one move is
+# the giver of the next.
 _Chain = list[tuple[int, int, int]]
-"""Moves of one slot each: (giver, pool index, receiver). Each receiver gives next."""
 
 
 def _pass_on(chain: _Chain, owned: Sequence[dict[int, int]]) -> None:
@@ -175,20 +245,21 @@ def _pass_on(chain: _Chain, owned: Sequence[dict[int, int]]) -> None:
         owned[pool][receiver] += 1
 
 
-def _sizes(weights: Sequence[int], owned: Sequence[Mapping[int, int]]) -> list[int]:
-    return [sum(counts.get(m, 0) for counts in owned) for m in range(len(weights))]
+def _sizes(members: Weights, owned: Sequence[Mapping[int, int]]) -> list[int]:
+    every = range(len(members.weights))
+    return [sum(counts.get(m, 0) for counts in owned) for m in every]
 
 
 def _improvement(
-    totals: Sequence[int], weights: Sequence[int], owned: Sequence[Mapping[int, int]]
+    members: Weights, totals: Sequence[int], owned: Sequence[Mapping[int, int]]
 ) -> _Chain:
     """Return moves that make the totals more even, or no moves.
 
-    Rounding of quotients is monotonic, so comparing them as floats is safe.
+    Quotients are compared as floats. This is safe, since rounding keeps their order.
     """
     requesters = {requester for counts in owned for requester in counts}
-    worth = {m: (2 * totals[m] - 1) / weights[m] for m in requesters}
-    price = {m: (2 * totals[m] + 1) / weights[m] for m in requesters}
+    worth = {m: (2 * totals[m] - 1) / members.weights[m] for m in requesters}
+    price = {m: _price(members, totals, m) for m in requesters}
     cheapest = min(price.values(), default=0.0)
     givers = [m for m in requesters if worth[m] > cheapest]
     for giver in sorted(givers, key=lambda m: (-worth[m], m)):
@@ -216,20 +287,20 @@ def _chains(giver: int, owned: Sequence[Mapping[int, int]]) -> dict[int, _Chain]
 
 
 def _even_labels(members: Weights, owned: Sequence[dict[int, int]]) -> None:
-    """Move slots between labels where the members stay as even as they are."""
+    """Even out the labels, by moves that keep the members as even as they are."""
     requesters = sorted({requester for counts in owned for requester in counts})
     groups = list(members.groups(requesters).values())
-    while len(groups) > 1 and (chain := _label_move(members.weights, groups, owned)):
+    while len(groups) > 1 and (chain := _label_move(members, groups, owned)):
         _pass_on(chain, owned)
 
 
 def _label_move(
-    weights: Sequence[int],
+    members: Weights,
     groups: Sequence[Sequence[int]],
     owned: Sequence[Mapping[int, int]],
 ) -> _Chain:
-    """Return moves that make labels more even and members not less even, or none."""
-    sizes = _sizes(weights, owned)
+    """Return moves that make labels more even and members no less even, or no moves."""
+    weights, sizes = members.weights, _sizes(members, owned)
     worth, price = dict[int, float](), dict[int, float]()
     for group in groups:
         size, weight = (sum(of[m] for m in group) for of in (sizes, weights))
@@ -237,7 +308,8 @@ def _label_move(
         price.update(dict.fromkeys(group, (2 * size + 1) / weight))
     tried = set[tuple[object, ...]]()
     for giver in sorted(worth, key=lambda m: (-worth[m], m)):
-        # A member with the same values reaches the same members: skip it.
+        # Skip a member that has the same values as a former one: it reaches the same
+        # members.
         gives = tuple(pool for pool, counts in enumerate(owned) if counts.get(giver))
         kind = worth[giver], sizes[giver], weights[giver], gives
         if kind in tried:
@@ -245,7 +317,7 @@ def _label_move(
         tried.add(kind)
         chains = _chains(giver, owned)
         lost = (2 * sizes[giver] - 1) / weights[giver]
-        alike = [m for m in chains if (2 * sizes[m] + 1) / weights[m] == lost]
+        alike = [m for m in chains if _price(members, sizes, m) == lost]
         receiver = min(alike, key=lambda m: (price[m], m), default=giver)
         if price[receiver] < worth[giver]:
             return chains[receiver]

@@ -1,7 +1,11 @@
-"""Which shards a session claims and releases, decided from the rows in its range."""
+"""Decide which shards a session claims, and which ones it releases.
+
+The session reads the rows of the shards in the range that the plan gives it.
+"""
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -25,26 +29,25 @@ class Pauses(NamedTuple):
     """The pauses of a group, except those of single shards."""
 
     everything: bool = False
-    streams: frozenset[str] = frozenset()
-    """ARNs."""
+    streams: frozenset[str] = frozenset()  # ARNs
 
     def cover(self, row: ShardRow) -> bool:
-        """Return whether a shard is paused: by itself, with its stream, or with all."""
+        """Return whether a shard is paused, alone or with its stream or all streams."""
         return self.everything or row.paused or row.key.stream_arn in self.streams
 
 
 class ClaimDecision(NamedTuple):
-    """What a session does with the shards in its range."""
+    """A session's actions for the shards in its range."""
 
+    # Shards to claim: they are free, or owned by a dead session, or this session owns
+    # them but doesn't read them, which happens after a seek.
     claim: list[ShardRow]
-    """Shards that are free, owned by a dead session, or owned by this session but not
-    held, which happens after a seek."""
-    verify: set[tuple[str, str]]
-    """(client id, session) of the owners that may be dead."""
+    verify: set[tuple[str, str]]  # (client id, session) of the owners that may be dead
+    # Shards that this session should hold but doesn't. Their rows are read again soon.
     pending: list[ShardRow]
-    """Shards that this session should hold and doesn't: read them again soon."""
+    # Shards that this session owns but may not read, since they are paused or wait for
+    # their parents. The session must release them.
     stale: list[ShardRow]
-    """Shards of this session that it can't claim: it must release them."""
 
 
 def decide_claims(
@@ -53,11 +56,13 @@ def decide_claims(
     dead: Collection[str],
     session: str,
     pauses: Pauses,
+    room: float = inf,
 ) -> ClaimDecision:
-    """Decide from the rows read, the shards held, and the sessions known to be dead.
+    """Return what a session has to do about the shards of ``rows``.
 
-    A row that names this session as owner isn't enough to hold the shard, since reads
-    may be stale. A claim whose answer was lost is repeated instead.
+    ``held`` are the shards that the session reads already, and ``dead`` are the
+    sessions that are known to be dead. The session may own up to ``room`` more shards
+    than ``held``. Shards that it already owns come first.
     """
     decision = ClaimDecision([], set(), [], [])
     for row in rows:
@@ -71,18 +76,24 @@ def decide_claims(
         decision.pending.append(row)
         if not row.ready:
             continue
+        # This session may own the shard without reading it, if the response to its
+        # claim was lost or the shard was seeked. In both cases it claims the shard
+        # again.
         if row.owner in ("", session) or row.owner in dead:
             decision.claim.append(row)
         else:
             decision.verify.add((row.owner_id, row.owner))
+    if len(decision.claim) + len(decision.stale) > room:
+        decision.claim.sort(key=lambda row: row.owner != session)
+        del decision.claim[max(0, int(room) - len(decision.stale)) :]
     return decision
 
 
 def starts_inside_shard(range_: Range, rows: Iterable[ShardRow]) -> bool:
     """Return whether an interval of a range starts inside a shard, as after a merge.
 
-    Another session owns that shard, and its children may start in this range at any
-    time. So the range must be read more often.
+    Another session owns that shard. The shard may get children in this range at any
+    time, so the session must read the rows of its range more often.
     """
     starts = {(row.key.stream_arn, row.first_hash) for row in rows if not row.ended}
     return any((part.stream_arn, part.first) not in starts for part in range_)
@@ -95,10 +106,11 @@ def to_release(
     now: float,
     delay: float,
 ) -> tuple[dict[ShardKey, float], list[ShardKey]]:
-    """Return since when held shards lie outside the range, and those to release now.
+    """Return since when shards have been outside the range, and which to release.
 
-    A shard is released after ``delay``, about one heartbeat. By then the next owner
-    knows the plan and is waiting for the shard, so the gap is short.
+    A shard is released after it has been outside for ``delay`` seconds, which is about
+    one heartbeat interval. By that time the next owner knows the plan and waits for the
+    shard, so reading is interrupted only briefly.
     """
     outside = {
         key: moving_since.get(key, now)
@@ -117,7 +129,7 @@ def was_seeked(mine: ShardRow, now: ShardRow) -> bool:
 
 
 def was_applied(now: ShardRow, write: Write, position: Position | None) -> bool:
-    """Return whether a refused write was applied earlier, with its answer lost."""
+    """Return whether a refused write was already applied by an earlier attempt."""
     if "ended" in write.set:
         return now.ended
     if position is None:

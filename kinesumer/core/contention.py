@@ -1,40 +1,46 @@
-"""Whether a consumer that never slows down reads a shard.
+"""Detect a consumer that reads a shard and never slows down.
 
-Apps that slow down are seldom refused a read once they read slowly. Beside a consumer
-that never slows down, most reads are refused at any pace.
+Kinesumer's apps read a shard more slowly when Kinesis refuses reads, so that Kinesis
+soon refuses only a few. If another consumer of the shard never slows down, Kinesis
+refuses many reads at any pace. Such a consumer is called foreign here.
 """
 
 from __future__ import annotations
 
-SLOW_READS_PER_SECOND = 0.5
-"""Up to ten apps that read so slowly refuse each other few reads."""
-WEIGHT = 0.07
-"""How much one read counts in the mean part of the reads that are refused."""
-USUAL_PART = 0.3
-"""What is assumed at first."""
-FOREIGN_PART = 0.5
-"""If more than this part of slow reads is refused, a foreign consumer is the cause."""
+# If up to six apps read at this rate, few reads are refused.
+SLOW_READS_PER_SECOND = 0.65
+WEIGHT = 0.05  # the weight of one read in the moving average of refusals
+USUAL_PART = 0.3  # the initial value of the moving average of refusals
+# If more than this part of the reads at a slow rate is refused, a foreign consumer is
+# assumed. Beside a consumer that polls exactly five times a second, only a slightly
+# larger part is refused. Seven apps that slow down can also cause so many refusals, and
+# then treat each other as foreign consumers.
+FOREIGN_PART = 0.35
+# If less than this part of the reads at a fast rate is refused, the foreign consumer
+# has ended.
 ALONE_PART = 0.1
-"""If less is refused at a fast pace, there is room: the foreign consumer has ended."""
+# A trial begins when the wall clock shows a multiple of a period, so that all apps have
+# their trials at the same time. Otherwise the reads of one app would disturb the trial
+# of another app. The period is TRIAL_SECONDS at first. It doubles after each trial, at
+# most TRIAL_DOUBLINGS times.
 TRIAL_SECONDS, TRIAL_DOUBLINGS = 20.0, 4
-"""The first trial begins at a multiple of TRIAL_SECONDS by the wall clock, the next one
-at a multiple of twice as many, and so on. So all apps have their trials together: an
-app that goes on would refuse reads to the others."""
 TRIAL_LENGTH_SECONDS = 3.0
 TRIAL_READS = 3
+# The first read of a trial comes after QUIET_SECONDS and a random part of
+# SPREAD_SECONDS.
 QUIET_SECONDS, SPREAD_SECONDS = 0.5, 0.8
-"""From the begin of a trial to its first read: this time, and a random part of that."""
+# The waits in a trial after an answered read, and after a refused read.
 APART_SECONDS, RETRY_SECONDS = 0.7, 0.8
-"""From an answered read of a trial to the next one, and from a refused one."""
 
 
 class Contention:
-    """Tells from refused reads whether a foreign consumer reads the shard.
+    """Detects from refused reads that a foreign consumer reads the shard.
 
-    While it does, a trial comes now and then: a moment of few reads. If TRIAL_READS of
-    them are answered, the foreign consumer has ended.
+    While there is a foreign consumer, there are short trials from time to time. If
+    TRIAL_READS reads of a trial are answered and none is refused, the foreign consumer
+    has ended.
 
-    All times are seconds on one clock of the caller's.
+    All times are seconds on one clock.
     """
 
     __slots__ = (
@@ -49,23 +55,22 @@ class Contention:
     )
 
     def __init__(self) -> None:
-        self.foreign = False
-        """Whether a consumer that never slows down reads the shard."""
+        self.foreign = False  # true if a consumer that never slows down was detected
+        # The moving average of reads whose first attempt was refused.
         self._part = USUAL_PART
-        """The mean part of the reads that were refused at first."""
         self._doublings = 0
         self._trial_at = self._trial_ends = 0.0
+        # The answered reads of the trial, or None if a read was refused.
         self._trial_reads: int | None = 0
-        """How many reads of the trial were answered. None: one was refused."""
         self._wall_offset = 0.0
         self._jitter = 0.0
 
     def tries(self, now: float) -> bool:
-        """Return whether a trial is under way: each of its reads counts."""
+        """Return whether a trial is under way."""
         return self.foreign and now < self._trial_ends
 
     def answered(self, now: float, rate: float) -> None:
-        """Note a read that was answered at once, at a rate of reads a second."""
+        """Note a read that was answered at the first attempt, and the rate of reads."""
         if not self.tries(now):
             self._count(now, 0.0, rate)
         elif self._trial_reads is not None:
@@ -82,7 +87,7 @@ class Contention:
             self._count(now, 1.0, rate)
 
     def next_read(self, now: float, at: float) -> float:
-        """Return when to read in place of ``at`` beside a foreign consumer."""
+        """Return when to read beside a foreign consumer: at ``at`` or for a trial."""
         if self.tries(now):
             wait = RETRY_SECONDS if self._trial_reads is None else APART_SECONDS
             return now + (0.9 + 0.2 * self._jitter) * wait
@@ -97,7 +102,7 @@ class Contention:
 
     def _count(self, now: float, part: float, rate: float) -> None:
         if not self.foreign and rate > SLOW_READS_PER_SECOND:
-            return  # at a higher rate, apps that slow down refuse each other reads
+            return  # at a higher rate, any other app can cause refusals
         self._part += WEIGHT * (part - self._part)
         if self.foreign:
             if self._part < ALONE_PART:

@@ -1,6 +1,8 @@
-"""The shard graph: which listings are complete, and which rows a listing requires.
+"""Decide which rows a stream's shards need, and in which order a seek writes them.
 
-A parent that neither the table nor Kinesis knows has expired, and counts as ended.
+The decisions follow from the shards' parents and children.
+
+A parent that has no row and that Kinesis doesn't list has expired. It counts as ended.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model.rows import ShardRow, StreamRow
-from kinesumer.model.streams import HASH_KEYS, ChildShard, Shard, ShardKey, Start
+from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def leaves(shards: Sequence[Shard]) -> list[Shard]:
-    """Return the shards that aren't a parent of another one, by starting hash key."""
+    """Return the shards without children, sorted by starting hash key."""
     parents = {parent for shard in shards for parent in shard.parents}
     open_shards = [shard for shard in shards if shard.shard_id not in parents]
     return sorted(open_shards, key=lambda shard: shard.first_hash)
@@ -26,7 +28,7 @@ def leaves(shards: Sequence[Shard]) -> list[Shard]:
 def is_current(shards: Sequence[Shard], rows: Iterable[ShardRow]) -> bool:
     """Return whether a listing is complete and at least as recent as the rows.
 
-    Shard ids grow, so a recent listing has the newest id.
+    Shard ids increase, so a recent listing contains the newest id of the rows.
     """
     newest = max((row.key.shard_id for row in rows), default="")
     return is_complete(shards) and newest <= max(s.shard_id for s in shards)
@@ -35,7 +37,7 @@ def is_current(shards: Sequence[Shard], rows: Iterable[ShardRow]) -> bool:
 def is_complete(shards: Sequence[Shard]) -> bool:
     """Return whether a listing's leaves cover the whole hash space exactly.
 
-    Any other listing was cut off or made during a reshard, and proves nothing.
+    If they don't, the listing was cut off or made during a reshard, and proves nothing.
     """
     expected = 0
     for leaf in leaves(shards):
@@ -46,13 +48,13 @@ def is_complete(shards: Sequence[Shard]) -> bool:
 
 
 class Origin(NamedTuple):
-    """Where a stream's first rows start."""
+    """The information from which a stream's first rows are made."""
 
     stream: StreamRow
+    # Ids of the shards that were closed before the stream's start. They are skipped.
     before_start: frozenset[str] = frozenset()
-    """Shards that were closed before the start: they are skipped."""
+    # Checkpoints of Kinesumer for Go, by shard id.
     positions: Mapping[str, Position] = {}
-    """Checkpoints of Kinesumer for Go, by shard id."""
 
 
 def first_rows(origin: Origin, shards: Sequence[Shard]) -> list[ShardRow]:
@@ -78,7 +80,7 @@ def first_rows(origin: Origin, shards: Sequence[Shard]) -> list[ShardRow]:
 
 
 def _first_start(origin: Origin, shard: Shard, known: set[str]) -> Start:
-    """Return the start; a child of a shard with a checkpoint is read whole."""
+    """Return a shard's start, which is its beginning if a parent has a checkpoint."""
     if set(shard.parents) & known & set(origin.positions):
         return Start.TRIM_HORIZON
     return origin.stream.start
@@ -95,13 +97,8 @@ def _row(arn: str, shard: Shard, start: Start) -> ShardRow:
 
 
 def child_row(arn: str, child: Shard) -> ShardRow:
-    """Return the row of a child, which is read whole once its parents have ended."""
+    """Return the row of a child, which is read from its beginning after its parents."""
     return _row(arn, child, Start.TRIM_HORIZON)
-
-
-def as_shard(child: ChildShard) -> Shard:
-    """Return a child as a shard of a listing."""
-    return Shard(child.shard_id, child.first_hash, child.last_hash, child.parents)
 
 
 class Repairs(NamedTuple):
@@ -118,18 +115,19 @@ def repairs(
     shards: Sequence[Shard],
     unreadable: Collection[str] = (),
 ) -> Repairs:
-    """Return the repairs that a complete listing requires.
+    """Return the changes of rows that a complete listing requires.
 
-    Shards with ``unreadable`` rows count as present and not ended.
-
-    A listed shard without a row gets one only if no descendant is ready or ended.
-    Otherwise its row was pruned, and reading it again would repeat its records. Shard
-    ids grow, so a listing without the newest row's shard was cut off. It is ignored.
+    ``unreadable`` are the ids of the shards whose rows can't be parsed. These shards
+    count as present and not ended.
     """
     by_id = {row.key.shard_id: row for row in rows}
     listed = {shard.shard_id for shard in shards}
+    # Shard ids increase. So a listing without the newest row's shard was cut off.
     if by_id and max(by_id) > max(listed):
         return Repairs([], [], [])
+    # If a descendant of a listed shard is ready or ended, the shard was read and its
+    # row was pruned. Such a shard gets no new row, since reading it again would repeat
+    # its records.
     parents = {shard.shard_id: shard.parents for shard in shards}
     past = ancestors((i for i, row in by_id.items() if row.ready or row.ended), parents)
     past.update(unreadable)
@@ -152,8 +150,9 @@ def ready_children(
 ) -> list[ShardRow]:
     """Return the waiting rows whose parents have all ended.
 
-    ``parents`` are the stream's rows, read after the children, since a seek may have
-    opened them again in between. Parents in ``pending`` haven't ended.
+    ``parents`` are all rows of the stream. They must be read after the children, since
+    a seek may reopen parents meanwhile. A parent in ``pending`` hasn't ended, although
+    it may have no row.
     """
     by_id = {row.key.shard_id: row for row in parents}
     return [
@@ -187,8 +186,9 @@ def _parents_ended(
 def open_shard_starts(rows: Sequence[ShardRow]) -> list[int]:
     """Return the starting hash keys of a stream's open shards, for a plan.
 
-    Children count once they have a row, although their parents may still be read. They
-    start where a parent starts or inside a parent, so the plan stays valid.
+    If a shard has children with rows, they count instead of it, even while the shard is
+    still being read. A child starts where a parent starts or inside a parent, so the
+    plan stays valid.
     """
     parents = {parent for row in rows for parent in row.parents}
     return sorted(
@@ -198,3 +198,54 @@ def open_shard_starts(rows: Sequence[ShardRow]) -> list[int]:
             if not row.ended and row.key.shard_id not in parents
         }
     )
+
+
+def unended_shard_starts(rows: Iterable[ShardRow]) -> list[int]:
+    """Return the starting hash keys of the shards that aren't read to their end.
+
+    Of shards that start at the same hash key, only one can be owned at a time.
+    """
+    return sorted({row.first_hash for row in rows if not row.ended})
+
+
+class SeekStep(NamedTuple):
+    """One shard whose position a seek moves."""
+
+    row: ShardRow  # the row as read, or the row to create
+    is_new: bool
+    waits: bool  # true if a parent must be read first, perhaps again
+
+
+def seek_steps(
+    rows: Sequence[ShardRow], new: Iterable[ShardRow], shard_ids: Collection[str]
+) -> list[list[SeekStep]]:
+    """Return the steps of a seek in generations, parents before their children.
+
+    ``rows`` are all rows of the stream, ``new`` are rows to create for shards without
+    one, and ``shard_ids`` are the shards to seek. A parent without a row has expired,
+    so its children don't wait for it.
+    """
+    missing = {row.key.shard_id for row in new}
+    known = {row.key.shard_id: row for row in (*rows, *new)}
+    unread = {i for i, row in known.items() if i in shard_ids or not row.ended}
+    waiting = {i: row for i, row in known.items() if i in shard_ids}
+    generations = []
+    while waiting:
+        # Write parents first. If a child were written before its parents, it could
+        # become ready too early, since the parents would still count as ended.
+        free = [r for r in waiting.values() if waiting.keys().isdisjoint(r.parents)]
+        # Corrupt rows may name each other as parents. If so, take all remaining rows.
+        generation = free or list(waiting.values())
+        generations.append(
+            [
+                SeekStep(
+                    row,
+                    is_new=row.key.shard_id in missing,
+                    waits=not unread.isdisjoint(row.parents),
+                )
+                for row in generation
+            ]
+        )
+        for row in generation:
+            del waiting[row.key.shard_id]
+    return generations

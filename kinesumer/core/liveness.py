@@ -1,4 +1,4 @@
-"""Which sessions are alive. Each observer uses its own clock only."""
+"""Observe which sessions are alive. Each observer uses only its own clock."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Value
 
 
+# Maximum heartbeats per second of all clients together. In a larger fleet, each client
+# sends heartbeats less often.
 CLIENTS_PER_SECOND = 250
-"""Maximum heartbeats per second of a fleet; larger fleets send them less often."""
+# The time for which AWS may still accept a signed request.
 MAX_REQUEST_DELAY_SECONDS = 900.0
-"""How long after it was signed AWS may still accept a request."""
 
 
 def interval_seconds(heartbeat_interval_seconds: float, clients: int) -> float:
@@ -25,7 +26,7 @@ def interval_seconds(heartbeat_interval_seconds: float, clients: int) -> float:
 
 
 def lease_ms(configured: tuple[float, float], clients: int) -> int:
-    """Return the lease in a fleet of this size.
+    """Return a lease's duration in milliseconds, for a fleet of this size.
 
     ``configured`` is (heartbeat interval, lease duration), in seconds.
     """
@@ -35,10 +36,10 @@ def lease_ms(configured: tuple[float, float], clients: int) -> int:
 
 
 class Lease:
-    """Until when a session may deliver records; the heartbeat renews it.
+    """A session's right to deliver records until ``deadline``. Heartbeats extend it.
 
     ``deadline`` counts from the time at which the last acknowledged heartbeat was
-    *first* sent. Counted from a retry, two owners could deliver at the same time.
+    *first* sent. If it counted from a retry, two owners could deliver at the same time.
     """
 
     __slots__ = ("dead", "deadline", "session")
@@ -47,7 +48,7 @@ class Lease:
         self.session, self.deadline, self.dead = session, deadline, False
 
     def end(self) -> None:
-        """End the session: it may deliver nothing more."""
+        """End the lease, so that the session delivers nothing more."""
         self.dead, self.deadline = True, -math.inf
 
     def permits(self, now: float) -> bool:
@@ -65,7 +66,7 @@ class _Seen(NamedTuple):
 
 
 class HeartbeatWatch:
-    """Observes since when each member's heartbeat has been unchanged."""
+    """Observes for how long each member's heartbeat has been unchanged."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
@@ -73,15 +74,17 @@ class HeartbeatWatch:
         self._last_observed_at: float | None = None
 
     def reset(self) -> None:
-        """Give each member its whole lease again, from the next observation."""
+        """Forget all observations. Each lease counts from the next observation."""
         self._seen.clear()
 
     def observe(self, members: Iterable[M], now: float, max_gap: float) -> list[M]:
         """Note the members read at ``now``; return those whose leases have run out.
 
-        After a gap of more than ``max_gap`` seconds each member gets its whole lease
-        again. So an outage of the store doesn't get healthy members fenced.
+        If the last observation was more than ``max_gap`` seconds ago, all leases start
+        again.
         """
+        # The gap may be an outage of the store, in which healthy members couldn't send
+        # heartbeats either.
         if self._last_observed_at is None or now - self._last_observed_at > max_gap:
             self.reset()
         self._last_observed_at = now
@@ -108,11 +111,12 @@ class HeartbeatWatch:
         return now - seen.since
 
     def is_silent(self, member: Liveness, now: float, limit: float) -> bool:
-        """Return whether the heartbeat was ever unchanged for ``limit`` seconds.
+        """Return whether the heartbeat has been unchanged for ``limit`` seconds.
 
-        A silent member stays silent until its next heartbeat, also after ``reset()``.
-        Otherwise plans would move shards back to a dead member.
+        A silent member stays silent until its next heartbeat, even after ``reset()``.
         """
+        # Remember silent members. Otherwise, after a reset, plans would move shards
+        # back to a dead member.
         if self.unchanged_for(member, now) >= limit:
             self._silent.add((member.session, member.beat))
         return (member.session, member.beat) in self._silent
@@ -125,9 +129,10 @@ class BeatCounter:
         self._seen: dict[Value | None, tuple[Value | None, int]] = {}
 
     def beating(self, members: Iterable[M]) -> list[M]:
-        """Note the members just read; return those seen to send two heartbeats.
+        """Note the members just read; return members with two observed heartbeats.
 
-        A single heartbeat may be a late request. Leaving members don't count.
+        A single heartbeat proves nothing, since it may be a request that was delayed.
+        Heartbeats of leaving members don't count.
         """
         alive = []
         for member in members:
@@ -140,11 +145,9 @@ class BeatCounter:
 
 
 def proves_death(session: Value | None, row: Liveness | None) -> bool:
-    """Return whether a consistently read row proves that a session is dead.
-
-    A missing row was pruned long after the death. Another session in the row registered
-    over a death mark. A malformed session proves nothing.
-    """
-    if row is None or row.dead:
+    """Return whether a consistently read row proves that a session is dead."""
+    if row is None or row.dead:  # rows are pruned only long after a session's death
         return True
+    # Another session can replace the row only after this session was marked dead. A
+    # malformed session id proves nothing.
     return row.session != session and type(row.session) is str

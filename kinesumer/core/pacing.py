@@ -1,30 +1,32 @@
-"""When to read a shard next, and how many records to ask for."""
+"""Decide the time and the record limit of the next read of a shard."""
 
 from __future__ import annotations
 
+from kinesumer.core.backoff import max_backoff_seconds
 from kinesumer.core.contention import Contention
 from kinesumer.core.fair_share import CALL_SECONDS, Share
 
 CAUGHT_UP_SECONDS = 0.25
 IDLE_SECONDS = 1.0
+# A shard without records for this time is read less and less often.
 IDLE_AFTER_SECONDS = 10.0
-"""A shard without records for so long is slowly read less often …"""
-IDLE_SLOWING_SECONDS = 10.0
-"""… and this much later only every IDLE_SECONDS."""
+IDLE_SLOWING_SECONDS = 10.0  # after so much more time, reads are IDLE_SECONDS apart
 BACKOFF_SECONDS = 0.5
 BACKOFF_LIMIT_SECONDS = 5.0
+# If all reads are refused for this time, a longer wait follows, as in an outage.
 RETRY_FOR_SECONDS = 8.0
-"""After so long without any read it pauses, as in an outage, before it goes on."""
+# If refusals beside a foreign consumer delayed a read, the next one may come sooner by
+# the same delay, but at most by this time.
 CREDIT_SECONDS = 0.4
-"""By so much the next read may come sooner if a foreign consumer delayed this one."""
 
 
 class Pacing:
     """The pace of one shard's reads.
 
-    Each method gets the outcome of a read and returns when the next may start.
+    Each ``after_...`` method takes the outcome of a read and returns when the next read
+    may start.
 
-    All times are seconds on one clock of the caller's.
+    All times are seconds on one clock.
     """
 
     __slots__ = (
@@ -47,33 +49,35 @@ class Pacing:
         self._pace = max(min_read_interval_seconds, CALL_SECONDS)
         self._share = Share()
         self._contention = Contention()
+        # The wait before the next read if no other app reads the shard.
         self._wait = CAUGHT_UP_SECONDS
-        """How long it would be to the next read if no other app read the shard."""
         self._last_record = now
+        # The bytes per record of the last page with records. 0 if there was none.
         self._record_bytes = 0.0
-        """Of the last page. 0: none had records yet."""
         self._failures = 0
         self._refusals = 0
         self._refused_since = now
+        # When the last read started, and when the next one is due beside a foreign
+        # consumer.
         self._read_at = self._due = now
-        """When the last read began; when it was due beside a foreign consumer."""
 
-    def page_records(self, most: int) -> int:
-        """Return how many records to ask for, so that a page doesn't harm other apps.
+    def page_records(self, limit: int) -> int:
+        """Return a record limit that keeps a page small enough for other apps.
 
-        A page of more than a second's bytes would close the shard to all of them.
+        After a page of more bytes than a shard allows per second, Kinesis refuses the
+        reads of all apps for a while.
         """
         if not self._record_bytes:
-            return most
-        return max(1, min(most, int(self._share.page_bytes / self._record_bytes)))
+            return limit
+        return max(1, min(limit, int(self._share.page_bytes / self._record_bytes)))
 
     def after_page(
         self, started: float, *, records: int, payload_bytes: int, millis_behind: int
     ) -> float:
-        """Return when to start the next read after one that began at ``started``.
+        """Return when to start the next read, after a page requested at ``started``.
 
-        Behind: as soon as the share allows. Caught up: a steady pace, slower after ten
-        seconds without records.
+        A reader that is behind reads as soon as its share allows. Otherwise it reads at
+        a steady pace, which becomes slower after ten seconds without records.
         """
         contention = self._contention
         if not self._refusals or contention.tries(started):
@@ -91,6 +95,8 @@ class Pacing:
             self._wait = max(self._pace, self._caught_up_wait(started))
         shared = self._share.pause_seconds(payload_bytes)
         if contention.foreign:
+            # Count from when the read was due, not from its start. Otherwise each
+            # refusal would delay all later reads, and the share would never be used up.
             self._due = max(self._due, started - CREDIT_SECONDS) + shared
             return contention.next_read(started, max(self._due, started + self._wait))
         if shared > self._wait:
@@ -98,12 +104,14 @@ class Pacing:
         return started + max(self._wait, shared)
 
     def after_throttle(self, now: float, wall: float, jitter: float) -> float:
-        """Return when to try again after a read that Kinesis refused as too fast.
+        """Return the time of the next try after Kinesis refused a read as too fast.
 
-        ``wall`` is the wall clock's time, in seconds: it lets apps that share a shard
-        do the same at the same moments. ``jitter`` is evenly distributed from 0 to 1.
+        ``wall`` is the wall clock's time in seconds. It lets all apps that share a
+        shard have trials at the same time. ``jitter`` is evenly distributed from 0 to
+        1.
         """
         self._refusals += 1
+        # Repeated refusals of one read say nothing new about the share.
         if self._refusals == 1 or self._contention.tries(now):
             self._refuse(now, wall, jitter)
         if self._refusals == 1:
@@ -121,21 +129,23 @@ class Pacing:
         return now + wait
 
     def after_failure(self, now: float, jitter: float) -> float:
-        """Return when to try again after a read that failed.
+        """Return the time of the next try after a failed read.
 
-        ``jitter`` is evenly distributed from 0 to 1: it spreads the tries of many
+        ``jitter`` is evenly distributed from 0 to 1. It spreads the tries of many
         clients over the whole wait, which doubles with each failure in a row.
         """
-        limit = BACKOFF_LIMIT_SECONDS
-        if self._failures < 10:
-            limit = min(limit, BACKOFF_SECONDS * 2**self._failures)
         self._failures += 1
-        return now + max(self._pace, jitter * limit)
+        longest = max_backoff_seconds(
+            self._failures, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS
+        )
+        return now + max(self._pace, jitter * longest)
 
     def _refuse(self, now: float, wall: float, jitter: float) -> None:
-        """Lower the share after a refusal; further ones in a row have its cause."""
+        """Lower the share after a read's first refusal, or a refusal in a trial."""
         contention, share = self._contention, self._share
         foreign = contention.foreign
+        # If the user has set a slower pace, there are too few reads to tell who else
+        # reads.
         if self._pace <= CALL_SECONDS:
             contention.refused(now, share.rate, wall, jitter)
         if not contention.foreign:

@@ -1,4 +1,4 @@
-"""The leader's plan: which members get which ranges, and which rows must change."""
+"""Plan which members get which ranges, and which rows must change."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kinesumer.core.assignment import Member, assign_range, assign_sticky
+from kinesumer.core.load_assignor import assign_load
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import HASH_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from kinesumer.model.rows import MemberRow
     from kinesumer.model.streams import Interval, Range
 
+# The number of clients, those with the lowest ids, of which one leads the group and the
+# others watch the leader.
 STANDBYS = 3
-"""Number of clients, by lowest id, of which one leads and the others watch it."""
 
 
 class Assignment(NamedTuple):
-    """What a plan assigns to one member."""
+    """One member's part of a plan."""
 
     index: int  # type: ignore[assignment] # hides tuple.index()
     range: Range
     syncs: frozenset[str]
 
 
-Plan = dict[str, Assignment]
-"""By client id."""
+Plan = dict[str, Assignment]  # by client id
 
 
 def live_clients(members: Iterable[MemberRow]) -> list[MemberRow]:
-    """Return the clients that aren't marked dead, in order of index.
+    """Return the clients that aren't marked dead, sorted by id.
 
-    Spark queries get no shards, but are fenced like clients.
+    Spark queries are left out, since plans give them no shards.
     """
     clients = (m for m in members if not m.dead and m.kind == CLIENT)
     return sorted(clients, key=lambda m: m.client_id)
@@ -44,7 +45,7 @@ def live_clients(members: Iterable[MemberRow]) -> list[MemberRow]:
 def is_departing(member: MemberRow) -> bool:
     """Return whether a member is leaving or drained.
 
-    It goes on reading until other members have its shards.
+    A departing member continues to read until other members have its shards.
     """
     return member.drained or member.state == "leaving"
 
@@ -53,26 +54,50 @@ def assignable(members: Sequence[MemberRow]) -> list[MemberRow]:
     """Return the live members that get shards.
 
     Departing members get none. Degraded and silent members get none either, as long as
-    at least half of the others are healthy. Otherwise the fault isn't theirs.
+    at least half of the members that stay are healthy.
     """
     staying = [m for m in members if not is_departing(m)]
     well = [m for m in staying if m.state not in ("degraded", "silent")]
+    # If most members are unhealthy, they probably share one cause, such as an outage of
+    # Kinesis, and moving shards wouldn't help.
     return well if 2 * len(well) >= len(staying) else staying
+
+
+class Work(NamedTuple):
+    """The work of the shards of each stream, in the order of their hash keys."""
+
+    of_shards: Mapping[str, Sequence[int]]
+    is_known: bool  # false if the work of some shards wasn't measured yet
+    # Whether members or loads have just changed, so that small gains count.
+    has_changed: bool = False
 
 
 def make_plan(
     members: Sequence[MemberRow],
     shards: Mapping[str, Sequence[int]],
-    assignor: Literal["range", "sticky"],
+    assignor: Literal["range", "sticky", "load"],
     synced_by_leader: frozenset[str],
+    work: Work | None = None,
 ) -> Plan:
-    """Assign the shards (starting hash keys by stream) to the live members."""
-    receivers = [
-        Member(m.client_id, m.weight, m.streams, m.label) for m in assignable(members)
-    ]
+    """Return a plan that assigns all shards that ``max_shards`` permits.
+
+    ``shards`` holds the starting hash keys of each stream's open shards. The leader
+    syncs the shard rows of the streams in ``synced_by_leader`` itself. The assignor
+    ``load`` needs ``work``.
+    """
+    receivers, previous = receivers_of(members), previous_ranges(members)
     if assignor == "sticky":
-        previous = {m.client_id: m.range or () for m in members}
         ranges = assign_sticky(receivers, shards, previous)
+    elif assignor == "load":
+        assert work is not None
+        ranges = assign_load(
+            receivers,
+            shards,
+            work.of_shards,
+            previous,
+            is_known=work.is_known,
+            has_changed=work.has_changed,
+        )
     else:
         ranges = assign_range(receivers, shards)
     syncs = _assign_syncs(members, synced_by_leader)
@@ -86,10 +111,26 @@ def make_plan(
     }
 
 
+def receivers_of(members: Sequence[MemberRow]) -> list[Member]:
+    """Return the members that get shards, for an assignor."""
+    return [
+        Member(m.client_id, m.weight, m.streams, m.label, m.max_shards)
+        for m in assignable(members)
+    ]
+
+
+def previous_ranges(members: Iterable[MemberRow]) -> dict[str, Range]:
+    """Return the ranges of the members that a plan has included, by client id."""
+    return {m.client_id: m.range for m in members if m.range is not None}
+
+
 def _assign_syncs(
     members: Sequence[MemberRow], synced_by_leader: frozenset[str]
 ) -> dict[str, list[str]]:
-    """Let the first member that requests a stream sync it, if the leader can't."""
+    """Return the streams whose shard rows each member syncs, as the leader can't.
+
+    A stream is assigned to the first member that requests it.
+    """
     syncs: dict[str, list[str]] = {}
     assigned = set(synced_by_leader)
     for member in members:
@@ -100,20 +141,20 @@ def _assign_syncs(
 
 
 def to_assign(plan: Plan, members: Sequence[MemberRow]) -> list[MemberRow]:
-    """Return the members whose rows differ from the plan.
-
-    An index beyond the standbys has no effect, so it alone causes no write. A member
-    that no longer requests a stream of its assignment waits for the next plan.
-    """
+    """Return the members whose rows differ from the plan."""
     return [
         member
         for member in members
         if (part := plan.get(member.client_id)) is not None
+        # A member that no longer requests one of the plan's streams waits for the next
+        # plan.
         and all(interval.stream_arn in member.streams for interval in part.range)
         and (
             member.range != part.range
             or member.syncs != part.syncs
             or member.index is None
+            # All indexes from STANDBYS on mean the same, so a change among them causes
+            # no write.
             or min(member.index, STANDBYS) != min(part.index, STANDBYS)
         )
     ]
@@ -139,9 +180,9 @@ def _has_all(range_: Range, parts: Range) -> bool:
 
 
 def is_fully_consumed(members: Sequence[MemberRow], streams: Iterable[str]) -> bool:
-    """Return whether the requested ones of these streams are read completely.
+    """Return whether members read all shards of the requested streams.
 
-    Departing members count, since they go on reading until others have their ranges.
+    Departing members count, since they continue until others have their ranges.
     Without assignable members the result is False.
     """
     receivers = assignable(members)
@@ -163,7 +204,7 @@ def _tiles(parts: Iterable[Interval], arn: str) -> bool:
 
 
 class Change(NamedTuple):
-    """How the members differ from those of the last plan."""
+    """The kinds of changes of the members since the last plan."""
 
     joined: bool
     other: bool
@@ -180,20 +221,25 @@ def change(before: Sequence[MemberRow] | None, members: Sequence[MemberRow]) -> 
 
 
 def _plan_inputs(member: MemberRow) -> tuple[object, ...]:
-    return member.weight, member.state, member.streams, member.label, member.drained
+    m = member
+    return m.weight, m.state, m.streams, m.label, m.max_shards, m.drained
 
 
 def has_drifted(
     plan: Plan,
     shards: Mapping[str, Sequence[int]],
     assignor_plan: Plan,
-    members: Iterable[MemberRow],
+    members: Collection[MemberRow],
 ) -> bool:
     """Return whether reshards made the shares so uneven that shards should move.
 
     A split or merge changes no range. Shards move only if the share of a client or a
-    label differs from a new plan's by more than one shard and by more than a tenth.
+    label differs from its share in a new plan by more than one shard and by more than a
+    tenth. They also move if a client has more than its ``max_shards``, or if clients
+    with ``max_shards`` can take shards that belong to no client.
     """
+    if exceeds_limits(plan, shards, assignor_plan, members):
+        return True
     now, then = shares(plan, shards), shares(assignor_plan, shards)
     labels = {m.client_id: m.label for m in members}
     if len({*labels.values()}) > 1:
@@ -201,6 +247,25 @@ def has_drifted(
     else:
         pairs = _pairs(now, then)
     return any(abs(a - share) > max(1, share // 10) for a, share in pairs)
+
+
+def exceeds_limits(
+    plan: Plan,
+    shards: Mapping[str, Sequence[int]],
+    assignor_plan: Plan,
+    members: Iterable[MemberRow],
+) -> bool:
+    """Return whether a client has more than ``max_shards``, or shards lie idle.
+
+    Shards lie idle if they belong to no client, but to one in the assignor's plan.
+    """
+    limits = {m.client_id: m.max_shards for m in members if m.max_shards is not None}
+    if not limits:
+        return False
+    now, then = shares(plan, shards), shares(assignor_plan, shards)
+    return sum(now.values()) < sum(then.values()) or any(
+        now.get(client_id, 0) > limit for client_id, limit in limits.items()
+    )
 
 
 def _pairs(now: Mapping[str, int], then: Mapping[str, int]) -> list[tuple[int, int]]:

@@ -1,9 +1,10 @@
-"""Acknowledged records, in any order, and the position to commit."""
+"""Track which records are acknowledged, in any order, and which position to commit."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kinesumer.model.positions import WHOLE_RECORD, Position
@@ -16,43 +17,54 @@ if TYPE_CHECKING:
 class Progress:
     """The delivered, done and committed records of one shard in one epoch.
 
-    Records are counted from 0 in the order of delivery: offset n means the first n
-    records. Only ``mark()`` takes time per record.
+    A record's offset is the number of records that were delivered before it. The *done
+    prefix* consists of all records before the first one that isn't done.
     """
 
     __slots__ = (
         "_advanced",
+        "_arrivals",
         "_batches",
         "_committed",
         "_committed_position",
-        "_delivered",
-        "_done",
         "_handed_out",
         "_position",
+        "delivered",
+        "done",
     )
 
     def __init__(self, advanced: Callable[[], object] = bool) -> None:
-        """Create it empty; ``advanced`` is called when the done prefix grows."""
+        """Create the object; ``advanced`` is called when the done prefix grows."""
         self._advanced = advanced
-        self._batches: deque[_Batch] = deque()  # those that aren't done
-        self._delivered = self._done = self._committed = 0
-        self._position: Position | None = None  # where the last done batch ends
+        self._batches: deque[_Batch] = deque()  # batches that aren't done
+        self.delivered = 0
+        self.done = 0  # number of records in the done prefix
+        self._committed = 0
+        self._position: Position | None = None  # the end of the last done batch
         self._committed_position: Position | None = None
         self._handed_out: deque[tuple[Position, int]] = deque()
+        # For each batch that isn't committed, the offset of its end, and the arrival of
+        # its first record.
+        self._arrivals: deque[tuple[int, float | None]] = deque()
 
     def deliver(self, records: Sequence[Record], end: Position | None = None) -> int:
         """Note a delivered batch; return the offset of its first record.
 
-        When all its records are done, the shard is done up to ``end``, by default the
-        last record's position. A later ``end`` means that nothing was to deliver after
-        the last record. A batch may consist of an ``end`` only.
+        When all records of the batch are done, the shard is done up to ``end``, which
+        is the last record's position by default. A later ``end`` means that there is
+        nothing to deliver between the last record and ``end``. A batch may have no
+        records, but must have an ``end`` in this case.
         """
-        first = self._delivered
+        first = self.delivered
         if records:
+            # Only the newest batch keeps its data, so older batches that wait for a
+            # slow record need little memory.
             if self._batches:
                 self._batches[-1].forget_data()
             self._batches.append(_Batch(first, records, end or records[-1].position))
-            self._delivered += len(records)
+            self.delivered += len(records)
+            arrival = records[0].approximate_arrival_timestamp
+            self._arrivals.append((self.delivered, arrival))
         elif end is None:
             raise ValueError("a batch without records needs an end")
         elif self._batches:
@@ -62,18 +74,18 @@ class Progress:
         return first
 
     def done_through(self, offset: int) -> None:
-        """Mark the first ``offset`` records as done; a smaller one changes nothing."""
-        if offset > self._delivered:
+        """Mark the first ``offset`` records as done. Done records stay done."""
+        if offset > self.delivered:
             raise ValueError(
-                f"{offset} records can't be done: {self._delivered} were delivered"
+                f"{offset} records can't be done: {self.delivered} were delivered"
             )
-        if offset > self._done:
+        if offset > self.done:
             self._advance(offset)
 
     def mark(self, position: Position) -> bool:
         """Mark one record as done; return whether that changed anything.
 
-        It doesn't if the record was done before or wasn't delivered in this epoch.
+        Nothing changes if the record is already done or wasn't delivered in this epoch.
         """
         order = position.order
         number = bisect_left(self._batches, order, key=_last_order)
@@ -81,28 +93,54 @@ class Progress:
             return False
         batch = self._batches[number]
         index = batch.find(order)
-        if index is None or batch.first + index < self._done or batch.marks[index]:
+        if index is None or batch.first + index < self.done or batch.marks[index]:
             return False
         batch.marks[index] = 1
-        if batch.first + index == self._done:
-            self._advance(self._done + 1)
+        if batch.first + index == self.done:
+            self._advance(self.done + 1)
         return True
 
+    def mark_offsets(self, offsets: Sequence[int]) -> None:
+        """Mark the records at these offsets as done."""
+        if isinstance(offsets, range) and offsets.start <= self.done < offsets.stop:
+            self.done_through(offsets.stop)
+            return
+        if not self._batches:
+            return
+        front = self._batches[0]
+        first, marks = front.first, front.marks
+        for offset in offsets:
+            if not first <= offset < first + len(marks):
+                if offset < self.done:
+                    continue
+                batch = self._batch_of(offset)
+                first, marks = batch.first, batch.marks
+            marks[offset - first] = 1
+        if front.marks[self.done - front.first]:
+            self._advance(self.done)
+
     def position(self) -> Position | None:
-        """Return the end of the contiguous done prefix; None if nothing is done.
+        """Return the position at the end of the done prefix, or None if it is empty.
 
         Pass the position to ``committed()`` once it is stored.
         """
-        position = self._position
-        if self._batches and self._done > self._batches[0].first:
-            batch = self._batches[0]
-            position = batch.records[self._done - batch.first - 1].position
+        position = self.done_position
+        # ``committed()`` gets only a position, which doesn't say how many records it
+        # covers. Note the number here.
         if position is not None and position != self._last_known():
-            self._handed_out.append((position, self._done))
+            self._handed_out.append((position, self.done))
         return position
 
+    @property
+    def done_position(self) -> Position | None:
+        """The position at the end of the done prefix, or None if it is empty."""
+        if self._batches and self.done > self._batches[0].first:
+            batch = self._batches[0]
+            return batch.records[self.done - batch.first - 1].position
+        return self._position
+
     def pending(self) -> Position | None:
-        """Return the position to commit, or None if it is committed already."""
+        """Return the position to commit, or None if there is nothing new to commit."""
         position = self.position()
         return None if position == self._committed_position else position
 
@@ -110,6 +148,8 @@ class Progress:
         """Note that a position returned by ``position()`` is stored."""
         while self._handed_out and self._handed_out[0][0] <= position:
             self._committed_position, self._committed = self._handed_out.popleft()
+        while self._arrivals and self._arrivals[0][0] <= self._committed:
+            self._arrivals.popleft()
 
     def has_committed(self, position: Position) -> bool:
         """Return whether this position or a later one is stored."""
@@ -118,39 +158,57 @@ class Progress:
 
     def is_done(self, offset: int) -> bool:
         """Return whether the record at an offset is done."""
-        if offset < self._done:
+        if offset < self.done:
             return True
-        number = bisect_right(self._batches, offset, key=_first_offset)
-        return self._batches[number - 1].is_marked(offset)
+        return self._batch_of(offset).is_marked(offset)
 
     def undone(self, stop: int) -> int:
         """Return how many of the first ``stop`` records aren't done."""
-        return sum(batch.count_unmarked(self._done, stop) for batch in self._batches)
-
-    @property
-    def delivered(self) -> int:
-        """How many records were delivered."""
-        return self._delivered
-
-    @property
-    def done(self) -> int:
-        """How many records the contiguous done prefix has."""
-        return self._done
+        return sum(batch.count_unmarked(self.done, stop) for batch in self._batches)
 
     @property
     def uncommitted(self) -> int:
-        """How many delivered records a crash would repeat."""
-        return self._delivered - self._committed
+        """The number of records that would be delivered again after a crash."""
+        return self.delivered - self._committed
+
+    @property
+    def committed_position(self) -> Position | None:
+        """The last position of this epoch that is known to be stored, or None."""
+        return self._committed_position
+
+    @property
+    def first_undone_arrival(self) -> float | None:
+        """The arrival time, by Kinesis's clock, of the first delivered undone record.
+
+        None if all delivered records are done.
+        """
+        if not self._batches:
+            return None
+        batch = self._batches[0]
+        return batch.records[self.done - batch.first].approximate_arrival_timestamp
+
+    @property
+    def first_uncommitted_arrival(self) -> float | None:
+        """The arrival time of the first uncommitted record, or of one before it.
+
+        None if all delivered records are committed.
+        """
+        if self._committed == self.done:
+            return self.first_undone_arrival
+        return self._arrivals[0][1]
+
+    def _batch_of(self, offset: int) -> _Batch:
+        return self._batches[bisect_right(self._batches, offset, key=_first_offset) - 1]
 
     def _advance(self, offset: int) -> None:
-        """Move the done prefix to an offset and over the marks that follow it."""
-        self._done = offset
+        """Extend the done prefix to an offset, and over the marked records after it."""
+        self.done = offset
         while self._batches:
             batch = self._batches[0]
             stop = batch.first + len(batch.records)
-            if self._done < stop:
-                self._done = batch.first + batch.marked_from(self._done - batch.first)
-            if self._done < stop:
+            if self.done < stop:
+                self.done = batch.first + batch.marked_from(self.done - batch.first)
+            if self.done < stop:
                 break
             self._position = batch.end
             self._batches.popleft()
@@ -163,7 +221,7 @@ class Progress:
 
 
 class _Batch:
-    """A delivered batch that isn't done, and its marks."""
+    """A delivered batch that isn't completely done, with marks for its done records."""
 
     __slots__ = ("_marks", "end", "first", "records")
 
@@ -173,7 +231,7 @@ class _Batch:
 
     @property
     def marks(self) -> bytearray:
-        """One byte per record, 1 if it is done; created at first use."""
+        """One byte per record: 1 if the record is marked as done, else 0."""
         if self._marks is None:
             self._marks = bytearray(len(self.records))
         return self._marks
@@ -187,8 +245,8 @@ class _Batch:
         """Return the index of the first unmarked record at or after ``index``."""
         if self._marks is None:
             return index
-        found = self._marks.find(0, index)
-        return len(self._marks) if found < 0 else found
+        first = self._marks.find(0, index)
+        return len(self._marks) if first < 0 else first
 
     def is_marked(self, offset: int) -> bool:
         """Return whether the record at an offset is marked."""
@@ -203,11 +261,12 @@ class _Batch:
         return self._marks.count(0, first, max(first, last))
 
     def forget_data(self) -> None:
-        """Drop the data and keep the positions: user code may take long."""
+        """Release the records' data, and keep their positions and arrivals."""
         self.records = [
             Record(
                 record.sequence_number,
                 b"",
+                approximate_arrival_timestamp=record.approximate_arrival_timestamp,
                 sub_sequence_number=record.sub_sequence_number,
             )
             for record in self.records
@@ -220,8 +279,7 @@ def _order(record: Record) -> tuple[int, str, int]:
     return (len(number), number, WHOLE_RECORD if part is None else part)
 
 
-def _first_offset(batch: _Batch) -> int:
-    return batch.first
+_first_offset = attrgetter("first")
 
 
 def _last_order(batch: _Batch) -> tuple[int, str, int]:

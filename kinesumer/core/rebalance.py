@@ -1,7 +1,8 @@
-"""When the leader makes a plan: at once, after gathering joins, or after the last one.
+"""Decide when to make a plan: at once, after further joins, or after earlier moves.
 
-A plan may come while shards of the plan before still move. It could then give a
-released shard to a client that doesn't know that yet, and the shard would wait.
+A new plan waits until the moves of the last plan are done. Otherwise it could give a
+shard that was just released to a client that doesn't know the new plan yet, and no
+client would read the shard until then.
 """
 
 from __future__ import annotations
@@ -16,9 +17,18 @@ if TYPE_CHECKING:
 
     from kinesumer.model.rows import MemberRow
 
+# The duration of a plan's moves, in heartbeat intervals. After one interval all clients
+# know the plan, and after 1.1 more intervals they have released their shards. The rest
+# is a margin.
 MOVING_BEATS = 2.5
-"""Heartbeats that a plan's moves take: one until all clients know the plan, 1.1 until
-shards are released, and a margin."""
+# The interval at which the leader looks at the loads that the members report.
+LOAD_LOOK_SECONDS = 5.0
+# Another plan must be better at each look for this long. So noise moves less, and when
+# loads change, the plan is made from the new averages.
+LASTING_SECONDS = 10.0
+# For so long after a change, small gains count. Plans that these gains cause are no
+# changes. Otherwise noise could cause plan after plan.
+CHANGED_SECONDS = 60.0
 
 
 class RebalanceSchedule:
@@ -32,7 +42,7 @@ class RebalanceSchedule:
         self._moving_until = -math.inf
 
     def reset(self, moving_until: float) -> None:
-        """Plan at once after an election. An earlier plan moves shards until then."""
+        """Request a plan after an election. Earlier moves end at ``moving_until``."""
         self._planned, self._requested = None, True
         self._moving_until = moving_until
 
@@ -45,8 +55,8 @@ class RebalanceSchedule:
     ) -> bool:
         """Return whether to plan now for these live members.
 
-        If some shards have no reader, plan at once. Otherwise members go on reading
-        their shards, and joins are gathered first.
+        If some shards have no reader, plan at once. Otherwise wait for further joins,
+        while members continue to read their shards.
         """
         changed = plan.change(self._planned, members)
         if not changed.joined:
@@ -55,6 +65,7 @@ class RebalanceSchedule:
             self._joined_at = now
         if not (changed.joined or changed.other or self._requested):
             return False
+        # Don't wait if a shard has no reader: the plan can only help this shard.
         if not plan.is_fully_consumed(members, streams):
             return True
         if now < self._moving_until:
@@ -66,6 +77,48 @@ class RebalanceSchedule:
         return changed.other or self._requested or gathered
 
     def record_plan(self, members: Sequence[MemberRow], moving_until: float) -> None:
-        """Note the plan for these members, and until when its shards move."""
+        """Note the plan for these members, and the time at which its moves end."""
         self._planned, self._joined_at, self._requested = members, None, False
         self._moving_until = max(self._moving_until, moving_until)
+
+
+class LoadSchedule:
+    """Decides when the load alone causes another plan."""
+
+    def __init__(self, rebalance_interval_seconds: float) -> None:
+        self._rebalance_interval_seconds = rebalance_interval_seconds
+        self._next_look = 0.0
+        self._next_plan = 0.0
+        self._better_since: float | None = None
+        self._changed_at = -math.inf
+        # Whether the next plan is made because of the load.
+        self._is_by_load = False
+
+    def looks(self, now: float) -> bool:
+        """Return whether to look at the loads now."""
+        if now < self._next_look:
+            return False
+        self._next_look = now + LOAD_LOOK_SECONDS
+        return True
+
+    def is_due(self, now: float, *, is_better: bool) -> bool:
+        """Return whether to plan. ``is_better`` tells whether this look's plan is."""
+        if not is_better:
+            self._better_since, self._is_by_load = None, False
+            return False
+        if self._better_since is None:
+            self._better_since = now
+        has_lasted = now - self._better_since >= LASTING_SECONDS
+        self._is_by_load = has_lasted and now >= self._next_plan
+        return self._is_by_load
+
+    def has_changed(self, now: float) -> bool:
+        """Return whether members or loads have changed a short time ago."""
+        return now - self._changed_at < CHANGED_SECONDS
+
+    def record_plan(self, now: float) -> None:
+        """Note that a plan was made, for whatever reason."""
+        if not (self._is_by_load and self.has_changed(now)):
+            self._changed_at = now
+        self._better_since, self._is_by_load = None, False
+        self._next_plan = now + self._rebalance_interval_seconds

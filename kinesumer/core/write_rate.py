@@ -1,4 +1,4 @@
-"""How many writes per second one client sends to the state store."""
+"""The rate at which one client writes to the state store."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ if TYPE_CHECKING:
 
     from kinesumer.model.streams import Range
 
+# DynamoDB's limit of writes per partition. At first, each writer uses an equal share.
 UNITS_PER_SECOND = 1000.0
-"""DynamoDB's limit per partition. At first each writer assumes an equal share."""
+# Maximum commits per second for one stream, by all clients together. The rest of
+# DynamoDB's limit is for claims, and for marking shards as ended.
 COMMITS_PER_SECOND = 800.0
-"""Commits per stream of all clients together: leaves room for claims and ends."""
-BURST_SECONDS = 1.0
-"""A burst may send as many writes as the rate allows in this time."""
+BURST_SECONDS = 1.0  # a burst may send as many writes as the rate allows in this time
+# While writes have to wait, the rate grows each second by this part of its initial
+# value.
 GAIN = 0.25
-"""Share of the initial rate by which the rate grows per second while writes wait."""
-CUT = 0.5
-"""Factor of the rate at a throttled write."""
+CUT = 0.5  # factor by which a throttled write changes the rate
 MIN_PER_SECOND = 0.5
-MAX_PAUSE_SECONDS = 0.25
-"""Maximum pause after a throttled write."""
+MAX_PAUSE_SECONDS = 0.25  # maximum pause after a throttled write
+# If no write has had to wait in this time, the rate returns to its initial value.
 FORGET_SECONDS = 5.0
-"""The rate starts again after no write has had to wait for this long."""
+# Sums of floats are inexact: waiting for a full 1.0 might never end.
 ALMOST_ONE = 1.0 - 1e-6
-"""Sums of floats are inexact: waiting for a full 1.0 might never end."""
 
 
 class WriteRate:
@@ -64,12 +63,12 @@ class WriteRate:
         self._writers = max(1, writers)
 
     def wait_seconds(self, now: float) -> float:
-        """Return how long the next write must wait; 0 counts it as sent."""
+        """Return the wait before the next write. If it is 0, a write counts as sent."""
         if now - self._limited_at > FORGET_SECONDS:
             self._rate = self._share
         gained = (now - self._saved_at) * self._rate
-        most = max(1.0, self._rate * BURST_SECONDS)
-        self._saved, self._saved_at = min(most, self._saved + gained), now
+        maximum = max(1.0, self._rate * BURST_SECONDS)
+        self._saved, self._saved_at = min(maximum, self._saved + gained), now
         if now < self._resume_at:
             return self._resume_at - now
         if self._saved >= ALMOST_ONE:
@@ -87,10 +86,11 @@ class WriteRate:
     def refused(self, sent_at: float, now: float, jitter: float) -> None:
         """Note a write that the store throttled.
 
-        Of several writes in flight together only the first one counts. ``jitter`` is
-        uniform between 0 and 1.
+        ``jitter`` is uniform between 0 and 1.
         """
         self._limited_at = now
+        # Of several throttled writes that were in flight together, only the first one
+        # lowers the rate.
         if sent_at < self._cut_at:
             return
         self._rate = max(MIN_PER_SECOND, CUT * self._rate)
@@ -105,10 +105,10 @@ class WriteRate:
 def commit_interval_seconds(
     counts: Mapping[str, int], shares: Mapping[str, float]
 ) -> float:
-    """Return the minimum seconds until the next commits.
+    """Return how many seconds to wait at least until the next commits.
 
-    ``counts`` holds how many shards of each stream were just committed, and ``shares``
-    this client's share of each stream's limit.
+    ``counts`` holds the number of shards of each stream that were just committed.
+    ``shares`` holds this client's share of each stream's limit.
     """
     return max(
         (count / (COMMITS_PER_SECOND * shares[arn]) for arn, count in counts.items()),
@@ -117,9 +117,7 @@ def commit_interval_seconds(
 
 
 def share_of(arn: str, range_: Range, clients: int) -> float:
-    """Return a client's share of the write limit of a stream's partition.
-
-    The share grows with the client's part of the hash keys, and so with its shards.
-    """
+    """Return a client's share of the write limit of a stream's partition."""
+    # A client with a larger part of the hash keys has more shards to commit.
     keys = sum(last - first + 1 for of, first, last in range_ if of == arn)
     return max(keys / HASH_KEYS, 1 / clients)

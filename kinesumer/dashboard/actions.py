@@ -1,4 +1,4 @@
-"""Preview and apply the changes that the page offers, as the commands do."""
+"""Preview and apply the changes of the page, which commands offer as well."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kinesumer.admin.arguments import (
     shards_text,
 )
 from kinesumer.admin.context import operator_context
+from kinesumer.admin.drain import still_held_in
 from kinesumer.admin.seek import SeekTarget, plan_seeks
 from kinesumer.admin.seek_counts import READ_INTERVAL_SECONDS, count_seek, total
 from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.admin.snapshot import read_snapshot
-from kinesumer.admin.wait import still_held_in
 from kinesumer.coordination import pauses
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import stream_name
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 class _Action(msgspec.Struct, tag_field="do", forbid_unknown_fields=True):
-    """A change that a request with the token asks for."""
+    """A change that a browser requests; the request must have the token."""
 
 
 class Pause(_Action, tag="pause"):
-    """Stop all clients from reading everything, a stream, or one shard of it."""
+    """Stop all clients from reading a shard, a stream, or all streams."""
 
     stream: str | None = None
     shard: str | None = None
@@ -58,7 +58,7 @@ class Resume(_Action, tag="resume"):
 
 
 class Drain(_Action, tag="drain"):
-    """Take a client's shards away while it runs."""
+    """Move all shards of a client to other clients while the client runs."""
 
     client: str
 
@@ -70,7 +70,7 @@ class Undrain(_Action, tag="undrain"):
 
 
 class Seek(_Action, tag="seek"):
-    """Continue everything, a stream, or one shard of it at another position."""
+    """Continue a shard, a stream, or all streams at another position."""
 
     to: str
     stream: str | None = None
@@ -84,8 +84,10 @@ class Preview(NamedTuple):
     """The effect of an action."""
 
     lines: list[str]
-    summary: str = ""
-    """The total number of records that a seek skips and repeats."""
+    summary: str = ""  # the total number of records that a seek skips and re-reads
+    # Whether a seek skips records, or may skip some that couldn't be counted. The user
+    # must confirm this separately.
+    skips: bool = False
 
 
 class ActionHandler:
@@ -105,14 +107,17 @@ class ActionHandler:
 
     async def _preview_seek(self, action: Seek) -> Preview:
         plans, reader = await self._plans(action), PacedReader(READ_INTERVAL_SECONDS)
+        # One reader for all plans, since it limits the reads of the whole preview.
         counts = await gather_or_cancel(count_seek(plan, reader) for plan in plans)
         lines = [
             line
             for plan, count in zip(plans, counts, strict=True)
             for line in describe_seek(plan, count)
         ]
-        all_counts = [count for by_shard in counts for count in by_shard.values()]
-        return Preview(lines, describe_count(total(all_counts)))
+        whole = total([count for by_shard in counts for count in by_shard.values()])
+        skips = whole.skipped > 0 or bool(whole.problem)
+        now = max(plan.stream.info.now for plan in plans)
+        return Preview(lines, describe_count(whole, now), skips)
 
     async def _lines(self, action: Pause | Resume | Drain | Undrain) -> list[str]:
         context = self._context
@@ -130,6 +135,7 @@ class ActionHandler:
         """Apply a change, and return its result in words. Raises KinesumerError."""
         context = self._context
         if isinstance(action, Seek):
+            # Plan again, since positions have advanced since the preview.
             plans = await self._plans(action)
             rows = [row for plan in plans for row in await seek.seek(context, plan)]
             text = f"seeked {shards_text(len(rows))} to {action.to}"
@@ -148,9 +154,9 @@ class ActionHandler:
         return f"{marked.target}: paused"
 
     async def _plans(self, action: Seek) -> list[SeekPlan]:
-        to = parse_position(action.to, action.shard)
-        place = SeekTarget(to, action.stream, action.shard)
-        return await plan_seeks(self._context, self._clients, place, self._roles)
+        to = parse_position(action.to, action.shard, name="to")
+        target = SeekTarget(to, action.stream, action.shard)
+        return await plan_seeks(self._context, self._clients, target, self._roles)
 
 
 def _draining(action: Drain | Undrain, snapshot: Snapshot) -> list[str]:

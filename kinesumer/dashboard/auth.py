@@ -1,10 +1,12 @@
-"""Accept requests only from the server's own page, and changes only with a token.
+"""Accept requests only from the server's own page, and some only with a token.
 
-The server listens on 127.0.0.1, to which any web page open in the user's browser can
-send requests. So the Host header must be the server's, since another name may resolve
-to 127.0.0.1, and an Origin header must name the server's page. Browsers request images
-and scripts for other pages without an Origin, but with Sec-Fetch-Site. Only the page
-itself may be opened by a link from elsewhere.
+Changes and records need the token.
+
+The server listens on 127.0.0.1, to which any page in the user's browser can send
+requests. The Host header must be the server's, since other names may resolve to
+127.0.0.1. An Origin header must name the server's page. When another page requests
+images or scripts, browsers send no Origin header, but a Sec-Fetch-Site header. Links on
+other pages may open only the page itself.
 """
 
 from __future__ import annotations
@@ -37,29 +39,30 @@ HEADERS = {
 class Guard:
     """Rejects requests from other pages, and issues the token."""
 
-    def __init__(self, port: int, new_token: Callable[[], str] | None = None) -> None:
-        new_token = new_token or secrets.token_urlsafe
+    def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/"
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._invitation: str | None = new_token()
-        self._token = new_token()
+        # The printed link may remain in a terminal or a history, so its invitation is
+        # valid only once. Only the page that used the invitation knows the token.
+        self._invitation: str | None = secrets.token_urlsafe()
+        self._token = secrets.token_urlsafe()
 
-    def link(self, control: bool) -> str:
-        """Return the page's URL, with the invitation if changes are allowed.
+    def link(self, *, invites: bool) -> str:
+        """Return the page's URL, with the invitation if the page may get the token.
 
         The invitation is in the fragment, which browsers don't send to servers.
         """
-        return self._url + (f"#token={self._invitation}" if control else "")
+        return self._url + (f"#token={self._invitation}" if invites else "")
 
     def exchange(self, invitation: str) -> str | None:
-        """Return the token for the invitation, once."""
+        """Return the token for the invitation, which is valid once."""
         known = self._invitation
         if known is None or not _equal(known, invitation):
             return None
         self._invitation = None
         return self._token
 
-    def may_change(self, request: web.Request) -> bool:
+    def has_token(self, request: web.Request) -> bool:
         """Return whether a request has the token."""
         return _equal(self._token, request.headers.get(TOKEN_HEADER, ""))
 
@@ -79,12 +82,14 @@ class Guard:
 
 
 def _is_ours(request: web.Request) -> bool:
-    """Return whether a request comes from the page, opens it, or is from no browser."""
+    """Return whether a request is from the page, opens it, or isn't from a browser."""
     origin = request.headers.get("Origin")
+    # Browsers send an Origin with each POST, so this request isn't from the page.
     if origin is None and request.method == "POST":
         return False
     if origin not in (None, f"http://{request.headers['Host']}"):
         return False
+    # Programs such as curl send no Sec-Fetch-Site, and may read.
     site = request.headers.get("Sec-Fetch-Site", "none")
     return request.path == "/" or site in ("same-origin", "none")
 
@@ -95,5 +100,6 @@ async def protect(_: web.Request, response: web.StreamResponse) -> None:
 
 
 def _equal(one: str, other: str) -> bool:
-    # Header values may contain bytes that aren't valid text.
+    # compare_digest() takes the same time wherever the texts differ, so the time
+    # reveals nothing about a token. Headers may contain bytes that aren't valid text.
     return compare_digest(one.encode(), other.encode(errors="surrogateescape"))

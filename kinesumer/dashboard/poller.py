@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from kinesumer.admin.connect import NO_ROLES, Roles
-from kinesumer.admin.lag import Lags, read_lags
+from kinesumer.admin.lag import NO_LAGS, Lags, read_lags
 from kinesumer.admin.observation import Observation, observe
 from kinesumer.admin.snapshot import Snapshot, read_snapshot
 from kinesumer.dashboard import events
-from kinesumer.dashboard.history import LagHistory
-from kinesumer.dashboard.throughput import Throughput
+from kinesumer.dashboard.throughput import LagHistory, Throughput
 from kinesumer.dashboard.view_model import (
     DashboardInfo,
     ViewInput,
@@ -32,12 +31,13 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock, StateStore
 
 MIN_INTERVAL_SECONDS = 2.0
+# A poll reads every shard's row, so larger fleets are polled less often.
 SHARDS_PER_SECOND = 250
-"""A poll reads every shard's row, so larger fleets are polled less often."""
+# The time for which a poll waits for results from Kinesis. Later ones are shown by
+# the next poll.
 MEASURING_SECONDS = 1.0
-"""A poll waits this long for Kinesis; the next poll shows later results."""
+# Clients store positions every five seconds, so rates are measured over longer times.
 COUNTING_SECONDS = 10.0
-"""Clients store positions every five seconds, so positions are compared less often."""
 RETAINED_EVENTS = 200
 
 
@@ -45,8 +45,8 @@ class StreamMeasurements(NamedTuple):
     """The lags and rates that were measured by reading the streams."""
 
     lags: Lags
+    # Records per second by stream ARN. Streams with an unknown rate are missing.
     rates: Mapping[str, float]
-    """Records per second by stream; streams with an unknown rate are missing."""
 
 
 class FleetSource(Protocol):
@@ -57,7 +57,7 @@ class FleetSource(Protocol):
         ...
 
     async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
-        """Measure lags and rates; the lags list the streams that can't be read."""
+        """Measure lags and rates, and name the streams that can't be read."""
         ...
 
 
@@ -83,7 +83,7 @@ class StoreFleetSource:
         return await read_snapshot(self._store, self._app)
 
     async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
-        """Measure lags and rates; the lags list the streams that can't be read."""
+        """Measure lags and rates, and name the streams that can't be read."""
         lags, _ = await asyncio.gather(
             read_lags(self._clients, snapshot.shards, self._roles),
             self._measure_rates(snapshot),
@@ -105,11 +105,11 @@ class StoreFleetSource:
 
 
 NO_ROWS = Snapshot([], None, [], {})
-NO_MEASUREMENTS = StreamMeasurements(Lags({}, {}), {})
+NO_MEASUREMENTS = StreamMeasurements(NO_LAGS, {})
 
 
 class Poller:
-    """Polls one fleet for all open pages: more pages don't cause more reads."""
+    """Polls one fleet for all open pages. More pages don't cause more reads."""
 
     def __init__(self, info: DashboardInfo, fleet: FleetSource, clock: Clock) -> None:
         self._info, self._fleet, self._clock = info, fleet, clock
@@ -120,6 +120,7 @@ class Poller:
         self._events: deque[Event] = deque(maxlen=RETAINED_EVENTS)
         self._event_count = 0
         self._slots: dict[str, int] = {}
+        self._stream_slots: dict[str, int] = {}
         self._state = b""
         self._state_number = 0
         self._pages = 0
@@ -127,26 +128,18 @@ class Poller:
         self._changed = asyncio.Condition()
         self._wake = asyncio.Event()
 
-    @property
-    def observation(self) -> Observation | None:
-        """The last successful observation."""
-        return self._observation
-
     def wake(self) -> None:
-        """Poll now, after a change."""
+        """Poll now, so that pages show a change at once."""
         self._wake.set()
 
     async def states(self) -> AsyncGenerator[bytes]:
-        """Yield the newest state as JSON, then each later one.
-
-        A slow reader skips states; each state is complete.
-        """
+        """Yield the newest state as JSON, then later ones. Slow callers miss some."""
         known = 0
         if not self._pages:
-            # No page was open, so the newest state may be old.
+            # No page was open, so skip the newest state, which may be old.
             known = self._state_number
             self._wake.set()
-        self._pages += 1
+        self._pages += 1  # run() polls only while there are pages
         try:
             while state := await self._later_than(known):
                 known = self._state_number
@@ -155,7 +148,7 @@ class Poller:
             self._pages -= 1
 
     async def _later_than(self, number: int) -> bytes:
-        """Wait for a later state; return b"" when the states end."""
+        """Wait for a later state, and return it; return b"" after ``end()``."""
         async with self._changed:
             await self._changed.wait_for(
                 lambda: self._ended or self._state_number > number
@@ -163,7 +156,7 @@ class Poller:
         return b"" if self._ended else self._state
 
     async def end(self) -> None:
-        """End the states of every page."""
+        """End the iteration of ``states()`` for every page."""
         self._ended = True
         async with self._changed:
             self._changed.notify_all()
@@ -181,10 +174,10 @@ class Poller:
             self._forget_measurements()
 
     async def _wait(self) -> None:
-        """Wait until the next poll is due; without pages, until a page opens."""
+        """Wait until the next poll is due. If no page is open, wait until one opens."""
         timeout = self._interval_seconds() if self._pages else None
         if timeout is None:
-            # After the wait these measurements would be outdated.
+            # When a page opens, these measurements will be outdated.
             self._forget_measurements()
         try:
             async with asyncio.timeout(timeout):
@@ -211,53 +204,61 @@ class Poller:
         except KinesumerError as error:
             error_text = escape_unprintable(str(error))
         else:
-            await self._measure(snapshot)
-            self._observe(snapshot)
+            is_measured = await self._measure(snapshot)
+            observation = self._observe(snapshot)
+            # The charts get new measurements only, and don't repeat the last values.
+            if is_measured:
+                lags = {
+                    arn: 0
+                    if observation.caught_up(page)
+                    else observation.millis_behind(arn)
+                    for arn, page in snapshot.shards.items()
+                }
+                known = {arn: lag for arn, lag in lags.items() if lag is not None}
+                self._history.add(self._clock.wall(), known, self._measured.rates)
         return self._encode_state(error_text)
 
-    async def _measure(self, snapshot: Snapshot) -> None:
-        """Adopt finished measurements; measuring many shards may take several polls."""
+    async def _measure(self, snapshot: Snapshot) -> bool:
+        """Start a measurement if none runs; return whether one has just finished."""
         if self._measuring is None:
+            # At most one measurement runs, however slow Kinesis is.
             self._measuring = asyncio.create_task(self._fleet.measure(snapshot))
+        # Measuring many shards may take several polls.
         await asyncio.wait({self._measuring}, timeout=MEASURING_SECONDS)
-        if self._measuring.done():
-            self._measured = self._measuring.result()
-            self._measuring = None
-            lags = self._stream_lags(snapshot)
-            self._history.add(self._clock.wall(), lags, self._measured.rates)
+        if not self._measuring.done():
+            return False
+        self._measured = self._measuring.result()
+        self._measuring = None
+        return True
 
-    def _stream_lags(self, snapshot: Snapshot) -> dict[str, float]:
-        millis = self._measured.lags.millis
-        return {
-            arn: max(known)
-            for arn, page in snapshot.shards.items()
-            if (known := [millis[row.key] for row in page if row.key in millis])
-        }
-
-    def _observe(self, snapshot: Snapshot) -> None:
+    def _observe(self, snapshot: Snapshot) -> Observation:
         before = self._observation
-        lags = self._measured.lags.millis
-        self._observation = observe(before, snapshot, lags, self._clock.now())
+        lags = self._measured.lags
+        observation = observe(before, snapshot, lags, self._clock.now())
         ids = {member.client_id for member in snapshot.alive}
         self._slots = assign_slots(self._slots, ids)
-        for event in events.find_events(before, self._observation) if before else ():
+        # The charts still show streams whose rows were deleted.
+        arns = self._stream_slots.keys() | snapshot.shards.keys()
+        self._stream_slots = assign_slots(self._stream_slots, arns)
+        for event in events.find_events(before, observation) if before else ():
             self._event_count += 1
             at = self._clock.wall()
             self._events.append(
                 msgspec.structs.replace(event, number=self._event_count, at=at)
             )
+        self._observation = observation
+        return observation
 
     def _encode_state(self, trouble: str | None) -> bytes:
-        observation = self._observation or Observation(NO_ROWS, self._clock.now())
         view = ViewInput(
-            observation=observation,
+            observation=self._observation or Observation(NO_ROWS),
             at=self._clock.wall(),
             every_seconds=self._interval_seconds(),
-            lags=self._measured.lags,
             rates=self._measured.rates,
             slots=self._slots,
+            stream_slots=self._stream_slots,
             events=tuple(self._events),
-            history=self._history.lines(),
+            history=self._history.lines(self._stream_slots),
             trouble=trouble,
         )
         return msgspec.json.encode(build_state(self._info, view))

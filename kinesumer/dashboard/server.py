@@ -1,4 +1,4 @@
-"""Serve the page's files, the stream of states, and the changes."""
+"""Serve the page's files, the stream of states, the changes and the records."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import logging
 import socket
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -15,17 +16,17 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from kinesumer.dashboard.actions import Action
 from kinesumer.dashboard.auth import protect
+from kinesumer.dashboard.records import RecordsRequest
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
 
     from kinesumer.dashboard.actions import ActionHandler
     from kinesumer.dashboard.auth import Guard
     from kinesumer.dashboard.poller import Poller
-
-    Answer = Callable[[ActionHandler, Action], Awaitable[dict[str, Any]]]
+    from kinesumer.dashboard.records import RecordBrowser
 
 T = TypeVar("T")
 
@@ -36,19 +37,21 @@ TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-RETRY_MILLIS = 1000
-"""The time after which a browser reconnects."""
+RETRY_MILLIS = 1000  # the time after which a browser reconnects
+# Browsers keep connections open, so the command waits only briefly for their end.
 SHUTDOWN_SECONDS = 1.0
 
 
 class Invitation(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of the printed link's fragment."""
+    """The body by which a page exchanges the printed link's invitation."""
 
     invitation: str
 
 
 INVITATIONS = msgspec.json.Decoder(Invitation)
 CHANGES: msgspec.json.Decoder[Action] = msgspec.json.Decoder(Action)
+RECORDS = msgspec.json.Decoder(RecordsRequest)
+# The errors that are raised if a body is missing or isn't valid JSON.
 INVALID_BODY_ERRORS = (
     msgspec.MsgspecError,
     UnicodeDecodeError,
@@ -56,11 +59,10 @@ INVALID_BODY_ERRORS = (
     web.RequestPayloadError,
     ConnectionResetError,
 )
-"""Errors of reading a body that is missing or isn't valid JSON."""
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Leave out errors of callers, which are answered and need no traceback."""
+    """Return whether to keep a log record. Invalid requests need no traceback."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
@@ -89,13 +91,18 @@ class Server:
     """Serves the pages of one fleet."""
 
     def __init__(
-        self, poller: Poller, guard: Guard, actions: ActionHandler | None = None
+        self,
+        poller: Poller,
+        guard: Guard,
+        actions: ActionHandler | None = None,
+        records: RecordBrowser | None = None,
     ) -> None:
-        self._poller, self._guard, self._actions = poller, guard, actions
+        self._poller, self._guard = poller, guard
+        self._actions, self._records = actions, records
         self._files = page_files()
 
     def application(self) -> web.Application:
-        """Return the application, to run on a socket of 127.0.0.1."""
+        """Return the web application, which must run on a socket of 127.0.0.1."""
         app = web.Application(middlewares=[self._guard.check])
         app.on_response_prepare.append(protect)
         app.on_shutdown.append(self._end)
@@ -103,12 +110,14 @@ class Server:
             [
                 web.get("/", self._page),
                 web.get("/states", self._states),
-                web.get("/{name}", self._file),
+                web.get(r"/{name:\w+\.\w+}", self._file),
                 web.post("/token", self._exchange),
-                web.post("/preview", self._preview),
-                web.post("/change", self._change),
+                web.post("/preview", partial(self._answered, apply=False)),
+                web.post("/change", partial(self._answered, apply=True)),
             ]
         )
+        if self._records is not None:
+            app.router.add_post("/records", partial(self._found, self._records))
         return app
 
     async def _end(self, _: web.Application) -> None:
@@ -124,7 +133,7 @@ class Server:
         return _answer(file)
 
     async def _states(self, request: web.Request) -> web.StreamResponse:
-        """Send every state as an event; each is complete, so pages may reconnect."""
+        """Send each state as an event. It is complete, so a page may reconnect."""
         response = web.StreamResponse()
         response.content_type = "text/event-stream"
         response.charset = "utf-8"
@@ -137,9 +146,10 @@ class Server:
         return response
 
     async def _exchange(self, request: web.Request) -> web.Response:
-        """Exchange the invitation in the printed link for the token, once."""
+        """Return the token for the printed link's invitation, which is valid once."""
         invitation = (await _decoded(request, INVITATIONS)).invitation
-        token = self._guard.exchange(invitation) if self._actions else None
+        has_use = self._actions is not None or self._records is not None
+        token = self._guard.exchange(invitation) if has_use else None
         if token is None:
             return _error_response(
                 403,
@@ -147,37 +157,39 @@ class Server:
             )
         return web.json_response({"token": token})
 
-    async def _preview(self, request: web.Request) -> web.Response:
-        return await self._answered(request, self._preview_action)
-
-    async def _change(self, request: web.Request) -> web.Response:
-        return await self._answered(request, self._apply_action)
-
-    async def _answered(self, request: web.Request, answer: Answer) -> web.Response:
-        """Answer a request that has the token."""
+    async def _answered(self, request: web.Request, *, apply: bool) -> web.Response:
+        """Preview or apply the action in a request, which must have the token."""
         if self._actions is None:
             return _error_response(
                 403, "read-only: start it again with --allow-changes"
             )
-        if not self._guard.may_change(request):
+        if not self._guard.has_token(request):
             return _error_response(403, "changes need the token: open the printed link")
         action = await _decoded(request, CHANGES)
         try:
-            return web.json_response(await answer(self._actions, action))
+            if not apply:
+                preview = await self._actions.preview(action)
+                return web.json_response(preview._asdict())
+            result = await self._actions.apply(action)
         except KinesumerError as error:
             return _error_response(409, str(error))
+        self._poller.wake()  # to show the change at once
+        return web.json_response({"done": result})
 
-    async def _preview_action(
-        self, actions: ActionHandler, action: Action
-    ) -> dict[str, Any]:
-        return (await actions.preview(action))._asdict()
-
-    async def _apply_action(
-        self, actions: ActionHandler, action: Action
-    ) -> dict[str, Any]:
-        done = await actions.apply(action)
-        self._poller.wake()
-        return {"done": done}
+    async def _found(
+        self, records: RecordBrowser, request: web.Request
+    ) -> web.Response:
+        """Return records of a shard. The request must have the token."""
+        if not self._guard.has_token(request):
+            return _error_response(403, "records need the token: open the printed link")
+        wanted = await _decoded(request, RECORDS)
+        try:
+            answer = await records.find(wanted)
+        except KinesumerError as error:
+            return _error_response(409, str(error))
+        return web.Response(
+            body=msgspec.json.encode(answer), content_type="application/json"
+        )
 
 
 async def _decoded(request: web.Request, decoder: msgspec.json.Decoder[T]) -> T:
@@ -197,12 +209,10 @@ def _answer(file: File) -> web.Response:
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket of 127.0.0.1 on that port, or for 0 on a free one.
-
-    Raises ConfigurationError.
-    """
+    """Return a socket on a port of 127.0.0.1. For port 0, choose a free one."""
     opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
+        # So a restarted server gets its port while old connections are in TIME_WAIT.
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((ADDRESS, port))
     except OSError as error:
@@ -218,7 +228,7 @@ def listen(port: int) -> socket.socket:
 async def serving(
     server: Server, poller: Poller, opened: socket.socket
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Serve and poll while the block runs; the task ends only if polling fails."""
+    """Serve and poll while the block runs. The yielded task ends if polling fails."""
     runner = web.AppRunner(
         server.application(),
         access_log=None,

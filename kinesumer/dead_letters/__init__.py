@@ -1,4 +1,4 @@
-"""Where records go that no handler could take, and the way back."""
+"""Dead letters: records that no handler could process."""
 
 from kinesumer.dead_letters.base import DeadLetters
 from kinesumer.dead_letters.letter import DeadLetter

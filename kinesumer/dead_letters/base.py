@@ -1,36 +1,55 @@
-"""The interface of dead-letter targets."""
+"""Define the interface of dead-letter targets, and their common parts."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from kinesumer.aws.errors import (
+    FOREIGN,
+    Kind,
+    describe,
+    failure_of,
+    fatal_error,
+    translated_errors,
+)
+from kinesumer.dead_letters.letter import decode_letter
+from kinesumer.errors import (
+    CorruptDeadLetterError,
+    DeadLettersUnavailableError,
+    FatalError,
+    KinesumerError,
+)
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+
+    from kinesumer.aws.errors import AwsFailure
+    from kinesumer.aws.session import OpenClient
     from kinesumer.dead_letters.letter import DeadLetter
 
     DeadLetterFunction = Callable[[DeadLetter], Awaitable[object]]
 
 
 class DeadLetters(Protocol):
-    """Stores dead letters: when ``put`` has returned, the letter is stored.
+    """Stores dead letters. A letter is stored when ``put`` has returned.
 
-    ``put`` raises TransientError when trying again may help, else
-    DeadLetterTooLargeError or another error. Putting a letter twice may store it twice.
+    ``put`` raises TransientError if a retry may help. Otherwise it raises
+    DeadLetterTooLargeError or another error. A retry may store a letter twice.
     """
 
     async def put(self, letter: DeadLetter) -> None:
         """Store a dead letter; return when it is durable."""
 
     async def aclose(self) -> None:
-        """Close what it has open."""
+        """Close the resources that the target opened. The default is to do nothing."""
+        return
 
 
 class StoredEntry(NamedTuple):
-    """An entry of a target: a dead letter, or why it can't be read."""
+    """An entry of a target, with its dead letter or the reason why it is unreadable."""
 
-    receipt: object
-    """The target's own name of the entry."""
+    receipt: object  # identifies the entry in its target
     letter: DeadLetter | None
     problem: str = ""
 
@@ -38,11 +57,51 @@ class StoredEntry(NamedTuple):
 class ReadableDeadLetters(DeadLetters, Protocol):
     """A target whose entries can be read."""
 
-    removes: bool
-    """Whether entries can be removed."""
+    removes: bool  # whether entries can be removed
 
     def read(self) -> AsyncIterator[StoredEntry]:
         """Yield all entries that are stored now."""
 
     async def remove(self, stored: Sequence[StoredEntry]) -> None:
-        """Remove entries; entries that are gone already are skipped."""
+        """Remove entries. Skip entries that are already removed."""
+
+
+def read_entry(receipt: object, body: bytes | str, place: str) -> StoredEntry:
+    """Parse an entry's body. If that fails, the entry's problem names ``place``."""
+    try:
+        return StoredEntry(receipt, decode_letter(body))
+    except CorruptDeadLetterError as error:
+        return StoredEntry(receipt, None, f"{place}: {error}")
+
+
+class RejectedCallError(FatalError):
+    """AWS rejected a call of SQS or S3. ``code`` is AWS's error code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+@contextmanager
+def translated(opened: OpenClient, action: str, resource: str) -> Iterator[None]:
+    """Translate errors of SQS and S3 into errors of kinesumer.
+
+    A call that failed with DeadLettersUnavailableError may succeed if it is repeated.
+    """
+    try:
+        with translated_errors(action, DeadLettersUnavailableError):
+            yield
+    except FOREIGN as error:
+        raise _error(failure_of(error), opened, action, resource) from error
+
+
+def _error(
+    fault: AwsFailure, opened: OpenClient, action: str, resource: str
+) -> KinesumerError:
+    message = f"{action} on {resource}: {describe(fault)}"
+    has_expired = fault.kind is Kind.TOKEN_EXPIRED and opened.expired()
+    if has_expired or fault.kind in (Kind.THROTTLED, Kind.UNAVAILABLE):
+        return DeadLettersUnavailableError(message)
+    if fault.kind is Kind.OTHER and fault.code != "ParamValidationError":
+        return RejectedCallError(fault.code, message)
+    return fatal_error(fault, action, resource)

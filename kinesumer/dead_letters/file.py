@@ -1,7 +1,8 @@
-"""Dead letters in a file: one JSON object a line, on the disk before ``put`` returns.
+"""Store dead letters in a file, with one JSON object per line.
 
-Any number of processes may append. Who writes holds a lock on the file; a rewrite puts
-a new file in its place, so that who waited for the lock looks again which file it is.
+Any number of processes may append letters. A writer holds a lock on the file. Removing
+letters replaces the file, so a process that has waited for the lock opens the path
+again.
 """
 
 from __future__ import annotations
@@ -13,13 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kinesumer.dead_letters.base import StoredEntry
-from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.errors import (
-    ConfigurationError,
-    CorruptDeadLetterError,
-    FatalError,
-)
+from kinesumer.dead_letters.base import ReadableDeadLetters, StoredEntry, read_entry
+from kinesumer.dead_letters.letter import encode_letter
+from kinesumer.errors import ConfigurationError, FatalError
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.files import sync_directory, write_all, write_atomically
 
@@ -29,8 +26,8 @@ if TYPE_CHECKING:
     from kinesumer.dead_letters.letter import DeadLetter
 
 
-class FileLetters:
-    """Keeps letters in a file, which is made with the first one."""
+class FileLetters(ReadableDeadLetters):
+    """Stores letters in a file, which the first letter creates."""
 
     removes = True
 
@@ -38,43 +35,42 @@ class FileLetters:
         self._path = Path(path)
 
     async def put(self, letter: DeadLetter) -> None:
-        """Append a letter and sync it. Raises FatalError if the disk won't have it."""
+        """Append a letter and sync the file. Raises FatalError if that fails."""
         await asyncio.to_thread(self._append, encode_letter(letter))
 
     async def read(self) -> AsyncIterator[StoredEntry]:
-        """Go through the lines; one that can't be read is told, and stays."""
+        """Yield an entry for each line that isn't blank."""
         for number, line in enumerate(await asyncio.to_thread(self._lines), 1):
-            try:
-                if line.strip():
-                    yield StoredEntry(line, decode_letter(line))
-            except CorruptDeadLetterError as error:
-                yield StoredEntry(line, None, f"line {number}: {error}")
+            if line.strip():
+                yield read_entry(line, line, f"line {number}")
 
     async def remove(self, stored: Sequence[StoredEntry]) -> None:
-        """Write the file anew without these lines, whole or not at all."""
+        """Replace the file by one without these lines."""
         gone = frozenset(one.receipt for one in stored)
         await asyncio.to_thread(self._rewrite, gone)
-
-    async def aclose(self) -> None:
-        """Nothing is held open."""
 
     def _append(self, line: bytes) -> None:
         try:
             with _locked(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
                 size = os.fstat(file).st_size
-                # What a crash left of a line must not swallow this one.
+                # A crash may have left an incomplete line. Start a new line after it.
                 torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
                 try:
                     write_all(file, (b"\n" if torn else b"") + line + b"\n")
                     os.fsync(file)
                 except OSError:
+                    # Remove the part of the line that was written before the disk was
+                    # full.
                     os.ftruncate(file, size)
                     raise
                 if size == 0:
+                    # If the directory isn't synced, a crash of the machine may lose the
+                    # new file's name.
                     sync_directory(self._path)
         except OSError as error:
             raise FatalError(
-                f"a dead letter can't be written to {self._path}: {error.strerror}"
+                f"a dead letter can't be written to {self._path}: {error.strerror}; "
+                "check the path and the disk"
             ) from error
 
     def _lines(self) -> list[bytes]:
@@ -87,28 +83,27 @@ class FileLetters:
             return []
         except OSError as error:
             raise ConfigurationError(
-                f"{self._path} can't be read: {error.strerror}"
+                f"{self._path} can't be read: {error.strerror}; check its permissions"
             ) from error
         return content.split(b"\n")
 
     def _rewrite(self, gone: frozenset[object]) -> None:
         try:
             with _locked(self._path, os.O_RDONLY) as file:
-                found = (line for line in self._lines() if line.strip())
-                kept = [line for line in found if line not in gone]
+                lines = [n for n in self._lines() if n.strip() and n not in gone]
+                content = b"".join(line + b"\n" for line in lines)
                 mode = os.fstat(file).st_mode & 0o777
-                write_atomically(
-                    self._path, b"".join(line + b"\n" for line in kept), mode
-                )
+                write_atomically(self._path, content, mode)
         except OSError as error:
             raise FatalError(
-                f"{self._path} can't be written anew: {error.strerror}"
+                f"{self._path} can't be rewritten: {error.strerror}; check the path "
+                "and the disk"
             ) from error
 
 
 @contextmanager
 def _locked(path: Path, flags: int) -> Iterator[int]:
-    """Open a file and lock it, until the lock is on what the path names."""
+    """Open a file and lock it; try again if another file has replaced it."""
     while True:
         file = os.open(path, flags, 0o600)
         try:

@@ -1,4 +1,4 @@
-"""Dead letters in a Kinesis stream: one record each. None can be taken out."""
+"""Store dead letters in a Kinesis stream, as records that can't be removed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import open_source
-from kinesumer.dead_letters.base import StoredEntry
-from kinesumer.dead_letters.letter import decode_letter, encode_letter
+from kinesumer.core.backoff import max_backoff_seconds
+from kinesumer.dead_letters.base import ReadableDeadLetters, StoredEntry, read_entry
+from kinesumer.dead_letters.letter import encode_letter
 from kinesumer.errors import (
     ConfigurationError,
-    CorruptDeadLetterError,
     DeadLettersUnavailableError,
     DeadLetterTooLargeError,
     SourceThrottledError,
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import StreamInfo
 
 PAGE_RECORDS = 1_000
-PACE_SECONDS = 0.25
-"""Kinesis allows five reads a second of a shard."""
+# Shortest and longest wait after a throttled read. Kinesis allows five reads per second
+# and shard, and other consumers make some of them.
+PACE_SECONDS, MAX_PACE_SECONDS = 0.25, 1.5
 TRIES = 8
 
 
 async def open_stream(clients: ClientFactory, name: str) -> KinesisLetters:
-    """Return a stream, given by name or ARN. Raises StreamMissingError."""
+    """Open a stream, given by name or ARN, as a target. Raises StreamMissingError."""
     source = await open_source(clients, Stream(name))
     try:
         return KinesisLetters(source, await source.describe())
@@ -43,8 +44,8 @@ async def open_stream(clients: ClientFactory, name: str) -> KinesisLetters:
         raise DeadLettersUnavailableError(str(error)) from error
 
 
-class KinesisLetters:
-    """Keeps letters in a stream, for as long as its retention says."""
+class KinesisLetters(ReadableDeadLetters):
+    """Stores letters in a stream for its retention period."""
 
     removes = False
 
@@ -52,13 +53,14 @@ class KinesisLetters:
         self._source, self._info = source, info
 
     async def put(self, letter: DeadLetter) -> None:
-        """Put a letter. Raises DeadLetterTooLargeError if the stream refuses it."""
+        """Put a letter. Raises DeadLetterTooLargeError if the stream rejects it."""
         arn, longest = self._info.arn, self._info.max_record_bytes
         if letter.stream_arn == arn:
             raise ConfigurationError(
                 f"stream {arn} cannot hold its own dead letters, since its consumers "
                 "would get them again; name another stream"
             )
+        # The partition key is the letter's id, which spreads letters over all shards.
         entry = Entry(encode_letter(letter), letter.id)
         if entry.size > longest:
             raise DeadLetterTooLargeError(
@@ -72,29 +74,28 @@ class KinesisLetters:
             raise DeadLettersUnavailableError(str(error)) from error
         if result.error_code is not None:
             raise DeadLettersUnavailableError(
-                f"stream {arn} didn't take a dead letter: {result.error_code}: "
+                f"stream {arn} rejected a dead letter: {result.error_code}: "
                 f"{result.error_message}"
             )
 
     async def read(self) -> AsyncIterator[StoredEntry]:
-        """Go through every shard from its oldest record to its newest."""
+        """Yield the records of every shard, from the oldest to the newest."""
         for shard in await self._source.list_shards():
             async for record in self._records(shard.shard_id):
-                yield _stored(shard.shard_id, record)
+                place = f"{shard.shard_id}/{record.sequence_number}"
+                yield read_entry(place, record.data, f"record {place}")
 
     async def remove(self, stored: Sequence[StoredEntry]) -> None:
-        """Do nothing: records of a stream go when they are old enough."""
-
-    async def aclose(self) -> None:
-        """Nothing is held open: the client belongs to who gave it."""
+        """Do nothing: Kinesis removes records after the retention period."""
 
     async def _records(self, shard_id: str) -> AsyncIterator[Record]:
-        iterator: str | None
-        iterator = await self._source.get_iterator(shard_id, Start.TRIM_HORIZON)
+        start = await self._source.get_iterator(shard_id, Start.TRIM_HORIZON)
+        iterator: str | None = start
         while iterator is not None:
             page = await self._page(iterator)
             for record in page.records:
                 yield record
+            # Pages before the end may be empty, so only a lag of 0 shows the end.
             iterator = page.next_iterator if page.millis_behind else None
 
     async def _page(self, iterator: str) -> Page:
@@ -102,13 +103,7 @@ class KinesisLetters:
             try:
                 return await self._source.get_records(iterator, PAGE_RECORDS)
             except SourceThrottledError:
-                await asyncio.sleep(PACE_SECONDS * attempt)
+                await asyncio.sleep(
+                    max_backoff_seconds(attempt, PACE_SECONDS, MAX_PACE_SECONDS)
+                )
         return await self._source.get_records(iterator, PAGE_RECORDS)
-
-
-def _stored(shard_id: str, record: Record) -> StoredEntry:
-    place = f"{shard_id}/{record.sequence_number}"
-    try:
-        return StoredEntry(place, decode_letter(record.data))
-    except CorruptDeadLetterError as error:
-        return StoredEntry(place, None, f"record {place}: {error}")

@@ -1,4 +1,4 @@
-"""One record that couldn't be handled, with why: a value, and JSON with a version."""
+"""Define dead letters (a record and its handler's error) and their JSON format."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from kinesumer.errors import ConfigurationError, CorruptDeadLetterError
+from kinesumer.errors import (
+    ConfigurationError,
+    CorruptDeadLetterError,
+    DecodeError,
+)
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.text import safe_str
 
 if TYPE_CHECKING:
     from kinesumer.model.records import Record
 
+# Limits in characters. A longer text loses its middle, so that a letter is hardly
+# larger than its record: SQS accepts letters of up to 1 MiB, and so does Kinesis by
+# default.
 LONGEST_ERROR = 2_000
 LONGEST_TRACEBACK = 16_000
-"""Characters: of longer ones the beginning and the end are kept."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
-    """A record, its place, and how handling it failed.
+    """A record, its position, and the error of its handler.
 
-    ``docs/dead-letters.md`` describes its JSON, in which ``data`` is base64 and times
-    are RFC 3339.
+    ``docs/dead-letters.md`` describes the JSON of a dead letter. In JSON, ``data`` is
+    base64 and times are RFC 3339.
     """
 
     app: str
@@ -34,18 +40,18 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version",
     shard_id: str
     sequence_number: str
     sub_sequence_number: int | None = None
-    """Place within a KPL aggregate; None if the record wasn't aggregated."""
+    """Index within a KPL aggregate; None if the record wasn't aggregated."""
     partition_key: str | None = None
     explicit_hash_key: str | None = None
-    """Decimal digits; Kinesis tells it of aggregated records only."""
+    """Decimal digits; known only for aggregated records."""
     arrived_at: datetime | None = None
-    """When Kinesis took the record."""
+    """The time at which Kinesis received the record."""
     data: bytes
     error: str
     """The error's type and text, in one line."""
     traceback: str = ""
     attempts: int
-    """How often the handler was called with this record."""
+    """Number of calls of the handler with this record."""
     failed_at: datetime
 
     @classmethod
@@ -78,15 +84,18 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version",
 
     @property
     def id(self) -> str:
-        """16 hex digits made of app and place: a record that fails again keeps it."""
-        place = (
+        """16 hex digits, derived from app and position.
+
+        A record that fails again has the same id.
+        """
+        position = (
             self.app,
             self.stream_arn,
             self.shard_id,
             self.sequence_number,
             str(self.sub_sequence_number),
         )
-        return hashlib.sha256("\0".join(place).encode()).hexdigest()[:16]
+        return hashlib.sha256("\0".join(position).encode()).hexdigest()[:16]
 
     @property
     def stream(self) -> str:
@@ -95,39 +104,34 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version",
 
 
 def encode_letter(letter: DeadLetter) -> bytes:
-    """Return a letter as JSON: one line, and ASCII only, as SQS takes not all else.
+    """Return a letter as one line of JSON in ASCII, since SQS rejects some characters.
 
-    Raises ConfigurationError for times without a zone, which couldn't be read back.
+    Raises ConfigurationError for times without a zone.
     """
-    if (moment := _without_zone(letter)) is not None:
+    if (time := _without_zone(letter)) is not None:
         raise ConfigurationError(
-            f"a dead letter's time {moment} has no time zone; use datetime.now(UTC)"
+            f"a dead letter's time {time} has no time zone; use datetime.now(UTC)"
         )
-    # Lone surrogates, which an error's text may hold, are nothing that can be decoded.
-    sound = msgspec.structs.replace(
+    # An error's text may contain lone surrogates, which a reader couldn't decode.
+    encodable = msgspec.structs.replace(
         letter, error=_as_utf8(letter.error), traceback=_as_utf8(letter.traceback)
     )
-    fields = msgspec.to_builtins(sound)
+    fields = msgspec.to_builtins(encodable)
     return json.dumps(fields, separators=(",", ":")).encode("ascii")
 
 
 def decode_letter(body: bytes | str) -> DeadLetter:
-    """Return the dead letter in JSON. Raises CorruptDeadLetterError."""
+    """Parse a dead letter from its JSON. Raises CorruptDeadLetterError."""
     try:
         letter = _decode(body)
-        letter.failed_at.astimezone(UTC)  # which the years 1 and 9999 may not have
-    except (
-        msgspec.DecodeError,
-        UnicodeError,
-        RecursionError,
-        OverflowError,
-    ) as error:
+        letter.failed_at.astimezone(UTC)  # fails for some times in years 1 and 9999
+    except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError) as error:
         raise CorruptDeadLetterError(
             f"not a dead letter of this version of kinesumer ({error}): read it by hand"
         ) from error
-    if (moment := _without_zone(letter)) is not None:
+    if (time := _without_zone(letter)) is not None:
         raise CorruptDeadLetterError(
-            f"not a dead letter of kinesumer, as its time {moment} has no time zone: "
+            f"not a dead letter of kinesumer, as its time {time} has no time zone: "
             "read it by hand"
         )
     return letter
@@ -137,14 +141,17 @@ _decode = msgspec.json.Decoder(DeadLetter).decode
 
 
 def _without_zone(letter: DeadLetter) -> datetime | None:
-    """Return a time that can't be compared with those of other letters."""
-    # Not msgspec's own constraint: it can't take what tests put in datetime's place.
+    # msgspec can check time zones itself, but then it would reject the replacements of
+    # the datetime class that tests use.
     times = (letter.failed_at, letter.arrived_at)
     return next((time for time in times if time and time.tzinfo is None), None)
 
 
 def _in_a_line(error: BaseException) -> str:
-    text = " ".join(safe_str(error).split())
+    # The message of a DecodeError begins with the record's position, which the letter
+    # has in other fields.
+    reason = error.reason if isinstance(error, DecodeError) else ""
+    text = " ".join((reason or safe_str(error)).split())
     name = type(error).__name__
     return f"{name}: {text}" if text else name
 

@@ -1,6 +1,6 @@
-"""Dead letters in an S3 bucket: one object each, named by the record's place.
+"""Store dead letters in an S3 bucket, as objects named after records' positions.
 
-A record that fails again after a takeover writes the same object: no letter is twice.
+If a record fails again after a takeover, its letter replaces the earlier object.
 """
 
 from __future__ import annotations
@@ -10,10 +10,15 @@ import io
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from kinesumer.dead_letters.base import StoredEntry
-from kinesumer.dead_letters.calls import RefusedCallError, translated
-from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.errors import AccessDeniedError, CorruptDeadLetterError, FatalError
+from kinesumer.dead_letters.base import (
+    ReadableDeadLetters,
+    RejectedCallError,
+    StoredEntry,
+    read_entry,
+    translated,
+)
+from kinesumer.dead_letters.letter import encode_letter
+from kinesumer.errors import AccessDeniedError, FatalError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -22,19 +27,21 @@ if TYPE_CHECKING:
     from kinesumer.dead_letters.letter import DeadLetter
 
 PARALLEL_READS = 16
+# S3 deletes at most this many objects per call.
 DELETED_AT_ONCE = 1_000
-MOST_BYTES = 1 << 26
-"""The largest record is 10 MiB; other objects under the prefix may be of any size."""
+# No letter is larger, since records have at most 10 MiB. Larger objects aren't letters,
+# and reading them would take too much memory.
+MAX_BYTES = 1 << 26
 
 
 async def open_bucket(clients: ClientFactory, place: str) -> S3Letters:
-    """Return what ``BUCKET/PREFIX`` names."""
+    """Return the target at ``place``, which is ``BUCKET/PREFIX``."""
     bucket, _, prefix = place.partition("/")
     return S3Letters(await clients.open("s3"), bucket, prefix.strip("/"))
 
 
-class S3Letters:
-    """Keeps letters as PREFIX/APP/STREAM/SHARD/SEQUENCENUMBER-ID.json."""
+class S3Letters(ReadableDeadLetters):
+    """Stores letters as PREFIX/APP/STREAM/SHARD/SEQUENCENUMBER-ID.json."""
 
     removes = True
 
@@ -44,7 +51,7 @@ class S3Letters:
         self._prefix = f"{prefix}/" if prefix else ""
 
     async def put(self, letter: DeadLetter) -> None:
-        """Write a letter's object, over the one that it may have already."""
+        """Write a letter's object, or replace it."""
         key = self._prefix + object_name(letter)
         with self._call("PutObject", key):
             await self._s3.put_object(
@@ -55,7 +62,7 @@ class S3Letters:
             )
 
     async def read(self) -> AsyncIterator[StoredEntry]:
-        """Go through the objects under the prefix whose names end with .json."""
+        """Yield the objects under the prefix whose names end with .json."""
         more: dict[str, str] = {}
         limit = asyncio.Semaphore(PARALLEL_READS)
         while True:
@@ -75,7 +82,8 @@ class S3Letters:
     async def remove(self, stored: Sequence[StoredEntry]) -> None:
         """Delete objects.
 
-        Raises AccessDeniedError or FatalError naming one that S3 wouldn't delete.
+        Raises AccessDeniedError or FatalError, which name an object that wasn't
+        deleted.
         """
         keys = [str(one.receipt) for one in stored]
         for start in range(0, len(keys), DELETED_AT_ONCE):
@@ -87,45 +95,39 @@ class S3Letters:
             for failed in answer.get("Errors", ()):
                 raise self._not_deleted(failed)
 
-    async def aclose(self) -> None:
-        """Nothing is held open: the client belongs to who gave it."""
-
     async def _get(self, key: str, limit: asyncio.Semaphore) -> StoredEntry | None:
-        """Return an object; None if it was deleted meanwhile."""
+        """Return an object's entry; None if the object was deleted meanwhile."""
+        place = f"s3://{self._bucket}/{key}"
         try:
             async with limit:
                 with self._call("GetObject", key):
                     answer = await self._s3.get_object(Bucket=self._bucket, Key=key)
+                    size = answer["ContentLength"]
                     async with answer["Body"] as body:
-                        _check_size(answer["ContentLength"])
-                        content = await body.read()
-            return StoredEntry(key, decode_letter(content))
-        except CorruptDeadLetterError as error:
-            return StoredEntry(key, None, f"s3://{self._bucket}/{key}: {error}")
-        except RefusedCallError as error:
+                        content = await body.read() if size <= MAX_BYTES else b""
+            if size > MAX_BYTES:
+                problem = f"{place}: not a dead letter, as it has {size:,} bytes"
+                return StoredEntry(key, None, f"{problem}: remove it from the prefix")
+            return read_entry(key, content, place)
+        except RejectedCallError as error:
             if error.code == "NoSuchKey":
                 return None
             raise
 
     def _not_deleted(self, failed: Mapping[str, str]) -> FatalError:
-        """Return the error for an object: S3 denies each by itself."""
+        """Return the error for one object that S3 didn't delete."""
         place = f"s3://{self._bucket}/{failed.get('Key')}"
         code, said = failed.get("Code"), failed.get("Message", "")
         if code == "AccessDenied":
             return AccessDeniedError("s3:DeleteObject", place, said)
-        return FatalError(f"{place} wasn't deleted: {code}: {said}")
+        return FatalError(f"{place} wasn't deleted: {code}: {said}; delete it by hand")
 
     def _call(self, action: str, key: str) -> Any:
         place = f"s3://{self._bucket}/{key}"
         return translated(self._opened, f"s3:{action}", place)
 
 
-def _check_size(size: int) -> None:
-    if size > MOST_BYTES:
-        raise CorruptDeadLetterError(f"not a dead letter: it has {size:,} bytes")
-
-
 def object_name(letter: DeadLetter) -> str:
-    """Return a name whose parts hold no slash but those between them."""
+    """Return a letter's object name. Slashes within its parts are percent-encoded."""
     parts = (letter.app, letter.stream, letter.shard_id, letter.sequence_number)
     return "/".join(quote(part, safe="") for part in parts) + f"-{letter.id}.json"

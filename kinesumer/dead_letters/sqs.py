@@ -1,7 +1,7 @@
-"""Dead letters in an SQS queue: one message each, its body the letter's JSON.
+"""Store dead letters in an SQS queue, as messages with the letters' JSON.
 
-SQS has no look without taking: what is read is hidden from others for ten minutes, or
-until ``aclose`` gives it back.
+While a reader has a message, SQS hides it from other readers: for ten minutes, or until
+``aclose`` releases it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from kinesumer.aws.endpoints import check_port, require_no_credentials
-from kinesumer.dead_letters.base import StoredEntry
-from kinesumer.dead_letters.calls import RefusedCallError, translated
-from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.errors import (
-    ConfigurationError,
-    CorruptDeadLetterError,
-    DeadLetterTooLargeError,
-    FatalError,
+from kinesumer.dead_letters.base import (
+    ReadableDeadLetters,
+    RejectedCallError,
+    StoredEntry,
+    read_entry,
+    translated,
 )
+from kinesumer.dead_letters.letter import encode_letter
+from kinesumer.errors import ConfigurationError, DeadLetterTooLargeError, FatalError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -27,27 +27,31 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory, OpenClient
     from kinesumer.dead_letters.letter import DeadLetter
 
+# SQS's limit for any message. A queue's MaximumMessageSize may be lower.
 LONGEST_BYTES = 1 << 20
-"""What SQS takes at most; a queue's MaximumMessageSize may be less."""
+# Messages that were read stay hidden for this time, so that an operator can decide what
+# to do with them.
 HIDDEN_SECONDS = 600
+# If ReceiveMessage waits (long polling), SQS asks all its servers, so an empty answer
+# means an empty queue.
 WAIT_SECONDS = 2
-"""A receive that waits asks all of SQS's servers: an empty answer means empty."""
+# SQS takes and returns at most this many messages per call.
 AT_ONCE = 10
 
 _REGION = re.compile(r"(?:^|\.)sqs\.([a-z]{2}(?:-[a-z0-9]+)+)\.")
 
 
 class Message(NamedTuple):
-    """A message that was received: its id stays, its handle is of this receive."""
+    """A received message. Each time it is received, it has another handle."""
 
     id: str
     handle: str
 
 
 async def open_queue(clients: ClientFactory, url: str) -> SqsLetters:
-    """Return a queue, in the region that its URL names if it is one of AWS's.
+    """Open a queue as a target. If the URL is one of AWS, it gives the region, too.
 
-    Raises ConfigurationError for what isn't a queue's URL.
+    Raises ConfigurationError if the URL isn't that of a queue.
     """
     require_no_credentials("the queue's URL", url)
     check_port(f"queue {url!r}", url)
@@ -61,8 +65,8 @@ async def open_queue(clients: ClientFactory, url: str) -> SqsLetters:
     return SqsLetters(await clients.open("sqs", named and named[1]), url)
 
 
-class SqsLetters:
-    """Keeps letters in a queue, standard or FIFO."""
+class SqsLetters(ReadableDeadLetters):
+    """Stores letters in a queue, standard or FIFO."""
 
     removes = True
 
@@ -72,25 +76,30 @@ class SqsLetters:
         self._held: dict[str, Message] = {}
 
     async def put(self, letter: DeadLetter) -> None:
-        """Send a letter. Raises DeadLetterTooLargeError if the queue refuses it."""
+        """Send a letter.
+
+        Raises DeadLetterTooLargeError if it exceeds the limit of SQS or of the queue.
+        """
         body = encode_letter(letter).decode()
         if len(body) > LONGEST_BYTES:
-            raise self._too_large(len(body), f"SQS takes {LONGEST_BYTES:,}")
+            raise self._too_large(
+                len(body), f"SQS accepts at most {LONGEST_BYTES:,} bytes"
+            )
         arguments = {"QueueUrl": self._url, "MessageBody": body}
         if self._url.endswith(".fifo"):
-            # A group of its own: letters have no order that one could hold up.
+            # Each letter has a group of its own, so that no letter waits for another.
             arguments["MessageGroupId"] = letter.id
             arguments["MessageDeduplicationId"] = letter.id
         try:
             with self._call("SendMessage"):
                 await self._sqs.send_message(**arguments)
-        except RefusedCallError as error:
+        except RejectedCallError as error:
             if "must be shorter than" in str(error):
                 raise self._too_large(len(body), str(error)) from error
             raise
 
     async def read(self) -> AsyncIterator[StoredEntry]:
-        """Receive until nothing comes any more; standard queues may repeat some."""
+        """Yield messages until the queue is empty; standard queues may repeat some."""
         while True:
             with self._call("ReceiveMessage"):
                 answer = await self._sqs.receive_message(
@@ -105,13 +114,15 @@ class SqsLetters:
                 ]
             if not found:
                 return
+            # A message that became visible again is received a second time, with a new
+            # handle. Don't yield it again.
             new = [(m, body) for m, body in found if m.id not in self._held]
             self._held.update((message.id, message) for message, _ in found)
             for message, body in new:
-                yield _stored(message, body)
+                yield read_entry(message, body, f"message {message.id}")
 
     async def remove(self, stored: Sequence[StoredEntry]) -> None:
-        """Delete messages. Raises FatalError naming how many SQS wouldn't delete."""
+        """Delete messages. Raises FatalError with the number of those that remain."""
         for messages in self._batches([_message(one) for one in stored]):
             with self._call("DeleteMessageBatch", "DeleteMessage"):
                 answer = await self._sqs.delete_message_batch(
@@ -121,16 +132,16 @@ class SqsLetters:
                 reason = answer["Failed"][0].get("Message", "")
                 raise FatalError(
                     f"{len(answer['Failed'])} messages weren't deleted from "
-                    f"{self._url}: {reason}; they come again"
+                    f"{self._url}: {reason}; expect them again"
                 )
             for message in messages:
                 self._held.pop(message.id, None)
 
     async def aclose(self) -> None:
-        """Let others see at once what was read and not removed."""
+        """Release the messages that were read and not removed."""
         held, self._held = list(self._held.values()), {}
         for messages in self._batches(held):
-            # Where it fails, they are seen again when their time is over.
+            # If this call fails, the messages become visible after HIDDEN_SECONDS.
             with self._call("ChangeMessageVisibilityBatch", "ChangeMessageVisibility"):
                 await self._sqs.change_message_visibility_batch(
                     QueueUrl=self._url, Entries=_entries(messages, VisibilityTimeout=0)
@@ -146,16 +157,9 @@ class SqsLetters:
         )
 
     def _batches(self, messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-        # The handles of the last receive are those that count.
+        # Only the handle from the last receive of a message is valid.
         latest = [self._held.get(one.id, one) for one in messages]
         return (latest[i : i + AT_ONCE] for i in range(0, len(latest), AT_ONCE))
-
-
-def _stored(message: Message, body: str) -> StoredEntry:
-    try:
-        return StoredEntry(message, decode_letter(body))
-    except CorruptDeadLetterError as error:
-        return StoredEntry(message, None, f"message {message.id}: {error}")
 
 
 def _message(stored: StoredEntry) -> Message:

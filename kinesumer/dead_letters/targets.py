@@ -1,39 +1,30 @@
-"""The targets of dead letters by name: what can be asked of each, and how to open it.
+"""Open the targets of dead letters.
 
-``file:PATH``, ``sqs:QUEUE_URL``, ``kinesis:STREAM_NAME_OR_ARN``, ``s3://BUCKET/PREFIX``,
-or an async callable.
+A target is an async callable, or one of these names: ``file:PATH``, ``sqs:QUEUE_URL``,
+``kinesis:STREAM_NAME_OR_ARN``, ``s3://BUCKET/PREFIX``.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kinesumer.aws.endpoints import require_no_credentials
+from kinesumer.dead_letters.base import DeadLetters
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.dead_letters.base import (
-        DeadLetterFunction,
-        DeadLetters,
-        ReadableDeadLetters,
-    )
+    from kinesumer.dead_letters.base import DeadLetterFunction, ReadableDeadLetters
     from kinesumer.dead_letters.letter import DeadLetter
 
 
 KINDS = ("file", "sqs", "kinesis", "s3")
 
 
-class Target(NamedTuple):
-    """A target's name, taken apart."""
-
-    kind: str
-    place: str
-
-
-def parse_target(text: str) -> Target:
-    """Take a target's name apart. Raises ConfigurationError for what names none."""
+def parse_target(text: str) -> tuple[str, str]:
+    """Return the kind and the place that a target names. Raises ConfigurationError."""
     require_no_credentials("the target of dead letters", text)
     kind, colon, place = text.partition(":")
     if kind == "s3":
@@ -44,13 +35,19 @@ def parse_target(text: str) -> Target:
             f"{text!r} isn't a dead-letter target: use file:PATH, "
             "sqs:QUEUE_URL, kinesis:STREAM or s3://BUCKET/PREFIX"
         )
-    return Target(kind, place)
+    return kind, place
 
 
 def check_target(target: str | DeadLetterFunction) -> None:
-    """Raise ConfigurationError for what can't be a target; nothing is opened."""
+    """Check a target without opening it. Raises ConfigurationError."""
     if isinstance(target, str):
-        parse_target(target)
+        kind, place = parse_target(target)
+        folder = Path(place).parent
+        if kind == "file" and not folder.is_dir():
+            raise ConfigurationError(
+                f"dead letters cannot be stored in {place}, since the directory "
+                f"{folder} does not exist: create it, or give another path"
+            )
     elif not callable(target):
         raise ConfigurationError(
             f"dead_letters={target!r} must be a target's name or an async function "
@@ -66,13 +63,11 @@ async def open_dead_letters(
 ) -> DeadLetters:
     """Open a target of dead letters; ``aclose()`` closes it.
 
-    ``target`` is what ``run()`` takes as ``dead_letters``. ``region`` and ``session``
-    are those of ``Kinesumer``: AWS is called with them. Raises ConfigurationError for
-    what isn't a target.
+    ``target`` takes the same values as ``dead_letters`` of ``run()``. ``region`` and
+    ``session`` take the same values as in ``Kinesumer``. Raises ConfigurationError.
     """
     from kinesumer.aws.session import ClientFactory
 
-    check_target(target)
     clients = ClientFactory(session, region=region)
     try:
         letters = await open_target(target, clients)
@@ -85,7 +80,7 @@ async def open_dead_letters(
 async def open_target(
     target: str | DeadLetterFunction, clients: ClientFactory
 ) -> DeadLetters:
-    """Open a target, with clients that outlive it. Raises ConfigurationError."""
+    """Open a target with the caller's AWS clients. Raises ConfigurationError."""
     check_target(target)
     if isinstance(target, str):
         return await open_readable(target, clients)
@@ -93,9 +88,9 @@ async def open_target(
 
 
 async def open_readable(text: str, clients: ClientFactory) -> ReadableDeadLetters:
-    """Open a target by its name. Raises ConfigurationError for what names none."""
+    """Open a target by its name. Raises ConfigurationError."""
     kind, place = parse_target(text)
-    # Each brings imports that the others don't need.
+    # Import only the module of this target, since each has its own dependencies.
     if kind == "sqs":
         from kinesumer.dead_letters.sqs import open_queue
 
@@ -113,8 +108,8 @@ async def open_readable(text: str, clients: ClientFactory) -> ReadableDeadLetter
     return FileLetters(place)
 
 
-class OwnedLetters:
-    """A target together with the AWS clients that it is called with."""
+class OwnedLetters(DeadLetters):
+    """A target together with the AWS clients that it uses."""
 
     def __init__(self, letters: DeadLetters, clients: ClientFactory) -> None:
         self._letters, self._clients = letters, clients
@@ -125,20 +120,24 @@ class OwnedLetters:
 
     async def aclose(self) -> None:
         """Close the target, and then its clients."""
+        # A queue releases its messages when it closes, so it still needs its client.
         try:
             await self._letters.aclose()
         finally:
             await self._clients.__aexit__(None, None, None)
 
 
-class CallableLetters:
-    """Gives letters to an async function: what it returned for counts as stored."""
+class CallableLetters(DeadLetters):
+    """Passes letters to an async function, which returns when a letter is stored."""
 
     def __init__(self, take: DeadLetterFunction) -> None:
         self._take = take
 
     async def put(self, letter: DeadLetter) -> None:
-        """Call the function. Raises what it raises, and ConfigurationError."""
+        """Call the function, and pass on its errors.
+
+        Raises ConfigurationError if the function isn't async.
+        """
         stored = self._take(letter)
         if not inspect.isawaitable(stored):
             raise ConfigurationError(
@@ -146,6 +145,3 @@ class CallableLetters:
                 "`async def`"
             )
         await stored
-
-    async def aclose(self) -> None:
-        """Nothing is held open."""

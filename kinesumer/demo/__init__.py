@@ -1,1 +1,1 @@
-"""``kinesumer demo``: many processes, real faults, and a checked verdict."""
+"""The command ``kinesumer demo``, which disturbs a group and checks its records."""

@@ -1,4 +1,4 @@
-"""The child processes: the embedded AWS, a client, or the driver of a Spark query.
+"""Run a child process: the embedded AWS, a client, or the driver of a Spark query.
 
 Run as ``python -m kinesumer.demo.child ROLE ARGUMENT``.
 """
@@ -16,12 +16,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start
-from kinesumer.cli.signals import SignalHandler
-from kinesumer.demo.record_log import RecordLogWriter
-from kinesumer.demo.settings import (
+from kinesumer.demo.processes import (
     APP,
     EXTERNAL_ID,
-    MAX_UNCOMMITTED_RECORDS,
     OTHER_ACCOUNT,
     SPARK_APP,
     TABLE,
@@ -30,14 +27,15 @@ from kinesumer.demo.settings import (
     ServerInfo,
     SparkSettings,
 )
+from kinesumer.demo.record_log import MAX_UNCOMMITTED_RECORDS, RecordLogWriter
 
 if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
 
 logger = logging.getLogger("kinesumer")
 STDIN = 0
+# The Spark driver prints this line on standard output when its query has started.
 STARTED = "started"
-"""The driver's line on standard output when its query has started."""
 READER_ACTIONS = (
     "kinesis:DescribeStreamSummary",
     "kinesis:ListShards",
@@ -47,10 +45,10 @@ READER_ACTIONS = (
 
 
 def end_with_parent() -> None:
-    """End this process as soon as its standard input, a pipe of the parent, closes."""
+    """End this process when its standard input, a pipe of the parent, is closed."""
 
     def wait() -> None:
-        # Not sys.stdin: Python needs that object's lock at exit, and would wait for it.
+        # Don't read sys.stdin: at exit, Python would wait for the lock of this read.
         while os.read(STDIN, 1024):
             pass
         os._exit(1)
@@ -62,7 +60,11 @@ def end_with_parent() -> None:
 
 
 async def serve(shards: int) -> None:
-    """Serve until the parent ends. Write one line of JSON when it is ready."""
+    """Serve the embedded AWS until the parent ends.
+
+    When the server is ready, write its address and its streams to standard output, as
+    one line of JSON.
+    """
     from kinesumer.local import EmbeddedAws
 
     async with EmbeddedAws() as aws:
@@ -74,7 +76,7 @@ async def serve(shards: int) -> None:
 
 
 def create_streams(aws: EmbeddedAws, shards: int) -> list[DemoStream]:
-    """Create three streams in two accounts. Two of them have the same name."""
+    """Create three streams in two accounts. Two of the streams have the same name."""
     streams = [
         DemoStream(arn=aws.create_stream(name, shards), name=name, label=name)
         for name in ("orders", "payments")
@@ -98,17 +100,19 @@ def create_streams(aws: EmbeddedAws, shards: int) -> list[DemoStream]:
 
 
 async def consume(settings: ClientSettings) -> None:
-    """Consume through the public API until a signal, and log each record."""
+    """Consume the streams until a signal arrives, and log each record."""
     log = RecordLogWriter(settings.record_log, [s.arn for s in settings.streams])
     streams = [stream.for_readers() for stream in settings.streams]
     config = Config(max_uncommitted_records=MAX_UNCOMMITTED_RECORDS)
     async with Kinesumer(
-        APP, table=TABLE, client_id=settings.client_id, config=config
+        APP,
+        table=TABLE,
+        client_id=settings.client_id,
+        config=config,
+        stop_signals=True,
     ) as client:
-        signals = SignalHandler(client, logger.info)
         async for record in client.consume(streams, start=Start.TRIM_HORIZON):
             log.write(record)
-        signals.close()
     log.close()
 
 
@@ -130,10 +134,10 @@ def run_client(settings: ClientSettings) -> int:
 
 
 def run_query(settings: SparkSettings) -> None:
-    """Write the streams' records to Parquet files until the process ends."""
-    # Clients are measured on the same machine: a starting JVM would take all of it.
+    """Run a query that writes the streams' records to Parquet files."""
+    # Lower this process's priority: a starting JVM would slow the measured clients.
     os.nice(5)
-    # The parent reads standard output. What Spark prints goes to the log.
+    # Keep standard output for the parent, and send what Spark prints to the log.
     output = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     from pyspark.sql import SparkSession
@@ -179,7 +183,7 @@ def run_query(settings: SparkSettings) -> None:
 
 
 def main(role: str, argument: str) -> int:
-    """Run a role until it ends, or until the parent ends. Return the exit status."""
+    """Run a role until the role or the parent ends. Return the role's exit status."""
     end_with_parent()
     if role == "server":
         asyncio.run(serve(int(argument)))

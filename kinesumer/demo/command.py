@@ -1,4 +1,4 @@
-"""``kinesumer demo``."""
+"""The command ``kinesumer demo``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import tempfile
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from kinesumer.demo.settings import DemoOptions
+from kinesumer.cli.options import FiniteFloat
+from kinesumer.demo.run import Demo, DemoOptions
+from kinesumer.demo.view import Picture, Plain
 from kinesumer.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from kinesumer.demo.view import Screen
 
 MIN_SECONDS = 20
 TERMINATED = 143
@@ -27,7 +25,7 @@ TERMINATED = 143
 @click.command()
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=MIN_SECONDS),
+    type=FiniteFloat(min=MIN_SECONDS),
     default=60,
     show_default=True,
     help="How long to produce records.",
@@ -63,10 +61,10 @@ def demo(
     Starts an embedded AWS on this machine, several client processes, and a producer of
     numbered records. While they work, the demo splits and merges shards, starts a
     client, kills one and stops one. At the end it compares the processed records with
-    the produced ones. The exit status is 0 only if nothing was lost and every bound was
-    kept. With --spark, a Structured Streaming query reads the same streams as an app of
-    its own. Its driver is killed once, and its output must have each record once, in
-    order.
+    the produced ones. The exit status is 0 only if nothing was lost and no pause was
+    longer than its bound. With --spark, a Structured Streaming query also reads the
+    streams, as an app of its own. Its driver is killed once, and its output must have
+    each record once, in order.
     """
     if find_spec("moto") is None:
         raise ConfigurationError(
@@ -88,25 +86,36 @@ def _require_spark() -> None:
         with warnings.catch_warnings(action="error", category=RuntimeWarning):
             importlib.import_module("kinesumer.spark")
     except (ImportError, RuntimeWarning) as error:
-        raise ConfigurationError(f"can't run the demo with --spark: {error}") from error
+        raise ConfigurationError(
+            f"can't run the demo with --spark; install what is missing: {error}"
+        ) from error
 
 
 async def _run(options: DemoOptions) -> bool:
-    from kinesumer.demo.run import Demo
-
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    with tempfile.TemporaryDirectory(prefix="kinesumer-demo-") as directory:
-        demo = Demo(options, Path(directory), _screen(options))
-        for line in await demo.run():
+    closed: list[BrokenPipeError] = []
+
+    def write(line: str) -> None:
+        # If standard output is closed, cancel the run. The error is raised afterwards.
+        try:
             click.echo(line)
+        except BrokenPipeError as error:
+            if not closed:
+                task.cancel()
+            closed.append(error)
+
+    with tempfile.TemporaryDirectory(prefix="kinesumer-demo-") as directory:
+        is_plain = options.plain or not sys.stdout.isatty()
+        screen = Plain(write) if is_plain else Picture()
+        demo = Demo(options, Path(directory), screen)
+        try:
+            lines = await demo.run()
+        except asyncio.CancelledError:
+            if closed:
+                raise closed[0] from None
+            raise
+    for line in lines:
+        click.echo(line)
     return not demo.faults
-
-
-def _screen(options: DemoOptions) -> Screen:
-    from kinesumer.demo.view import Picture, Plain
-
-    if options.plain or not sys.stdout.isatty():
-        return Plain(click.echo)
-    return Picture()

@@ -1,4 +1,4 @@
-"""The events and records of a run, and the counts kept of them."""
+"""The events of a run, and its produced and processed records with their counts."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+# A shard: its stream's index in the demo's list of streams, and the number in its ID.
 StreamShard = tuple[int, int]
-"""A stream's index in the demo's list, and the number in a shard's ID."""
-Parents = Mapping[StreamShard, Iterable[StreamShard]]
-"""The parents of each shard."""
+Parents = Mapping[StreamShard, Iterable[StreamShard]]  # The parents of each shard
 
 
 @dataclass(kw_only=True)
 class Event:
-    """A fault or change that the scenario caused, at a time of the monotonic clock."""
+    """A fault or change that the scenario caused. ``at`` is on the monotonic clock."""
 
     kind: str
     at: float
     text: str
     client: str = ""
     was_leader: bool = False
+    # If a client was killed: the shards that it held.
     shards: set[StreamShard] = field(default_factory=set)
-    """The shards of a client that was killed."""
 
 
 class Produced(NamedTuple):
@@ -33,14 +32,13 @@ class Produced(NamedTuple):
     stream: int
     shard: int
     sequence_number: str
+    # The record's index in its KPL aggregate, or 0 if it isn't in an aggregate.
     sub_sequence_number: int
-    """The record's index in its aggregate; 0 if it isn't in one."""
-    at: float
-    """When PutRecords returned."""
+    at: float  # Time at which PutRecords returned
 
     @property
     def position(self) -> tuple[int, str, int]:
-        """Return the record's order within its shard."""
+        """Return a value by which the records of a shard can be sorted."""
         number = self.sequence_number
         return len(number), number, self.sub_sequence_number
 
@@ -57,15 +55,15 @@ class Processed(NamedTuple):
 
 
 class RecordCounts:
-    """The produced and the processed records of a run, counted as they come in."""
+    """Collects and counts the produced and the processed records of a run."""
 
     def __init__(self, streams: int) -> None:
         self.produced: list[Produced] = []
         self.processed: list[Processed] = []
+        # For each record's number, the time at which the record was first processed.
         self.first_processed_at: dict[int, float] = {}
-        """By number, when a record was processed for the first time."""
+        # Numbers of records in failed requests. Kinesis may have accepted them anyway.
         self.uncertain: set[int] = set()
-        """Numbers of failed requests, whose records Kinesis may have accepted."""
         self.aggregates = 0
         self.by_client: Counter[str] = Counter()
         self._produced_counts = [0] * streams
@@ -88,11 +86,11 @@ class RecordCounts:
             self._processed_counts[entry.stream] += 1
 
     def behind(self, stream: int) -> int:
-        """Return how many of a stream's records wait to be processed."""
+        """Return how many of a stream's records have not been processed yet."""
         return max(0, self._produced_counts[stream] - self._processed_counts[stream])
 
     def oldest_waiting(self, stream: int) -> float | None:
-        """Return when the oldest waiting record of a stream was produced."""
+        """Return when a stream's oldest unprocessed record was produced, or None."""
         records, index = self._in_order[stream], self._first_waiting[stream]
         while index < len(records) and self._is_processed(records[index]):
             index += 1

@@ -1,4 +1,4 @@
-"""The pauses of each shard: how long records waited, and what caused it."""
+"""Find the pauses in the processing of each shard, with their lengths and causes."""
 
 from __future__ import annotations
 
@@ -15,37 +15,40 @@ if TYPE_CHECKING:
         StreamShard,
     )
 
+# The longest pauses that the protocol allows with the default configuration. After a
+# crash, this is the sum of the leader's interval, the lease, one heartbeat interval
+# (two if the leader was killed), and 0.5 s for requests.
 CRASH_SECONDS = 11.5
 LEADER_CRASH_SECONDS = 13.5
 HAND_OVER_SECONDS = 1.0
 CHILD_SECONDS = 2.0
 STEADY_SECONDS = 2.0
+# Tolerance added to each bound, since one busy machine runs all processes.
 NOISE_SECONDS = 2.0
-"""Added to each bound, since all processes run on one machine, which may be busy."""
 
 
 class Limit(NamedTuple):
-    """A kind of pause and its bound; None if it has no bound."""
+    """A kind of pause, and its bound in seconds, or None if any length is allowed."""
 
     name: str
     seconds: float | None
 
     @property
     def allowed(self) -> float:
-        """Return the bound with the allowance for noise."""
+        """Return the bound plus the tolerance."""
         return (self.seconds or 0.0) + NOISE_SECONDS
 
 
 class Pause(NamedTuple):
-    """A time in which a record waited, and no record of its shard was processed."""
+    """A period in which a record waited and no record of its shard was processed."""
 
     start: float
     seconds: float
     shard: StreamShard
+    # "start", "steady", "crash", "hand-over" or "child".
     cause: str
-    """start, steady, crash, hand-over, child."""
+    # The index of the event that caused the pause, or -1 if no event caused it.
     event: int
-    """The index of the event that caused the pause; -1 for none."""
 
 
 def find_pauses(
@@ -54,10 +57,10 @@ def find_pauses(
     parents: Parents,
     events: list[Event],
 ) -> list[Pause]:
-    """Return every pause.
+    """Return all pauses of a run.
 
-    A pause begins when a record was produced and the record before it was processed. It
-    ends when the record is processed.
+    Each record ends a pause when it is processed. The pause began when the record had
+    been produced and the previous record of the shard had been processed.
     """
     produced_at = {record.number: record.at for record in counts.produced}
     crash = _Crash(events)
@@ -67,7 +70,7 @@ def find_pauses(
         is_first = True
         for entry in entries:
             if counts.first_processed_at[entry.number] != entry.at:
-                continue  # a repeated record doesn't advance the shard
+                continue  # skip a record that was processed before
             start = produced_at.get(entry.number, entry.at)
             start = max(start, before.at if before else 0.0)
             is_child = is_first and before is not None
@@ -85,7 +88,10 @@ def _last_of_parents(
     by_shard: Mapping[StreamShard, list[Processed]],
     parents: Parents,
 ) -> Processed | None:
-    """Return the last entry of the parents, or of their parents if they have none."""
+    """Return the record of a shard's parents that was processed last, or None.
+
+    A parent without processed records is replaced by its own parents.
+    """
     last = [
         by_shard[parent][-1]
         if by_shard.get(parent)
@@ -118,7 +124,7 @@ def _latest(events: list[Event], at: float, kinds: tuple[str, ...]) -> int:
 
 
 class _Crash:
-    """Attributes pauses to the crash, also while other events go on."""
+    """Decides whether a pause is due to the kill of a client, not to another event."""
 
     def __init__(self, events: list[Event]) -> None:
         self.index = next((i for i, e in enumerate(events) if e.kind == "kill"), -1)
@@ -138,7 +144,8 @@ class _Crash:
         bound = LEADER_CRASH_SECONDS if event.was_leader else CRASH_SECONDS
         if entry.at < event.at or start > event.at + bound:
             return False
-        # Without a leader, no client gets the shards that other clients release.
+        # Without a leader, no client gets the shards that other clients release. So the
+        # leader's crash explains every hand-over.
         is_leaderless = event.was_leader and cause == "hand-over"
         return is_leaderless or self._affects(event, shard, parents)
 
@@ -149,7 +156,7 @@ class _Crash:
 
 
 def limits(events: list[Event]) -> dict[tuple[str, int], Limit]:
-    """Return the bound for each cause and event."""
+    """Return the bound for each pair of a cause and an event's index."""
     result = {("steady", -1): Limit("otherwise", STEADY_SECONDS)}
     for index, event in enumerate(events):
         text = event.text
@@ -170,7 +177,7 @@ def limits(events: list[Event]) -> dict[tuple[str, int], Limit]:
 def longest_pauses(
     pauses: list[Pause], events: list[Event]
 ) -> list[tuple[Limit, Pause]]:
-    """Return the longest pause for each cause and event, in the events' order."""
+    """Return the longest pause for each cause and event, sorted by event."""
     bounds = limits(events)
     longest: dict[tuple[str, int], Pause] = {}
     for pause in pauses:

@@ -1,4 +1,4 @@
-"""The demo's child processes as the parent sees them. None outlives the parent."""
+"""Control the demo's child processes. No child outlives the parent process."""
 
 from __future__ import annotations
 
@@ -11,20 +11,61 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesumer.demo.settings import ClientSettings, ServerInfo, SparkSettings
 from kinesumer.errors import KinesumerError
+from kinesumer.model.streams import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from kinesumer.demo.settings import DemoStream
-
+APP = "demo"
+SPARK_APP = "demo-spark"
+TABLE = "kinesumer-state-store"
+OTHER_ACCOUNT = "210987654321"
+EXTERNAL_ID = "demo-external-id"
 START_SECONDS = 30.0
 
 
+class DemoStream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream, and the IAM roles that other accounts assume to read and write it."""
+
+    arn: str
+    name: str
+    label: str
+    reader_role: str | None = None
+    writer_role: str | None = None
+
+    def for_readers(self) -> str | Stream:
+        """Return the stream in the form in which a user passes it to ``consume()``."""
+        if self.reader_role is None:
+            return self.name
+        return Stream(self.arn, role_arn=self.reader_role, external_id=EXTERNAL_ID)
+
+
+class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The streams of the embedded AWS, and the environment variables for its users."""
+
+    environment: dict[str, str]
+    streams: list[DemoStream]
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that a client process gets as its argument."""
+
+    client_id: str
+    record_log: str
+    streams: list[DemoStream]
+
+
+class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that the Spark driver's process gets as its argument."""
+
+    directory: str
+    streams: list[DemoStream]
+
+
 class Child:
-    """A process with a pipe, which closes when the parent ends."""
+    """A child process. Its standard input is a pipe that closes if the parent ends."""
 
     def __init__(
         self, name: str, process: asyncio.subprocess.Process, log: Path
@@ -35,23 +76,23 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Return whether the process has not ended."""
+        """Return whether the process is still running."""
         return self.process.returncode is None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal that ends the process now or soon."""
+        """Send a signal that ends the process."""
         self.was_signalled = True
         if self.is_running:
             self.process.send_signal(number)
 
     def kill_group(self) -> None:
-        """Kill the process and the processes that it started."""
+        """Kill the process and all its child processes."""
         self.was_signalled = True
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for the end of the process. Return whether it ended in time."""
+        """Wait at most ``seconds`` for the process to end. Return whether it ended."""
         try:
             async with asyncio.timeout(seconds):
                 await self.process.wait()
@@ -65,14 +106,17 @@ class Child:
         return lines[-1] if lines else "it logged nothing"
 
     def error_line(self) -> str:
-        """Return the last line with an error, since Spark logs plans after it."""
+        """Return the last log line that names an error.
+
+        That may not be the last line, since Spark logs query plans after its errors.
+        """
         lines = self.log.read_text(errors="replace").splitlines()
         errors = [line for line in lines if "Error" in line or "Exception" in line]
         return errors[-1].strip() if errors else self.last_log_line()
 
 
 class Processes:
-    """Starts children, and ends them all at the end."""
+    """Starts the child processes, and kills them at the end of the demo."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -82,7 +126,7 @@ class Processes:
         self.environment = isolated_environment(os.environ)
 
     async def start_server(self, shards: int) -> ServerInfo:
-        """Start the embedded AWS, and point later children to it."""
+        """Start the embedded AWS. All processes that start later use it."""
         server = self._server = await self._start(
             "aws", "server", str(shards), piped=True
         )
@@ -125,11 +169,11 @@ class Processes:
 
     @property
     def running(self) -> list[Child]:
-        """Return the clients that run and have received no signal."""
+        """Return the running clients that haven't received a signal."""
         return [c for c in self.clients if c.is_running and not c.was_signalled]
 
     async def end_all(self) -> None:
-        """Kill every child that still runs, and wait for its end."""
+        """Kill every child that is still running, and wait until all have ended."""
         others = [c for c in (self._spark, self._server) if c is not None]
         for child in [*self.clients, *others]:
             child.kill_group()
@@ -147,14 +191,15 @@ class Processes:
                 stdout=asyncio.subprocess.PIPE if piped else errors,
                 stderr=errors,
                 env=self.environment,
-                # Ctrl-C reaches the parent only, which then ends its children itself.
+                # In its own session, a child gets no Ctrl-C. The parent ends it
+                # instead.
                 start_new_session=True,
             )
         return Child(name, process, log)
 
 
 def isolated_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without access to any real AWS account."""
+    """Return environment variables that give no access to a real AWS account."""
     kept = {
         name: value
         for name, value in environment.items()

@@ -1,7 +1,7 @@
-"""The log that a client writes of processed records: 29 bytes for each record.
+"""A client's log of processed records, with 29 bytes for each record.
 
-Each entry is one unbuffered write before the record counts as processed, so that a
-SIGKILL loses none.
+A client writes each entry without a buffer before the record counts as processed, so
+that a SIGKILL loses no entry.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
     from kinesumer import Record
 
+# After a crash, at most this many records of a shard may be processed again. A low
+# limit makes the demo a harder test.
+MAX_UNCOMMITTED_RECORDS = 1000
 _ENTRY = Struct("<dQBIQ")
 
 
 class LogEntry(NamedTuple):
     """A processed record."""
 
+    # The time on the machine's monotonic clock, which is the same in all processes.
     at: float
-    """The time of the machine's monotonic clock, which all processes share."""
     number: int
     stream: int
     shard: int
@@ -31,7 +34,7 @@ class LogEntry(NamedTuple):
 
 
 class RecordLogWriter:
-    """Appends entries, in the client process."""
+    """Appends entries to a log. Each client process has a writer."""
 
     def __init__(self, path: str, arns: list[str]) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -54,19 +57,20 @@ class RecordLogWriter:
 
 
 class RecordLogReader:
-    """Reads new entries, in the parent process."""
+    """Reads new entries of a client's log. The parent process has the readers."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def read_new(self) -> list[LogEntry]:
-        """Return the entries since the last call."""
+        """Return the entries that were added since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
             file.seek(self._offset)
             data = file.read()
+        # If the client is still writing an entry, leave that entry to the next call.
         complete = len(data) - len(data) % _ENTRY.size
         self._offset += complete
         return [LogEntry(*fields) for fields in _ENTRY.iter_unpack(data[:complete])]

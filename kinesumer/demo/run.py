@@ -1,4 +1,4 @@
-"""A run of the demo, from the first process to the verdict."""
+"""Run the demo and judge the result."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import signal
 import time
 from collections import defaultdict
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.aws.dynamodb import create_table, open_store
+from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.demo.events import Event, Processed, RecordCounts
-from kinesumer.demo.processes import Processes
-from kinesumer.demo.producer import Numbers, Producer
+from kinesumer.demo.processes import APP, TABLE, Processes
+from kinesumer.demo.producer import Producer
 from kinesumer.demo.record_log import RecordLogReader, shard_number
-from kinesumer.demo.scenario import Scenario
-from kinesumer.demo.settings import APP, TABLE
+from kinesumer.demo.scenario import Scenario, StoreChecker
 from kinesumer.demo.spark_process import SparkProcess
-from kinesumer.demo.store_checks import StoreChecker
 from kinesumer.demo.verdict import judge, report_lines
 from kinesumer.demo.view import ClientView, StreamView, View, count_owners
 from kinesumer.model.streams import Stream
@@ -29,20 +28,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesumer.demo.events import StreamShard
-    from kinesumer.demo.processes import Child
-    from kinesumer.demo.settings import DemoOptions, DemoStream, ServerInfo
+    from kinesumer.demo.processes import Child, DemoStream, ServerInfo
     from kinesumer.demo.view import Screen
     from kinesumer.model.streams import ShardKey
 
 CHECK_SECONDS = 0.5
 CATCH_UP_SECONDS = 60.0
+# A Spark query needs more time to catch up, since its JVM runs at low priority.
 SPARK_CATCH_UP_SECONDS = 180.0
-"""More time for a Spark query, whose JVM runs at low priority."""
 LEAVE_SECONDS = 20.0
 
 
+class DemoOptions(NamedTuple):
+    """The options of ``kinesumer demo``."""
+
+    seconds: float
+    clients: int
+    shards: int
+    rate: int
+    plain: bool
+    spark: bool
+
+
 class Demo:
-    """One run."""
+    """One run of the demo."""
 
     def __init__(self, options: DemoOptions, directory: Path, screen: Screen) -> None:
         self.faults: list[str] = []
@@ -53,18 +62,19 @@ class Demo:
         self._phase = "starting"
         self._record_logs: dict[str, RecordLogReader] = {}
         self._ended: set[str] = set()
+        # Recent samples: a time, and the number of records that each client had
+        # processed by then.
         self._rates: list[tuple[float, dict[str, int]]] = []
-        """Processed records by client, at the latest times."""
         self._spark: SparkProcess | None = None
         self._counts: RecordCounts
         self._checker: StoreChecker
         self._streams: list[DemoStream]
 
     async def run(self) -> list[str]:
-        """Run the demo, and return its report. ``faults`` is empty if all is well."""
+        """Run the demo, and return its report. List all violations in ``faults``."""
         try:
             info = await self.processes.start_server(self._options.shards)
-            # This process uses AWS, too: it must not reach real accounts either.
+            # The requests of this process must not reach real AWS accounts either.
             os.environ.clear()
             os.environ.update(self.processes.environment)
             async with ClientFactory() as clients:
@@ -77,9 +87,12 @@ class Demo:
         streams = self._streams = info.streams
         self._counts = RecordCounts(len(streams))
         store = await open_store(clients, TABLE)
-        await create_table(store)
+        await ensure_table(store)
         self._checker = StoreChecker(store, APP)
-        opened = [await _open_kinesis(clients, stream) for stream in streams]
+        opened = []
+        for stream in streams:
+            role = clients.role(stream.writer_role) if stream.writer_role else None
+            opened.append((await clients.open("kinesis", role=role)).client)
         sources = [
             await open_source(clients, Stream(s.arn, role_arn=s.writer_role))
             for s in streams
@@ -87,14 +100,15 @@ class Demo:
         if self._options.spark:
             self._spark = SparkProcess(self.processes, streams, self._counts)
         scenario = Scenario(
-            self._options,
-            streams,
-            self.processes,
-            self._checker,
-            opened[0],
-            sources,
-            self._show_event,
-            self._spark,
+            seconds=self._options.seconds,
+            clients=self._options.clients,
+            streams=streams,
+            sources=sources,
+            kinesis=opened[0],
+            processes=self.processes,
+            checker=self._checker,
+            report=self._show_event,
+            spark=self._spark,
         )
         self._started = time.monotonic()
         await self._begin(scenario)
@@ -113,21 +127,20 @@ class Demo:
 
     async def _begin(self, scenario: Scenario) -> None:
         if self._spark is not None:
-            # Before the clients, whose pauses are measured: a starting JVM slows them.
+            # Start Spark first, since a starting JVM would slow the measured clients.
             await self._spark.start()
             self._say("Spark's query runs")
             self._started = time.monotonic()
-        count = self._options.clients
         at = time.monotonic()
-        for _ in range(count):
+        for _ in range(self._options.clients):
             await self.processes.start_client(self._streams)
         names = ", ".join(child.name for child in self.processes.clients)
         scenario.add(Event(kind="start", at=at, text=f"start {names}"))
         self._phase = "producing"
 
     async def _produce(self, opened: list[Any], scenario: Scenario) -> None:
-        """Produce for the run's time, while the scenario causes its events."""
-        stop, numbers = asyncio.Event(), Numbers()
+        """Produce records for the run's duration, while the scenario causes events."""
+        stop, numbers = asyncio.Event(), count(1)
         rate = self._options.rate / len(opened)
         async with asyncio.TaskGroup() as tasks:
             for index, kinesis in enumerate(opened):
@@ -167,7 +180,7 @@ class Demo:
         self._say("all clients have left")
 
     async def _judge_spark(self) -> list[str]:
-        """Judge Spark's rows, and return the lines for the report."""
+        """Judge the output of the Spark query, and return the lines for the report."""
         if self._spark is None:
             return []
         if problem := self._spark.unexpected_end():
@@ -221,7 +234,7 @@ class Demo:
                 )
 
     def _check_committed(self) -> None:
-        """Check that clients that left have committed every record."""
+        """Check that every record is committed after all clients have left."""
         numbers: dict[StreamShard, list[str]] = defaultdict(list)
         for record in self._counts.produced:
             numbers[record.stream, record.shard].append(record.sequence_number)
@@ -250,10 +263,12 @@ class Demo:
                 self._say(f"can't read the state store: {error}")
             self._screen.update(self._view())
             took = time.monotonic() - began
+            # If the checks take long, sleep anyway, so that they don't slow the
+            # clients.
             await asyncio.sleep(max(CHECK_SECONDS - took, CHECK_SECONDS / 2))
 
     def _collect(self) -> None:
-        """Count the records that clients have logged, and report ended clients."""
+        """Count the records that clients have logged, and report each client's end."""
         for child in self.processes.clients:
             name = child.name
             if name not in self._record_logs:
@@ -326,9 +341,3 @@ class Demo:
 
     def _say(self, text: str) -> None:
         self._screen.event(time.monotonic() - self._started, text)
-
-
-async def _open_kinesis(clients: ClientFactory, stream: DemoStream) -> Any:
-    """Return a Kinesis client that may write to a stream."""
-    role = clients.role(stream.writer_role) if stream.writer_role else None
-    return (await clients.open("kinesis", role=role)).client

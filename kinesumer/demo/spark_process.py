@@ -1,4 +1,4 @@
-"""The Spark query beside the clients: its driver process, its rows, and a verdict."""
+"""Run a Spark query beside the clients, and judge its output."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlparse
 from kinesumer.demo.child import STARTED
 from kinesumer.demo.events import Event
 from kinesumer.demo.record_log import shard_number
+from kinesumer.demo.verdict import early_children
 from kinesumer.errors import KinesumerError
 
 if TYPE_CHECKING:
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesumer.demo.events import Parents, Produced, RecordCounts, StreamShard
-    from kinesumer.demo.processes import Child, Processes
-    from kinesumer.demo.settings import DemoStream
+    from kinesumer.demo.processes import Child, DemoStream, Processes
 
 START_SECONDS = 120.0
 SINK_LOG = "_spark_metadata"
@@ -29,20 +29,21 @@ COMPACT_SUFFIX = ".compact"
 
 
 class CommittedFile(NamedTuple):
-    """A file of a Spark file sink's committed output."""
+    """A file in the committed output of a Spark file sink."""
 
+    # The batch that wrote the file. If only a compacted log lists the file, this is the
+    # batch that wrote the log.
     batch: int
-    """The batch that wrote it. If only a compact log names the file: that log's
-    batch."""
     path: str
 
 
 def committed_files(output: Path) -> list[CommittedFile]:
     """Return the committed files of a Spark file sink, in the order of their batches.
 
-    The sink's log decides, since an aborted batch leaves files that don't count. Spark
-    writes one log per batch, ``_spark_metadata/N``. Each tenth is ``N.compact``, which
-    repeats the logs before it. Spark may delete those later.
+    These are the files in the sink's log. The directory may also contain files of
+    batches that failed. For each batch, Spark writes a log file ``_spark_metadata/N``.
+    For every tenth batch, it is named ``N.compact`` and also contains the entries of
+    all earlier log files, which Spark may then delete.
     """
     batches: dict[str, int] = {}
     for batch, log in sorted(_sink_logs(output)):
@@ -52,7 +53,7 @@ def committed_files(output: Path) -> list[CommittedFile]:
 
 
 def _sink_logs(output: Path) -> Iterator[tuple[int, Path]]:
-    # The name of an unfinished write's temporary file begins with a dot.
+    # Ignore temporary files of unfinished writes: their names begin with a dot.
     for path in (output / SINK_LOG).glob("[0-9]*"):
         yield int(path.name.removesuffix(COMPACT_SUFFIX)), path
 
@@ -99,7 +100,7 @@ class SparkVerdict(NamedTuple):
         ]
 
     def faults(self) -> list[str]:
-        """Return every violation in words."""
+        """Return a sentence for each violation."""
         counts = {
             "aren't in Spark's output": self.lost,
             "are in Spark's output twice": self.repeated,
@@ -119,8 +120,8 @@ class SparkProcess:
         self._stream_indexes = {stream.arn: n for n, stream in enumerate(streams)}
         self._driver: Child
         self._restart: asyncio.Task[None] | None = None
+        # The rows of each file. A file is read once, since it doesn't change any more.
         self._rows: dict[str, list[OutputRow]] = {}
-        """The rows of each file. A committed file never changes."""
         self.crash_text = "its driver was never killed"
 
     async def start(self) -> None:
@@ -143,7 +144,7 @@ class SparkProcess:
             )
 
     async def crash(self) -> Event:
-        """Kill the driver with its JVM. It restarts while the scenario goes on."""
+        """Kill the driver and its JVM, and restart the driver in the background."""
         at = time.monotonic()
         self._driver.kill_group()
         await self._driver.process.wait()
@@ -154,24 +155,24 @@ class SparkProcess:
         return Event(kind="spark", at=at, text=text)
 
     def unexpected_end(self) -> str | None:
-        """Return why the driver ended by itself; None if it still runs."""
+        """Return a sentence if the driver has ended by itself, or else None."""
         if self._driver.is_running:
             return None
         return f"Spark's driver ended by itself: {self._driver.error_line()}"
 
     async def has_all_rows(self) -> bool:
-        """Return whether the output has as many rows as records were produced."""
+        """Return whether the output has at least as many rows as there are records."""
         return await self._count_rows() >= len(self._counts.produced)
 
     async def end(self) -> None:
-        """Kill the driver. Its checkpoint holds all progress."""
+        """Kill the driver. If it is restarting, wait for that first."""
         if self._restart is not None:
             await self._restart
         self._driver.kill_group()
         await self._driver.process.wait()
 
     async def judge(self, parents: Parents) -> SparkVerdict:
-        """Compare the rows with the produced records."""
+        """Compare the rows of the query's output with the produced records."""
         await self._count_rows()
         rows = [row for file_rows in self._rows.values() for row in file_rows]
         return judge(rows, self._counts.produced, self._counts.uncertain, parents)
@@ -201,14 +202,15 @@ def judge(
     uncertain: set[int],
     parents: Parents,
 ) -> SparkVerdict:
-    """Return the verdict on an output, given its rows in their order."""
+    """Return the verdict on the query's output. ``rows`` are in the output's order."""
     positions = {(p.stream, p.shard, p.number): p.position for p in produced}
     seen = Counter((row.stream, row.shard, row.number) for row in rows)
     unknown = [key for key in seen if key not in positions and key[2] not in uncertain]
     by_shard: dict[StreamShard, list[OutputRow]] = {}
     for row in rows:
         by_shard.setdefault((row.stream, row.shard), []).append(row)
-    out_of_order = _early_children(by_shard, parents)
+    spans = {shard: (part[0].batch, part[-1].batch) for shard, part in by_shard.items()}
+    out_of_order = len(early_children(spans, parents))
     for shard, shard_rows in by_shard.items():
         keys = [(*shard, row.number) for row in shard_rows]
         known = [positions[key] for key in keys if key in positions]
@@ -220,16 +222,4 @@ def judge(
         repeated=sum(times - 1 for times in seen.values()),
         out_of_order=out_of_order,
         never_produced=len(unknown),
-    )
-
-
-def _early_children(
-    by_shard: dict[StreamShard, list[OutputRow]], parents: Parents
-) -> int:
-    """Count children with a row in an earlier batch than their parent's last row."""
-    return sum(
-        rows[0].batch < by_shard[parent][-1].batch
-        for shard, rows in by_shard.items()
-        for parent in parents.get(shard, ())
-        if parent in by_shard
     )

@@ -1,9 +1,9 @@
-"""The verdict on a run: the processed records compared with the produced ones."""
+"""Judge a run by comparing the processed records with the produced ones."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kinesumer.demo.pauses import (
     NOISE_SECONDS,
@@ -12,9 +12,11 @@ from kinesumer.demo.pauses import (
     find_pauses,
     longest_pauses,
 )
-from kinesumer.demo.settings import MAX_UNCOMMITTED_RECORDS
+from kinesumer.demo.record_log import MAX_UNCOMMITTED_RECORDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from kinesumer.demo.events import (
         Event,
         Parents,
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
         StreamShard,
     )
 
+S = TypeVar("S")
+
 
 class Verdict(NamedTuple):
     """The result of a run."""
@@ -31,17 +35,17 @@ class Verdict(NamedTuple):
     produced: int
     processed: int
     lost: int
+    # For each killed client, how many of its records other clients processed again.
     repeated_by_crash: dict[str, int]
-    """By killed client, how many of its records other clients processed again."""
     repeated_otherwise: int
     out_of_order: int
+    # Number of records that a client processed after the shard's next owner had begun.
     by_former_owner: int
-    """Records that an owner processed after a later owner had begun."""
+    # Number of processed records that were never produced in the shard in question.
     never_produced: int
-    """Processed records that were never produced, or not in that shard."""
     longest: list[tuple[Limit, Pause]]
+    # A sentence for each violation. The list is empty if there is none.
     faults: list[str]
-    """Every violation in words; empty if all is well."""
 
 
 def judge(
@@ -56,7 +60,11 @@ def judge(
     first_at = counts.first_processed_at
     lost = [r.number for r in counts.produced if r.number not in first_at]
     by_crash, excessive, otherwise = _repeats(counts.processed, events)
-    out_of_order = _early_children(processed, parents) + sum(
+    spans = {
+        shard: (entries[0].at, _finished_at(entries))
+        for shard, entries in processed.items()
+    }
+    out_of_order = len(early_children(spans, parents)) + sum(
         _out_of_order(produced.get(shard, []), entries)
         for shard, entries in processed.items()
     )
@@ -96,7 +104,7 @@ def _fault(count: int, what: str, more: str = "") -> list[str]:
 
 
 def _numbers_by_shard(produced: list[Produced]) -> dict[StreamShard, list[int]]:
-    """Return each shard's numbers in the order of their positions in Kinesis."""
+    """Return the numbers of each shard's records, in the order of their positions."""
     by_shard: dict[StreamShard, list[Produced]] = defaultdict(list)
     for record in produced:
         by_shard[record.stream, record.shard].append(record)
@@ -116,8 +124,14 @@ def _by_shard(processed: list[Processed]) -> dict[StreamShard, list[Processed]]:
 def _repeats(
     processed: list[Processed], events: list[Event]
 ) -> tuple[dict[str, int], list[str], int]:
-    """Attribute repeated records to crashes. Also return violations, and the rest."""
+    """Count the records that were processed more than once.
+
+    Return the counts by the killed client that explains them, a sentence for each shard
+    with too many of them, and the number of repeats that no crash explains.
+    """
     killed = {event.client: event for event in events if event.kind == "kill"}
+    # A crash explains a repeat only if the killed client was the last that had
+    # processed the record.
     last: dict[int, Processed] = {}
     by_crash: Counter[str] = Counter()
     by_shard: Counter[tuple[str, StreamShard]] = Counter()
@@ -143,7 +157,7 @@ def _repeats(
 
 
 def _out_of_order(produced: list[int], entries: list[Processed]) -> int:
-    """Count records that were processed before one that precedes them."""
+    """Count records that were processed before an earlier record of their shard."""
     indexes = {number: index for index, number in enumerate(produced)}
     count = expected = 0
     for entry in entries:
@@ -156,23 +170,27 @@ def _out_of_order(produced: list[int], entries: list[Processed]) -> int:
     return count
 
 
-def _early_children(
-    by_shard: dict[StreamShard, list[Processed]], parents: Parents
-) -> int:
-    """Count shards that a client began before their parents were finished."""
-    return sum(
-        entries[0].at < _finished_at(by_shard.get(parent, []))
-        for shard, entries in by_shard.items()
+def early_children(
+    spans: Mapping[S, tuple[float, float]], parents: Mapping[S, Iterable[S]]
+) -> list[tuple[S, S]]:
+    """Return each shard that was begun before a parent was finished, with that parent.
+
+    ``spans`` maps each shard to the times at which it was begun and finished.
+    """
+    return [
+        (shard, parent)
+        for shard, (begun, _) in spans.items()
         for parent in parents.get(shard, ())
-    )
+        if parent in spans and begun < spans[parent][1]
+    ]
 
 
 def _finished_at(entries: list[Processed]) -> float:
-    """Return when the last record of a shard was processed for the first time."""
+    """Return the time by which each record of a shard had been processed once."""
     first_at: dict[int, float] = {}
     for entry in entries:
         first_at.setdefault(entry.number, entry.at)
-    return max(first_at.values(), default=0.0)
+    return max(first_at.values())
 
 
 def _by_former_owner(entries: list[Processed]) -> int:
@@ -184,7 +202,7 @@ def _by_former_owner(entries: list[Processed]) -> int:
 
 
 def _never_produced(counts: RecordCounts) -> int:
-    """Count processed records that were not produced in their shard."""
+    """Count the processed records that were never produced in the shard in question."""
     shards = {
         record.number: (record.stream, record.shard) for record in counts.produced
     }
@@ -204,7 +222,7 @@ def report_lines(
     streams: list[str],
     spark_lines: list[str],
 ) -> list[str]:
-    """Return what the demo prints at its end."""
+    """Return the lines of the demo's final report."""
     lines = [
         "",
         f"records produced       {verdict.produced:>9,}   "

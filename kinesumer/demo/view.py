@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a picture in a terminal, or lines."""
+"""Show the progress of the demo as a picture in a terminal or as lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kinesumer.model.rows import ShardRow
 
@@ -21,22 +21,21 @@ MAX_EVENTS = 8
 
 
 class StreamView(NamedTuple):
-    """A stream: the owners of its open shards, and its lag."""
+    """The state of a stream: the owners of its open shards, and its lag."""
 
     label: str
+    # Number of open shards by owner. Shards without an owner have the key "".
     owners: Mapping[str, int]
-    """How many open shards each client owns; those without an owner under ""."""
     behind: int
     oldest_seconds: float
 
 
 class ClientView(NamedTuple):
-    """A client process."""
+    """The state of a client process."""
 
     name: str
     state: str
     group_index: int | None
-    """Its index in the group."""
     is_leader: bool
     shards: int
     per_second: float
@@ -56,7 +55,7 @@ class View(NamedTuple):
 
 
 class Screen(Protocol):
-    """Shows views and events."""
+    """Shows the events and the current state of a run."""
 
     def event(self, seconds: float, text: str) -> None:
         """Show an event."""
@@ -77,18 +76,18 @@ def count_owners(shards: Iterable[ShardRow]) -> Counter[str]:
 
 
 class Plain:
-    """Prints lines: for logs, and for terminals that can't draw."""
+    """Prints lines, for logs and for terminals without cursor control."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
         self._next = 0.0
 
     def event(self, seconds: float, text: str) -> None:
-        """Print one line."""
+        """Print an event as one line."""
         self._write(f"{seconds:6.1f} s  * {text}")
 
     def update(self, view: View) -> None:
-        """Print one line every five seconds."""
+        """Print the current state in one line, but only every five seconds."""
         if view.seconds < self._next:
             return
         self._next = view.seconds + LINE_INTERVAL_SECONDS
@@ -105,11 +104,11 @@ class Plain:
         )
 
     def close(self) -> None:
-        """Do nothing, since lines stay."""
+        """Do nothing, since printed lines need no cleanup."""
 
 
 class Picture:
-    """Draws each view over the previous one."""
+    """Draws the state of a run over the previous drawing in the terminal."""
 
     def __init__(self) -> None:
         self._events: list[tuple[float, str]] = []
@@ -148,43 +147,46 @@ class Picture:
         )
         lines = [f"{at:6.1f} s  {text}" for at, text in self._events[-MAX_EVENTS:]]
         events = Panel(Text("\n".join(lines) or " "), title="events")
-        return Group(head, _streams(view.streams), _clients(view.clients), events)
-
-
-def _streams(streams: list[StreamView]) -> Panel:
-    table = _table("stream", "shards", "behind", "oldest", "owners")
-    for stream in streams:
-        owners = ", ".join(
-            f"{owner or 'none'} {count}"
-            for owner, count in sorted(stream.owners.items())
+        streams = _panel(
+            "streams",
+            ("stream", "shards", "behind", "oldest", "owners"),
+            [
+                (
+                    stream.label,
+                    str(sum(stream.owners.values())),
+                    f"{stream.behind:,}",
+                    f"{stream.oldest_seconds:.1f} s",
+                    ", ".join(
+                        f"{owner or 'unassigned'} {count}"
+                        for owner, count in sorted(stream.owners.items())
+                    ),
+                )
+                for stream in view.streams
+            ],
         )
-        table.add_row(
-            stream.label,
-            str(sum(stream.owners.values())),
-            f"{stream.behind:,}",
-            f"{stream.oldest_seconds:.1f} s",
-            owners,
+        clients = _panel(
+            "clients",
+            ("client", "index", "shards", "records/s", "state"),
+            [
+                (
+                    client.name,
+                    "" if client.group_index is None else str(client.group_index),
+                    str(client.shards),
+                    f"{client.per_second:.0f}",
+                    f"{client.state}{' (leader)' if client.is_leader else ''}",
+                )
+                for client in view.clients
+            ],
         )
-    return Panel(table, title="streams")
+        return Group(head, streams, clients, events)
 
 
-def _clients(clients: list[ClientView]) -> Panel:
-    table = _table("client", "index", "shards", "records/s", "state")
-    for client in clients:
-        table.add_row(
-            client.name,
-            "" if client.group_index is None else str(client.group_index),
-            str(client.shards),
-            f"{client.per_second:.0f}",
-            f"{client.state}{' (leader)' if client.is_leader else ''}",
-        )
-    return Panel(table, title="clients")
-
-
-def _table(first: str, *titles: str) -> Table:
-    """Return a table whose first and last columns are text, the others numbers."""
+def _panel(name: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Panel:
+    """Return a table. Its first and last columns are text, the others are numbers."""
     table = Table(box=None, pad_edge=False)
-    table.add_column(first)
     for title in titles:
-        table.add_column(title, justify="left" if title is titles[-1] else "right")
-    return table
+        is_text = title in (titles[0], titles[-1])
+        table.add_column(title, justify="left" if is_text else "right")
+    for row in rows:
+        table.add_row(*row)
+    return Panel(table, title=name)

@@ -1,4 +1,4 @@
-"""Read apps at a steady pace, and answer scrapes with the last readings."""
+"""Read apps at regular intervals, and answer scrapes from the last readings."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from kinesumer.admin.connect import NO_ROLES, Roles
-from kinesumer.admin.lag import read_lags
-from kinesumer.admin.observation import observe, track_unchanged
+from kinesumer.admin.lag import NO_LAGS, read_lags
+from kinesumer.admin.observation import observe
 from kinesumer.admin.snapshot import read_snapshot
 from kinesumer.errors import KinesumerError, TransientError
 from kinesumer.exporter.metrics import AppMetrics, AppReading, build_metrics
+from kinesumer.exporter.scale import ScaleObserver, ScaleOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,41 +21,50 @@ if TYPE_CHECKING:
 
     from kinesumer.admin.observation import Observation
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.streams import ShardKey
     from kinesumer.ports import Clock, StateStore
+
+DEFAULT_OPTIONS = ScaleOptions()
 
 log = logging.getLogger("kinesumer.exporter")
 
 
 class AppReader:
-    """Reads one app repeatedly.
+    """Reads one app repeatedly, and keeps the metrics of the last reading.
 
-    The cost depends only on the interval, not on the number of scrapes.
+    Scrapes cause no reads.
     """
 
     def __init__(
-        self, app: str, clock: Clock, roles: Roles = NO_ROLES, *, lag: bool = True
+        self,
+        app: str,
+        clock: Clock,
+        roles: Roles = NO_ROLES,
+        *,
+        lag: bool = True,
+        options: ScaleOptions = DEFAULT_OPTIONS,
     ) -> None:
         self.metrics = AppMetrics(app, 0, 0, None)
         self._app, self._clock, self._roles, self._lag = app, clock, roles, lag
         self._before: Observation | None = None
-        self._unconsumed: dict[ShardKey, tuple[bool, float]] = {}
+        self._scale = ScaleObserver(options)
 
     async def read(self, clients: ClientFactory, store: StateStore) -> None:
         """Read the rows and the lags once.
 
-        A failure is counted, is logged when it begins, and removes the last reading,
-        since outdated metrics must not look current. Only a permanent error of the
-        first read is raised.
+        A failed read is counted, and removes the last reading. Only the first of
+        several failures in a row is logged. An error is raised only by the first read
+        of all, and only if the error is permanent.
         """
         first, worked = not self.metrics.reads, self.metrics.reading is not None
         reads, errors = self.metrics.reads + 1, self.metrics.errors
         try:
             reading = await self._read(clients, store)
         except KinesumerError as error:
+            # Remove the last reading, so that outdated metrics don't look current.
             self.metrics = AppMetrics(self._app, reads, errors + 1, None)
             if first and not isinstance(error, TransientError):
                 raise
+            # Log only the first failure, since an outage may last for many intervals.
             if first or worked:
                 log.warning("app %s couldn't be read: %s", self._app, error)
         else:
@@ -66,17 +76,13 @@ class AppReader:
         began = self._clock.now()
         snapshot = await read_snapshot(store, self._app)
         now = self._clock.now()
-        lags = None
+        lags = NO_LAGS
         if self._lag:
             lags = await read_lags(clients, snapshot.shards, self._roles)
-        self._before = observe(self._before, snapshot, lags.millis if lags else {}, now)
-        unconsumed = {
-            key: True for arn in snapshot.shards for key in snapshot.unconsumed(arn)
-        }
-        self._unconsumed = track_unchanged(self._unconsumed, unconsumed, now)
-        since = {key: first for key, (_, first) in self._unconsumed.items()}
+        self._before = observe(self._before, snapshot, lags, now)
+        scale = self._scale.observe(self._before, now, has_lags=self._lag)
         seconds = self._clock.now() - began
-        return AppReading(self._before, lags, since, self._clock.wall(), seconds)
+        return AppReading(self._before, self._lag, self._clock.wall(), seconds, scale)
 
 
 class Exporter:
@@ -90,13 +96,13 @@ class Exporter:
         return build_metrics([reader.metrics for reader in self._readers])
 
     async def read(self, clients: ClientFactory, store: StateStore) -> None:
-        """Read all apps once. Raises KinesumerError as ``AppReader.read``."""
+        """Read all apps once. Raises the same errors as ``AppReader.read()``."""
         await asyncio.gather(*(reader.read(clients, store) for reader in self._readers))
 
     async def run(
         self, clients: ClientFactory, store: StateStore, interval_seconds: float
     ) -> None:
-        """Read all apps at a steady pace, until cancelled."""
+        """Read all apps at regular intervals until cancelled."""
         while True:
             await asyncio.sleep(interval_seconds)
             await self.read(clients, store)

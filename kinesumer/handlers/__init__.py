@@ -1,6 +1,7 @@
-"""``client.run()``: user code as a function that is called with records or batches."""
+"""The parts of ``client.run()``, which calls a function with records or batches."""
 
+from kinesumer.handlers.handler import Handler
 from kinesumer.handlers.middleware import Middleware
 from kinesumer.handlers.retry import RetryPolicy
 
-__all__ = ["Middleware", "RetryPolicy"]
+__all__ = ["Handler", "Middleware", "RetryPolicy"]

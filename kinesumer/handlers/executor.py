@@ -1,101 +1,122 @@
-"""Brings records through user code: calls, calls again, finds the record that fails."""
+"""Call handlers, retry failed calls, and isolate the records that fail."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from kinesumer.handlers.failure_log import log_first_failure
+from kinesumer.errors import DecodeError, PoisonRecordError
+from kinesumer.handlers.failure_policy import log_first_failure
 from kinesumer.handlers.invokers import NotAwaitedError, NoThreadError
 from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
 
 if TYPE_CHECKING:
     from random import Random
 
+    from kinesumer.consuming.suspects import Suspects
+    from kinesumer.handlers.decoded_records import RecordDecoding
     from kinesumer.handlers.failure_policy import FailurePolicy
-    from kinesumer.handlers.invokers import Invoker
-    from kinesumer.handlers.permits import Gate
+    from kinesumer.handlers.invokers import Gate, HandlerInvoker
     from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.handlers.tracing import Tracing
+    from kinesumer.model.records import Record
 
 
+@dataclass(frozen=True)
 class HandlerExecutor:
-    """Handles items: any number of them at a time."""
+    """Handles work items. Several items can be handled at the same time."""
 
-    def __init__(
-        self,
-        invoker: Invoker,
-        gate: Gate,
-        retries: RetryPolicy,
-        failure_policy: FailurePolicy,
-        random: Random,
-        tracing: Tracing,
-        *,
-        one_by_one: bool,
-    ) -> None:
-        self._invoker = invoker
-        self._gate = gate
-        self._retries = retries
-        self._failure_policy = failure_policy
-        self._random = random
-        self._tracing = tracing
-        self._one_by_one = one_by_one
-        """User code gets each record by itself: what failed is the next one."""
-        self._kinds_logged: set[type[BaseException]] = set()
-        """Types of errors whose traceback was logged: thousands may be alike."""
+    _invoker: HandlerInvoker
+    _gate: Gate
+    _retries: RetryPolicy
+    _failure_policy: FailurePolicy
+    _random: Random
+    _tracing: Tracing
+    # None if the handler gets records that aren't decoded.
+    _decoding: RecordDecoding | None
+    # Whether the handler takes single records. If so, only the first record that isn't
+    # done can have failed.
+    one_by_one: bool
+    # Types of the errors that were logged with a traceback. Later errors of the same
+    # type are logged without one.
+    _kinds_logged: set[type[BaseException]] = field(default_factory=set)
 
     async def handle(self, item: WorkItem) -> None:
-        """Handle all of an item. Raises ShardStopped, or what ends ``run()``."""
+        """Handle all records of an item. Raises ShardStopped or a fatal error."""
+        if item.queue.owned.suspects is not None:
+            await self._try_suspect(item, item.queue.owned.suspects)
         end = len(item.records)
         while item.done < end:
             error = await self._call(item, end)
             if error is not None:
-                stop = item.done + 1 if self._one_by_one else end
+                stop = item.done + 1 if self.one_by_one else end
                 await self._resolve(item, stop, Failure(error, 1))
 
+    async def _try_suspect(self, item: WorkItem, suspects: Suspects) -> None:
+        """Note the isolated record before the handler gets it, or set poison aside."""
+        record = item.records[0]
+        if record.position != suspects.poison:
+            await suspects.note_due()
+            return
+        error = PoisonRecordError(
+            record.stream_arn, record.shard_id, record.position.text
+        )
+        await self._give_up(item, Failure(error, suspects.deaths.counted))
+
     async def _resolve(self, item: WorkItem, stop: int, failure: Failure) -> None:
-        """Call again with what has failed as a whole; if that doesn't help, part it."""
+        """Retry the failed records together. If they still fail, isolate the bad ones.
+
+        Several records are bisected. A single record goes to the failure policy.
+        """
         kind = type(failure.error)
         is_new = kind not in self._kinds_logged
         self._kinds_logged.add(kind)
         log_first_failure(item, stop, failure, with_traceback=is_new)
-        last = await call_again(
-            self._retries,
-            failure,
-            lambda: self._call(item, stop),
-            item.queue.sleep,
-            self._random,
-        )
+        call, sleep = partial(self._call, item, stop), item.queue.sleep
+        last = await call_again(self._retries, failure, call, sleep, self._random)
         if last is None:
             return
         if stop - item.done > 1:
             await self._bisect(item, stop, last)
         else:
-            item.failure = last
-            await self._failure_policy(item, last)
-            item.done += 1
-            item.failure = None
+            await self._give_up(item, last)
+
+    async def _give_up(self, item: WorkItem, failure: Failure) -> None:
+        """Pass the next record to the failure policy, and count it as done."""
+        item.failure = failure
+        await self._failure_policy(item, failure)
+        item.done += 1
+        item.failure = None
 
     async def _bisect(self, item: WorkItem, stop: int, failure: Failure) -> None:
-        """Find the records that fail among some: halves have one try each."""
+        """Search for the failing records by halving. Each half is tried once."""
         middle = (item.done + stop) // 2
         for end in (middle, stop):
             error = await self._call(item, end)
             if error is None:
                 continue
-            found = Failure(error, failure.calls + 1)
-            if end - item.done > 1:
-                await self._bisect(item, end, found)
-            else:
-                await self._resolve(item, end, found)
+            part = Failure(error, failure.calls + 1)
+            act = self._bisect if end - item.done > 1 else self._resolve
+            await act(item, end, part)
 
     async def _call(self, item: WorkItem, stop: int) -> BaseException | None:
-        """Give user code the records up to ``stop``; return what it raised."""
+        """Call user code with the records up to ``stop``. Return its error."""
         while item.done < stop:
+            if self._decoding is None:
+                records: list[Record[Any]] = item.up_to(stop)
+            else:
+                try:
+                    records = await self._decoding(item, stop)
+                except DecodeError as error:
+                    self._tracing.cannot_decode(item)
+                    await self._give_up(item, Failure(error, 1))
+                    continue
             await self._gate(item)
             try:
-                with self._tracing.span(item, stop):
-                    await self._invoker(item, stop)
+                with self._tracing.span(item, item.done + len(records)):
+                    await self._invoker(item, records)
             except (NotAwaitedError, NoThreadError):
                 raise
             except Exception as error:
@@ -105,7 +126,9 @@ class HandlerExecutor:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-                return error  # something that user code waited for was cancelled
+                # This task wasn't cancelled, only something that user code awaited. If
+                # the error ended this task, the shard would stop without an error.
+                return error
             finally:
                 item.busy_since, item.thread = None, 0
         return None

@@ -1,100 +1,83 @@
-"""What to do with a record that failed on its last attempt."""
+"""Log failures of handlers, and act on records that fail after all retries."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from kinesumer.errors import (
     ConfigurationError,
     DeadLetterNotStoredError,
     DeadLetterTooLargeError,
+    DecodeError,
     FatalError,
     HandlerFailedError,
-)
-from kinesumer.handlers.failure_log import (
-    error_text,
-    failure_fields,
-    log_dead_letter,
-    log_letter_failure,
-    what_failed,
+    PoisonRecordError,
 )
 from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
 from kinesumer.handlers.shard_queue import ShardStopped
 from kinesumer.runtime.failure_log import logger
-from kinesumer.telemetry.names import DEAD_LETTERS
+from kinesumer.runtime.text import escape_unprintable, safe_str
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from random import Random
 
     from kinesumer.dead_letters import DeadLetter, DeadLetters
-    from kinesumer.handlers.permits import Gate
+    from kinesumer.handlers.invokers import Gate
     from kinesumer.handlers.shard_queue import WorkItem
+    from kinesumer.model.records import Record
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
 
+    # A policy returns normally if the failed record counts as handled. Otherwise it
+    # raises an error.
+    FailurePolicy = Callable[[WorkItem, Failure], Awaitable[None]]
+
 OnFailure = Literal["dead-letter", "stop-shard", "stop-client"]
 
-PUTS = RetryPolicy(
+# The attempts take about 45 s. A longer outage of the target stops the client.
+PUT_RETRIES = RetryPolicy(
     max_attempts=10,
     initial_delay_seconds=0.5,
     max_delay_seconds=10.0,
     non_retryable=(ConfigurationError, FatalError, DeadLetterTooLargeError),
 )
-"""About 45 s; a longer outage of the target stops the client."""
+# A log line has at most this many characters of an error's text.
+MAX_ERROR_CHARACTERS = 500
 
 
-class FailurePolicy(Protocol):
-    """Decides what to do with a record after its last attempt."""
-
-    async def __call__(self, item: WorkItem, failure: Failure) -> None:
-        """Return if the record counts as handled, else raise."""
-
-
-class StopClientPolicy:
-    """Ends ``run()`` with an error."""
-
-    async def __call__(self, item: WorkItem, failure: Failure) -> None:
-        """Raise HandlerFailedError."""
-        raise HandlerFailedError(
-            f"{what_failed(item, failure)}; the checkpoint is before it. Correct "
-            "the handler, or give run() dead_letters= to go on without such records"
-        ) from failure.error
+async def stop_client(item: WorkItem, failure: Failure) -> None:
+    """End ``run()`` by raising HandlerFailedError."""
+    raise HandlerFailedError(
+        f"{what_failed(item, failure)}; the checkpoint stays before it. Correct "
+        "the handler, or give run() dead_letters= to go on without such records"
+    ) from failure.error
 
 
-class StopShardPolicy:
-    """Stops the shard, and goes on with the others."""
-
-    async def __call__(self, item: WorkItem, failure: Failure) -> None:
-        """Raise ShardStopped."""
-        logger.error(
-            "%s; nothing more of this shard is handled before another client takes it "
-            "or this one starts again",
-            what_failed(item, failure),
-            extra=failure_fields(item, failure),
-            exc_info=failure.error,
-        )
-        item.queue.end()
-        raise ShardStopped
+async def stop_shard(item: WorkItem, failure: Failure) -> None:
+    """Stop only this shard by raising ShardStopped."""
+    logger.error(
+        "%s; its shard stops until another client takes it or this client restarts",
+        what_failed(item, failure),
+        extra=failure_fields(item, failure),
+        exc_info=failure.error,
+    )
+    item.queue.end()
+    item.queue.owned.stop_reading()
+    raise ShardStopped
 
 
+@dataclass(frozen=True)
 class DeadLetterPolicy:
-    """Puts the record into a target of dead letters, and goes on after it."""
+    """Stores the failed record as a dead letter, and continues with the next one."""
 
-    def __init__(
-        self,
-        letters: DeadLetters,
-        app: str,
-        clock: Clock,
-        random: Random,
-        gate: Gate,
-        telemetry: Telemetry,
-    ) -> None:
-        self._letters = letters
-        self._app = app
-        self._clock = clock
-        self._random = random
-        self._gate = gate
-        self._telemetry = telemetry
+    _letters: DeadLetters
+    _app: str
+    _clock: Clock
+    _random: Random
+    _gate: Gate
+    _telemetry: Telemetry
 
     async def __call__(self, item: WorkItem, failure: Failure) -> None:
         """Store the dead letter. Raises DeadLetterNotStoredError."""
@@ -111,17 +94,38 @@ class DeadLetterPolicy:
         async def put() -> Exception | None:
             return await self._put(item, letter)
 
+        # The checkpoint stays before the record until its letter is stored.
         error = await put()
         if error is not None:
-            log_letter_failure(item, failure, error)
+            fields = failure_fields(item, failure) | {"error": error_text(error)}
+            logger.warning(
+                "the dead letter of record %s of stream %s, %s couldn't be stored, "
+                "trying again: %s",
+                *_names(item),
+                fields["error"],
+                extra=fields,
+            )
             first, sleep = Failure(error, 1), item.queue.sleep
-            last = await call_again(PUTS, first, put, sleep, self._random)
+            last = await call_again(PUT_RETRIES, first, put, sleep, self._random)
             if last is not None:
-                raise self._not_stored(item, failure, last) from last.error
-        self._telemetry.count(DEAD_LETTERS, letter.stream_arn)
-        log_dead_letter(item, failure)
+                raise DeadLetterNotStoredError(
+                    f"{what_failed(item, failure)}; and its dead letter couldn't be "
+                    f"stored ({error_text(last.error)}), so the checkpoint is before "
+                    "it. Repair the target, and start again"
+                ) from last.error
+        self._telemetry.count("dead_letters", letter.stream_arn)
+        fields = failure_fields(item, failure)
+        logger.warning(
+            "a dead letter is stored for record %s of stream %s, %s, attempt %d: %s",
+            *_names(item),
+            failure.calls,
+            fields["error"],
+            extra=fields,
+        )
 
     async def _put(self, item: WorkItem, letter: DeadLetter) -> Exception | None:
+        # Wait for a valid lease. If another client owns the shard now, this raises
+        # ShardStopped, and the other client stores the letter.
         await self._gate(item)
         item.busy_since, item.activity = self._clock.now(), "the target of dead letters"
         try:
@@ -132,11 +136,79 @@ class DeadLetterPolicy:
             item.busy_since, item.activity = None, "user code"
         return None
 
-    def _not_stored(
-        self, item: WorkItem, failure: Failure, last: Failure
-    ) -> DeadLetterNotStoredError:
-        return DeadLetterNotStoredError(
-            f"{what_failed(item, failure)}; and its dead letter couldn't be stored "
-            f"({error_text(last.error)}), so the checkpoint is before it. Repair the "
-            "target, and start again"
-        )
+
+def what_failed(item: WorkItem, failure: Failure) -> str:
+    """Return a line with the failed record, the number of failures and the error."""
+    is_named = isinstance(failure.error, DecodeError) and failure.error.record
+    if is_named or isinstance(failure.error, PoisonRecordError):
+        return str(failure.error)
+    times = "once" if failure.calls == 1 else f"{failure.calls} times"
+    number, stream, shard_id = _names(item)
+    return (
+        f"the handler failed {times} at record {number} of stream {stream}, "
+        f"{shard_id}: {error_text(failure.error)}"
+    )
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error's type and text for one line of a log."""
+    text = escape_unprintable(safe_str(error))[:MAX_ERROR_CHARACTERS]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def failure_fields(item: WorkItem, failure: Failure) -> dict[str, object]:
+    """Return the fields of a log line about the record that failed."""
+    record = _record(item)
+    return {
+        **item.queue.owned.log_fields,
+        "sequence_number": record.sequence_number,
+        "sub_sequence_number": record.sub_sequence_number,
+        "attempt": failure.calls,
+        "error": error_text(failure.error),
+    }
+
+
+def log_first_failure(
+    item: WorkItem, stop: int, failure: Failure, *, with_traceback: bool
+) -> None:
+    """Log that the records of an item up to ``stop`` failed for the first time."""
+    number, stream, shard_id = _names(item)
+    count, fields = stop - item.done, failure_fields(item, failure)
+    subject = f"record {number}"
+    if count > 1:
+        subject = f"a batch of {count} records from {number} on"
+        fields["records"] = count
+    logger.warning(
+        "the handler failed at %s of stream %s, %s, attempt %d: %s",
+        subject,
+        stream,
+        shard_id,
+        failure.calls,
+        fields["error"],
+        extra=fields,
+        exc_info=failure.error if with_traceback else None,
+    )
+
+
+def log_end(item: WorkItem, error: BaseException) -> None:
+    """Log the error that ends ``run()``."""
+    failure = item.failure or Failure(error, 1)
+    logger.error(
+        "run() ends: %s",
+        escape_unprintable(safe_str(error)),
+        extra=failure_fields(item, failure),
+        exc_info=error,
+    )
+
+
+def _record(item: WorkItem) -> Record:
+    # If the error was raised after the last record was done, name the last record.
+    return item.records[min(item.done, len(item.records) - 1)]
+
+
+def _names(item: WorkItem) -> tuple[str, str, str]:
+    """Return the position, stream and shard of an item's current record."""
+    record = _record(item)
+    number, part = record.position
+    name = number if part is None else f"{number}:{part}"
+    return name, record.stream, record.shard_id

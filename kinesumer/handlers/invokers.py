@@ -1,138 +1,124 @@
-"""Call handlers: with each record or a batch, in the event loop or in a thread."""
+"""Call handlers with records or batches, in the event loop or in a thread."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import threading
+from collections import deque
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.handlers.shard_queue import ShardStopped
+from kinesumer.runtime.clock import YIELD_EVERY_SECONDS, LoopLag, yield_to_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
-    from kinesumer.handlers.permits import LoopYielder
     from kinesumer.handlers.shard_queue import WorkItem
-    from kinesumer.handlers.signature import Handler
+    from kinesumer.handlers.signature import HandlerFunction
+    from kinesumer.model.records import Record
     from kinesumer.ports import Clock
+
+# Time between two checks whether a lapsed lease is valid again.
+PAUSE_SECONDS = 0.05
 
 
 class NotAwaitedError(ConfigurationError):
-    """A plain function returned an awaitable."""
+    """A handler that isn't async returned an awaitable."""
 
 
 class NoThreadError(KinesumerError):
-    """No thread could be started for a plain function."""
+    """No thread could be started for a handler that isn't async."""
 
 
-class Invoker(Protocol):
-    """Gives records to user code."""
+class HandlerInvoker:
+    """Gives records to a handler, in the event loop or in a thread."""
 
-    async def __call__(self, item: WorkItem, stop: int) -> None:
-        """Handle the records up to ``stop`` that aren't done, and count them as done.
+    def __init__(
+        self, handler: HandlerFunction, clock: Clock, gate: Gate, threads: Executor
+    ) -> None:
+        self._handler, self._now = handler.call, clock.now
+        self._is_async, self._takes_batches = handler.is_async, handler.takes_batches
+        self._gate, self._threads = gate, threads
 
-        It may leave some if the lease has lapsed or a pause is due. Raises what user
-        code raised.
+    async def __call__(self, item: WorkItem, records: list[Record[Any]]) -> None:
+        """Handle an item's next records, and count them as done.
+
+        It may return early if the lease has lapsed, the shard is given up or a pause
+        is due. Raises the handler's error.
         """
+        if not self._is_async:
+            is_batch = self._takes_batches
+            work = self._call_with_batch if is_batch else self._call_with_each
+            await in_thread(self._threads, work, item, records)
+        elif self._takes_batches:
+            item.busy_since = began = self._now()
+            await self._handler(item.selection.batch.for_user(records))
+            item.done += len(records)
+            item.seconds += self._now() - began
+        else:
+            await self._await_each(item, records)
 
-
-class EachRecord:
-    """Awaits an async function for each record."""
-
-    def __init__(self, handler: Handler, clock: Clock, yielder: LoopYielder) -> None:
-        self._handler, self._clock, self._yielder = handler.call, clock, yielder
-
-    async def __call__(self, item: WorkItem, stop: int) -> None:
-        """Go on until the lease lapses, the shard is given up, or a pause is due."""
-        now, handler, yielder = self._clock.now, self._handler, self._yielder
+    async def _await_each(self, item: WorkItem, records: list[Record[Any]]) -> None:
+        now, handler, gate = self._now, self._handler, self._gate
         queue, lease = item.queue, item.queue.owned.lease
         began = now()
-        for record in item.records[item.done : stop]:
-            moment = now()
-            if moment >= lease.deadline or moment >= yielder.due or queue.is_over:
+        for record in records:
+            at = now()
+            # End the call. Before the next call handles the rest, the gate waits.
+            if at >= lease.deadline or at >= gate.due or queue.is_over:
                 break
-            item.busy_since = moment
+            item.busy_since = at
             await handler(record)
             item.done += 1
         item.seconds += now() - began
 
-
-class WholeBatch:
-    """Awaits an async function for a batch."""
-
-    def __init__(self, handler: Handler, clock: Clock) -> None:
-        self._handler, self._now = handler.call, clock.now
-
-    async def __call__(self, item: WorkItem, stop: int) -> None:
-        """Call it once."""
-        item.busy_since = began = self._now()
-        await self._handler(item.batch_up_to(stop))
-        item.done = stop
-        item.seconds += self._now() - began
-
-
-class EachRecordInThread:
-    """Calls a plain function for each record: one trip to a thread for all of them."""
-
-    def __init__(self, handler: Handler, clock: Clock, threads: Executor) -> None:
-        self._handler, self._now, self._threads = handler.call, clock.now, threads
-
-    async def __call__(self, item: WorkItem, stop: int) -> None:
-        """Go on until the lease lapses or the shard is given up."""
-        await in_thread(self._threads, self._each, item, stop)
-
-    def _each(self, item: WorkItem, stop: int) -> None:
+    def _call_with_each(self, item: WorkItem, records: list[Record[Any]]) -> None:
         now, handler = self._now, self._handler
         queue, lease = item.queue, item.queue.owned.lease
         began = now()
-        for record in item.records[item.done : stop]:
-            moment = now()
-            if moment >= lease.deadline or queue.is_over:
+        for record in records:
+            at = now()
+            if at >= lease.deadline or queue.is_over:
                 break
-            item.busy_since = moment
+            item.busy_since = at
             refuse_awaitable(handler(record))
             item.done += 1
         item.seconds += now() - began
 
-
-class WholeBatchInThread:
-    """Calls a plain function for a batch, in a thread."""
-
-    def __init__(self, handler: Handler, clock: Clock, threads: Executor) -> None:
-        self._handler, self._now, self._threads = handler.call, clock.now, threads
-
-    async def __call__(self, item: WorkItem, stop: int) -> None:
-        """Call it once, if the lease still permits that when there is a thread."""
-        await in_thread(self._threads, self._whole, item, stop)
-
-    def _whole(self, item: WorkItem, stop: int) -> None:
-        item.busy_since = moment = self._now()
-        if item.queue.owned.lease.permits(moment) and not item.queue.is_over:
-            refuse_awaitable(self._handler(item.batch_up_to(stop)))
-            item.done = stop
-            item.seconds += self._now() - moment
+    def _call_with_batch(self, item: WorkItem, records: list[Record[Any]]) -> None:
+        """Call the handler, if the lease is still valid when the thread starts."""
+        item.busy_since = began = self._now()
+        if item.queue.owned.lease.permits(began) and not item.queue.is_over:
+            refuse_awaitable(self._handler(item.selection.batch.for_user(records)))
+            item.done += len(records)
+            item.seconds += self._now() - began
 
 
 async def in_thread(
-    threads: Executor, work: Callable[[WorkItem, int], None], item: WorkItem, stop: int
+    threads: Executor,
+    work: Callable[[WorkItem, list[Record[Any]]], None],
+    item: WorkItem,
+    records: list[Record[Any]],
 ) -> None:
-    """Run work in a thread, in the context at hand, and raise what it raised."""
+    """Run ``work`` in a thread with the current context. Raise its errors."""
 
     def run() -> BaseException | None:
         item.thread = threading.get_ident()
         try:
-            work(item, stop)
-        except BaseException as error:  # a future wouldn't take a StopIteration
+            work(item, records)
+        except BaseException as error:
+            # Return the error, since a future can't raise StopIteration.
             return error
         return None
 
     loop = asyncio.get_running_loop()
     try:
         error = await loop.run_in_executor(threads, copy_context().run, run)
-    except RuntimeError as refused:  # user code's errors are returned
+    except RuntimeError as refused:  # not from user code
         raise NoThreadError(
             f"can't start a thread for the handler, a plain function ({refused}): "
             "raise the system's limit of threads, and keep the main thread alive"
@@ -141,26 +127,66 @@ async def in_thread(
         raise error
 
 
-def refuse_awaitable(found: Any) -> None:
-    """Raise NotAwaitedError if a plain function returned an awaitable."""
-    if found is None or not inspect.isawaitable(found):
+def refuse_awaitable(result: Any) -> None:
+    """Raise NotAwaitedError if a function that isn't async returned an awaitable."""
+    if result is None or not inspect.isawaitable(result):
         return
-    if inspect.iscoroutine(found):
-        found.close()
+    if inspect.iscoroutine(result):
+        result.close()
     raise NotAwaitedError(
         "the handler is a plain function that returned an awaitable, so nothing was "
         "done: write it with `async def`"
     )
 
 
-def invoker_for(
-    handler: Handler, clock: Clock, yielder: LoopYielder, threads: Executor
-) -> Invoker:
-    """Return how a handler is called."""
-    if handler.is_async:
-        if handler.takes_batches:
-            return WholeBatch(handler, clock)
-        return EachRecord(handler, clock, yielder)
-    if handler.takes_batches:
-        return WholeBatchInThread(handler, clock, threads)
-    return EachRecordInThread(handler, clock, threads)
+class Gate:
+    """Delays user code until the lease is valid and other tasks have had time.
+
+    User code pauses regularly, so that other tasks of the event loop can run.
+
+    The queues of all shards pause together, and then continue one by one. If each queue
+    paused by itself, the handlers of all shards could run in one step of the event
+    loop.
+    """
+
+    def __init__(self, clock: Clock, busy_since: Callable[[], float | None]) -> None:
+        """``busy_since`` returns when the running handler began, or None."""
+        # The time of the next pause. From then on, user code has to wait for it.
+        self.due = 0.0
+        self._clock = clock
+        self._lag = LoopLag(clock.now, busy_since)
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._pausing: asyncio.Task[None] | None = None
+
+    async def __call__(self, item: WorkItem) -> None:
+        """Wait until the lease is valid and no pause is due. Raises ShardStopped."""
+        queue, lease = item.queue, item.queue.owned.lease
+        while True:
+            if self._clock.now() >= self.due:
+                await self._wait_turn()
+            # The shard may have been given up during the pause.
+            if queue.is_over:
+                raise ShardStopped
+            if lease.permits(self._clock.now()):
+                return
+            await queue.sleep(PAUSE_SECONDS)
+
+    async def _wait_turn(self) -> None:
+        """Wait until the caller's turn after a pause."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(future)
+        if self._pausing is None or self._pausing.done():
+            self._pausing = loop.create_task(self._pause())
+        await future
+
+    async def _pause(self) -> None:
+        while self._waiting:
+            await yield_to_loop(self._lag.seconds())
+            self._lag.start()
+            self.due = self._clock.now() + YIELD_EVERY_SECONDS
+            while self._waiting and self._clock.now() < self.due:
+                future = self._waiting.popleft()
+                if not future.done():
+                    future.set_result(None)
+                    await asyncio.sleep(0)  # let the handler run

@@ -10,34 +10,36 @@ from kinesumer.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kinesumer.handlers.signature import Handler
-    from kinesumer.model.batch import Batch
-    from kinesumer.model.records import Record
+    from kinesumer.handlers.signature import HandlerFunction
+    from kinesumer.model.records import Batch, Record
 
 HOOKS = ("before", "after", "on_error")
 
 
 class Middleware:
-    """Hooks around each call of a handler: override those that you need.
+    """Hooks around each call of a handler. Override the hooks that you need.
 
-    Hooks run where the handler runs: in its thread, or in its task if the handler is
-    async; then hooks may be ``async def``. Each hook gets the handler's argument. An
-    error of a hook counts as the handler's failure. The first of several hooks is the
-    outermost.
+    Hooks run where the handler runs: in its thread or, if the handler is async, in its
+    task. Hooks of an async handler may be ``async def``. Each hook gets the handler's
+    argument. If a hook raises an error, the handler counts as failed. If ``run()`` gets
+    several middleware objects, the first is the outermost.
+    Hooks choose the names of their parameters.
     """
 
-    def before(self, item: Any) -> Any:
-        """Be called before the handler is."""
+    def before(self, item: Any, /) -> Any:
+        """Run before each call of the handler."""
 
-    def after(self, item: Any) -> Any:
-        """Be called when the handler has returned."""
+    def after(self, item: Any, /) -> Any:
+        """Run after the handler has returned."""
 
-    def on_error(self, item: Any, error: Exception) -> Any:
-        """Be called when the handler, or a hook further in, has raised."""
+    def on_error(self, item: Any, error: Exception, /) -> Any:
+        """Run after the handler or an inner hook has raised an error."""
 
 
-def wrapped(handler: Handler, middleware: Sequence[Middleware]) -> Handler:
-    """Return a handler with its hooks around it. Raises ConfigurationError."""
+def wrapped(
+    handler: HandlerFunction, middleware: Sequence[Middleware]
+) -> HandlerFunction:
+    """Return a handler that also calls the hooks. Raises ConfigurationError."""
     for hooks in reversed(middleware):
         if not isinstance(hooks, Middleware):
             raise ConfigurationError(
@@ -47,7 +49,7 @@ def wrapped(handler: Handler, middleware: Sequence[Middleware]) -> Handler:
             if inspect.iscoroutinefunction(getattr(hooks, name)) > handler.is_async:
                 raise ConfigurationError(
                     f"{type(hooks).__name__}.{name} is async, but the handler isn't: "
-                    "it runs in a thread, and so do its hooks"
+                    "write both with `async def`, or neither"
                 )
         wrap = _around if handler.is_async else _around_in_thread
         handler = handler._replace(call=wrap(handler.call, hooks))
@@ -67,9 +69,9 @@ def _around(call: Callable[[Any], Any], hooks: Middleware) -> Callable[[Any], An
     return hooked
 
 
-async def _awaited(found: Any) -> None:
-    if found is not None and inspect.isawaitable(found):
-        await found
+async def _awaited(result: Any) -> None:
+    if result is not None and inspect.isawaitable(result):
+        await result
 
 
 def _around_in_thread(
@@ -78,11 +80,11 @@ def _around_in_thread(
     def hooked(item: Record | Batch) -> object:
         try:
             hooks.before(item)
-            found = call(item)
+            result = call(item)
             hooks.after(item)
         except Exception as error:
             hooks.on_error(item, error)
             raise
-        return found
+        return result
 
     return hooked

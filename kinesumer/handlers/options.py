@@ -1,42 +1,70 @@
-"""The arguments of ``run()``, checked before anything happens."""
+"""Check handlers and their options before the client starts."""
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from kinesumer.errors import ConfigurationError
+from kinesumer.consuming.decoders import read_decoder
+from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.handlers.failure_policy import OnFailure
+from kinesumer.handlers.handler import Handler
 from kinesumer.handlers.middleware import wrapped
 from kinesumer.handlers.retry import RetryPolicy
-from kinesumer.handlers.signature import read_handler
+from kinesumer.handlers.signature import read_function
 from kinesumer.handlers.tracing import read_traceparent
 from kinesumer.model.validation import require_list
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Unpack
 
+    from kinesumer.consuming.decoders import Decoder
     from kinesumer.dead_letters.base import DeadLetterFunction
+    from kinesumer.handlers.handler import HandlerDefaults
     from kinesumer.handlers.middleware import Middleware
-    from kinesumer.handlers.signature import Handler
+    from kinesumer.handlers.signature import HandlerFunction
     from kinesumer.handlers.tracing import Traceparent
 
-MOST_CONCURRENCY = 10_000
+MAX_CONCURRENCY = 10_000
 
 
 class RunOptions(NamedTuple):
-    """How ``run()`` handles records."""
+    """A handler's checked options, with the defaults filled in."""
 
-    handler: Handler
-    concurrency: int = 1
-    """Calls at a time within one shard."""
-    on_failure: OnFailure = "stop-client"
-    dead_letters: str | DeadLetterFunction | None = None
-    retries: RetryPolicy = RetryPolicy()
-    traceparent: Traceparent | None = None
+    # What the user declared.
+    declared: Handler
+    function: HandlerFunction
+    # Maximum number of simultaneous calls for one shard.
+    concurrency: int
+    on_failure: OnFailure
+    dead_letters: str | DeadLetterFunction | None
+    retries: RetryPolicy
+    traceparent: Traceparent | None
+    decoder: Decoder | None
 
 
 def read_run_options(
-    handler: object,
+    handler: object, **defaults: Unpack[HandlerDefaults]
+) -> RunOptions:
+    """Check a function or a Handler, with the options of ``run()`` as defaults.
+
+    Raises ConfigurationError.
+    """
+    declared = handler if isinstance(handler, Handler) else Handler(handler)  # type: ignore[arg-type]
+    options: dict[str, Any] = {**defaults}
+    if declared.dead_letters is not None:
+        options["on_failure"] = None
+    if declared.on_failure not in (None, "dead-letter"):
+        options["dead_letters"] = None
+    own = {field.name: getattr(declared, field.name) for field in fields(declared)}
+    options |= {name: value for name, value in own.items() if value is not None}
+    return _checked(declared, **options)
+
+
+def _checked(
+    declared: Handler,
+    function: object = None,
     *,
     batch: bool | None = None,
     concurrency: int = 1,
@@ -45,29 +73,33 @@ def read_run_options(
     retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
     middleware: Sequence[Middleware] = (),
     traceparent: Any = None,
+    decode: Any = None,
 ) -> RunOptions:
-    """Check the arguments of ``run()``. Raises ConfigurationError."""
-    if type(concurrency) is not int or not 1 <= concurrency <= MOST_CONCURRENCY:
+    if type(concurrency) is not int or not 1 <= concurrency <= MAX_CONCURRENCY:
         raise ConfigurationError(
             f"concurrency={concurrency!r} must be a whole number from 1 "
-            f"to {MOST_CONCURRENCY:,}"
+            f"to {MAX_CONCURRENCY:,}"
         )
     if not isinstance(retries, RetryPolicy):
         raise ConfigurationError(f"retries={retries!r} must be a RetryPolicy")
+    hooks = require_list("middleware", middleware)
     return RunOptions(
-        wrapped(read_handler(handler, batch), require_list("middleware", middleware)),
+        declared,
+        wrapped(read_function(function, batch), hooks),
         concurrency,
         _policy(on_failure, dead_letters),
         dead_letters,
-        retries,
+        # A record that cannot be decoded now cannot be decoded later.
+        replace(retries, non_retryable=(*retries.non_retryable, DecodeError)),
         read_traceparent(traceparent),
+        read_decoder(decode),
     )
 
 
 def _policy(
     on_failure: OnFailure | None, dead_letters: str | DeadLetterFunction | None
 ) -> OnFailure:
-    """Return what to do with a record that fails for good."""
+    """Return the policy for records that fail after all retries."""
     if on_failure is not None and on_failure not in get_args(OnFailure):
         known = ", ".join(get_args(OnFailure))
         raise ConfigurationError(f"on_failure={on_failure!r} must be one of {known}")

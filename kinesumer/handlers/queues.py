@@ -1,9 +1,11 @@
-"""A shard's batches until they are handled: in order, or in order by key."""
+"""Queue a shard's records, and keep the order of all records or of each key's."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.consuming.prefetch import memory_size
 
@@ -18,48 +20,50 @@ if TYPE_CHECKING:
 class Selection(NamedTuple):
     """Records that may be handled now."""
 
+    # The batch of the newest of these records.
     batch: FetchedBatch
-    """The batch that the last of them came in."""
     records: list[Record]
+    # Indexes of the records among all delivered records of the shard, from 0.
     offsets: Sequence[int]
-    """Their indexes among all records delivered of the shard, from 0."""
+    # Number of bytes that the records take in the prefetch buffer.
     size: int
-    """Bytes that they take in the buffer."""
+    # Until this selection is finished, no other worker may handle these keys.
     keys: Sequence[str | None] = ()
-    """Partition keys that no other worker may handle meanwhile."""
 
 
-class Queue(Protocol):
-    """Decides which records may be handled next, beside those that are."""
+class Queue(ABC):
+    """Holds waiting records of a shard, and decides which may be handled now."""
 
-    size: int
-    """Bytes of what waits."""
+    def __init__(self) -> None:
+        # Size of the waiting records, in bytes.
+        self.size = 0
+        self._batches: deque[FetchedBatch] = deque()
 
     def put(self, batch: FetchedBatch) -> None:
-        """Take a batch in."""
+        """Add a batch."""
+        self._batches.append(batch)
+        self.size += batch.size
 
+    @abstractmethod
     def take(self, progress: Progress) -> Selection | None:
         """Return records that may be handled now, if there are any."""
 
+    @abstractmethod
     def finish(self, selection: Selection, done: int, seconds: float) -> None:
-        """Note that user code is through with ``done`` records of a selection."""
+        """Note that user code has handled ``done`` records of a selection."""
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Remove all waiting records."""
+        self._batches.clear()
+        self.size = 0
 
 
-class OrderedQueue:
-    """One batch after the other."""
+class OrderedQueue(Queue):
+    """Delivers one batch at a time, in order."""
 
     def __init__(self) -> None:
-        self.size = 0
-        self._batches: deque[FetchedBatch] = deque()
+        super().__init__()
         self._is_out = False
-
-    def put(self, batch: FetchedBatch) -> None:
-        """Take a batch in."""
-        self._batches.append(batch)
-        self.size += batch.size
 
     def take(self, progress: Progress) -> Selection | None:
         """Return the next batch, unless one is being handled."""
@@ -77,54 +81,43 @@ class OrderedQueue:
         """Make the next batch available."""
         self._is_out = False
 
-    def clear(self) -> None:
-        """Forget the batches that wait."""
-        self._batches.clear()
-        self.size = 0
 
-
+@dataclass(slots=True)
 class _KeyBacklog:
-    """The records of one key that wait."""
+    """The waiting records of one key."""
 
-    __slots__ = ("offsets", "records")
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.offsets: list[int] = []
+    records: list[Record] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
 
 
+# A selection for a handler of single records takes about this long.
 SLICE_SECONDS = 0.005
-MOST_AT_ONCE = 100
+MAX_AT_ONCE = 100
 
 
-class KeyedQueue:
-    """Any records whose partition keys aren't being handled, each key in order.
+class KeyedQueue(Queue):
+    """Keeps the order of each key's records. Different keys can be handled at once.
 
-    Several keys are handed out at once, since each time has its price: fewer, the less
-    there is, so that all workers end at about the same time. Of what is handled
-    ``whole``, no less than takes a moment. Else no more than that, so that few keys
-    wait for a slow one though others could take them.
+    A selection has the records of several keys, because each selection has a fixed
+    cost. If few records wait, selections are smaller, so that all workers end at about
+    the same time. For a handler of batches, a selection is at least ``SLICE_SECONDS``
+    of work. For a handler of single records it is at most that much work, so that few
+    keys wait behind a slow key.
     """
 
     def __init__(self, workers: int, *, whole: bool) -> None:
-        self.size = 0
+        super().__init__()
         self._workers = workers
         self._is_whole = whole
+        # An estimate of the number of records that are handled in SLICE_SECONDS.
         self._fit = 1.0
-        """How many records are handled in a moment, as far as is known."""
-        self._batches: deque[FetchedBatch] = deque()
         self._last: FetchedBatch
+        # Waiting records by key. The key that has waited longest is first.
         self._ready: OrderedDict[str | None, _KeyBacklog] = OrderedDict()
-        """What waits, by key, the key that has waited longest first."""
+        # New records of the keys that are being handled.
         self._busy: dict[str | None, _KeyBacklog] = {}
-        """What has come meanwhile for the keys that are being handled."""
+        # Number of records in ``_ready``.
         self._count = 0
-        """Records in ``_ready``."""
-
-    def put(self, batch: FetchedBatch) -> None:
-        """Take a batch in."""
-        self._batches.append(batch)
-        self.size += batch.size
 
     def take(self, progress: Progress) -> Selection | None:
         """Return the records of some keys that aren't being handled."""
@@ -132,16 +125,18 @@ class KeyedQueue:
             self._open(progress, self._batches.popleft())
         if not self._ready:
             return None
+        # Take half of a worker's share of the records, so that the other workers find
+        # work while this selection is handled slowly.
         share = self._count / (2 * self._workers)
-        most = max(share, self._fit) if self._is_whole else min(share, self._fit)
+        limit = (max if self._is_whole else min)(share, self._fit)
         taken = _KeyBacklog()
         keys: list[str | None] = []
-        while self._ready and (not keys or len(taken.records) < most):
-            key, line = self._ready.popitem(last=False)
+        while self._ready and (not keys or len(taken.records) < limit):
+            key, backlog = self._ready.popitem(last=False)
             self._busy[key] = _KeyBacklog()
             keys.append(key)
-            taken.records += line.records
-            taken.offsets += line.offsets
+            taken.records += backlog.records
+            taken.offsets += backlog.offsets
         self._count -= len(taken.records)
         size = memory_size(taken.records)
         self.size -= size
@@ -150,35 +145,35 @@ class KeyedQueue:
     def finish(self, selection: Selection, done: int, seconds: float) -> None:
         """Make the keys of a selection available again."""
         for key in selection.keys:
-            line = self._busy.pop(key)
-            if line.records:
-                self._ready[key] = line
-                self._count += len(line.records)
+            backlog = self._busy.pop(key)
+            if backlog.records:
+                self._ready[key] = backlog
+                self._count += len(backlog.records)
         if seconds:
             fit = SLICE_SECONDS * done / seconds
-            # Not at once: the first records of all may be quick by chance.
-            self._fit = min(max(1.0, fit), 2 * self._fit, MOST_AT_ONCE)
+            # Grow slowly, since the first records may be quick by chance.
+            self._fit = min(max(1.0, fit), 2 * self._fit, MAX_AT_ONCE)
 
     def clear(self) -> None:
-        """Forget what waits."""
-        self._batches.clear()
+        """Remove all waiting records."""
+        super().clear()
         self._ready.clear()
         self._busy = {key: _KeyBacklog() for key in self._busy}
-        self.size = self._count = 0
+        self._count = 0
 
     def _open(self, progress: Progress, batch: FetchedBatch) -> None:
-        """Sort a batch's records by their keys."""
+        """Add each record of a batch to the backlog of its key."""
         self._last = batch
         offset = progress.deliver(batch.records, batch.end)
         busy, ready = self._busy, self._ready
         for record in batch.records:
             key = record.partition_key
-            line = busy.get(key)
-            if line is None:
+            backlog = busy.get(key)
+            if backlog is None:
                 self._count += 1
-                line = ready.get(key)
-                if line is None:
-                    line = ready[key] = _KeyBacklog()
-            line.records.append(record)
-            line.offsets.append(offset)
+                backlog = ready.get(key)
+                if backlog is None:
+                    backlog = ready[key] = _KeyBacklog()
+            backlog.records.append(record)
+            backlog.offsets.append(offset)
             offset += 1

@@ -1,4 +1,4 @@
-"""Call a handler that failed again: how often, and after which wait."""
+"""Define how often, and after which waits, a failed handler is called again."""
 
 from __future__ import annotations
 
@@ -13,63 +13,59 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-MOST_ATTEMPTS = 1_000_000
-MOST_SECONDS = 86_400.0
+MAX_ATTEMPTS = 1_000_000
+MAX_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
-    """How often ``run()`` calls a handler that raises, and how long it waits between.
+    """The maximum number of calls of a failing handler, and the waits between them.
 
-    Each wait is twice the one before, reduced at random by up to half. Raises
-    ConfigurationError for a value that can't work.
+    The longest wait doubles with each failure. Each wait is a random time between half
+    of the longest wait and the whole of it. Raises ConfigurationError if a value can't
+    be used.
     """
 
     max_attempts: int = 5
-    """Calls with the same records, including the first one (1: no retry)."""
+    """Maximum number of calls with the same records. With 1, nothing is retried."""
     initial_delay_seconds: float = 0.2
     """Longest wait after the first failure, in seconds."""
     max_delay_seconds: float = 30.0
-    """Longest wait, in seconds."""
+    """Longest wait after any number of failures, in seconds."""
     non_retryable: tuple[type[Exception], ...] = ()
-    """Errors that another call cannot correct: they are not tried again."""
+    """Error types that are not retried, since another call cannot succeed."""
 
     def __post_init__(self) -> None:
         """Check the values. Raises ConfigurationError."""
         max_attempts = self.max_attempts
-        if type(max_attempts) is not int or not 1 <= max_attempts <= MOST_ATTEMPTS:
+        if type(max_attempts) is not int or not 1 <= max_attempts <= MAX_ATTEMPTS:
             raise ConfigurationError(
                 f"RetryPolicy(max_attempts={max_attempts!r}) must be a whole number "
-                f"from 1 to {MOST_ATTEMPTS:,}"
+                f"from 1 to {MAX_ATTEMPTS:,}"
             )
         for name in ("initial_delay_seconds", "max_delay_seconds"):
             value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < value <= MOST_SECONDS:
+            if type(value) not in (int, float) or not 0 < value <= MAX_SECONDS:
                 raise ConfigurationError(
                     f"RetryPolicy({name}={value!r}) must be greater than 0 and at "
-                    f"most {MOST_SECONDS:g} seconds"
+                    f"most {MAX_SECONDS:g} seconds"
                 )
         kinds = require_error_types("non_retryable", self.non_retryable)
-        object.__setattr__(
-            self, "non_retryable", kinds
-        )  # isinstance() takes tuples only
+        # isinstance() accepts a tuple of types, but no list.
+        object.__setattr__(self, "non_retryable", kinds)
 
     def wait_seconds(self, failures: int, random: Random) -> float:
         """Return how long to wait after this many failures in a row."""
-        return backoff_seconds(
-            failures,
-            self.initial_delay_seconds,
-            self.max_delay_seconds,
-            random.random(),
-        )
+        first, longest = self.initial_delay_seconds, self.max_delay_seconds
+        return backoff_seconds(failures, first, longest, random.random())
 
 
 class Failure(NamedTuple):
-    """The last error for some records, and how many calls they have had."""
+    """The last error for some records, and the number of calls with them."""
 
     error: BaseException
+    # Number of calls with these records so far.
     calls: int
-    """How often user code was called with them."""
 
 
 async def call_again(
@@ -81,8 +77,8 @@ async def call_again(
 ) -> Failure | None:
     """Call again after a first failure, as often as the policy allows.
 
-    ``call`` returns the error that it failed with. Return the last failure, or None if
-    a call succeeded.
+    ``call`` returns its error, or None if it succeeded. Return the last failure, or
+    None if a call succeeded.
     """
     failures = 1
     while failures < policy.max_attempts:

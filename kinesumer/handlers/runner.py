@@ -1,4 +1,4 @@
-"""Takes batches out of the buffer and brings them to a handler, shard by shard."""
+"""Take batches out of the buffer, and call a handler with their records."""
 
 from __future__ import annotations
 
@@ -11,75 +11,64 @@ from anyio import CancelScope
 
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
 from kinesumer.errors import HandlerFailedError
-from kinesumer.handlers.executor import HandlerExecutor
-from kinesumer.handlers.failure_log import log_end
-from kinesumer.handlers.failure_policy import (
-    DeadLetterPolicy,
-    StopClientPolicy,
-    StopShardPolicy,
-)
-from kinesumer.handlers.invokers import invoker_for
-from kinesumer.handlers.permits import Gate, LoopYielder
-from kinesumer.handlers.queues import KeyedQueue, OrderedQueue
+from kinesumer.handlers.failure_policy import log_end
+from kinesumer.handlers.invokers import Gate
 from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped
-from kinesumer.handlers.tracing import Tracing, traced
+from kinesumer.handlers.stream_callers import StreamCallers, Tools
 from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Set
+    from collections.abc import Iterable, Mapping, Set
     from random import Random
 
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
     from kinesumer.consuming.checkpointer import CommitRequester
     from kinesumer.consuming.delivery_protocol import Starter
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
-    from kinesumer.dead_letters import DeadLetters
-    from kinesumer.handlers.failure_policy import FailurePolicy
-    from kinesumer.handlers.options import RunOptions
-    from kinesumer.handlers.queues import Queue
     from kinesumer.handlers.shard_queue import WorkItem
+    from kinesumer.handlers.stream_callers import StreamCaller
+    from kinesumer.handlers.stream_handlers import StreamHandlers
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
 
-MOST_THREADS = 128
-"""Plain functions that run at once; what waits for a thread makes no progress, but
-isn't held to hang."""
+# Maximum number of threads for handlers that aren't async. The watchdog ignores calls
+# that wait for a thread.
+MAX_THREADS = 128
+# Time that a cancelled handler has to end.
 CANCEL_SECONDS = 5.0
-"""How long a handler that was cancelled may take to end."""
 
 
 class HandlerRunner:
-    """Call a handler with records, through one queue per owned shard."""
+    """Calls the handlers of streams, through one queue per owned shard."""
 
     def __init__(
         self,
-        options: RunOptions,
+        handlers: StreamHandlers,
         *,
         app: str,
         clock: Clock,
         random: Random,
         drain: float,
+        callbacks: AssignmentCallbacks | None = None,
     ) -> None:
+        self.callbacks = callbacks
         self._runs_in: asyncio.Task[object] | None = None
         self.thread = 0
-        self.letters: DeadLetters | None = None
-        """Set before the first record comes, if the options name a target."""
-        self._options = options
-        self._app = app
+        self.callers = StreamCallers(handlers, app, random)
         self._clock = clock
-        self._random = random
         self._drain_seconds = drain
-        self._threads = ThreadPoolExecutor(MOST_THREADS, "kinesumer-handler")
+        self._threads = ThreadPoolExecutor(MAX_THREADS, "kinesumer-handler")
         self._queues: dict[OwnedShard, ShardQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        # The items that user code is handling, including items of shards that were
+        # given up. The watchdog's thread copies this dict, so each change must be
+        # atomic.
         self._items: dict[WorkItem, None] = {}
-        """What user code has in hand, of shards given up, too."""
-        self._warned: set[str] = set()
         self._closed = False
         self._fatal: BaseException | None = None
-        self._worker: HandlerExecutor
         self._buffer: PrefetchBuffer | None = None
         self._checkpointer: CommitRequester
         self._telemetry: Telemetry
@@ -90,51 +79,59 @@ class HandlerRunner:
         checkpointer: CommitRequester,
         telemetry: Telemetry,
     ) -> None:
-        """Set where batches come from, and what commits early when much is done."""
+        """Set the source of batches, and the checkpointer for early commits."""
         self._buffer, self._telemetry = buffer, telemetry
         self._checkpointer = checkpointer
         self.thread = threading.get_ident()
+        gate = Gate(self._clock, self._busy_since)
+        self.callers.connect(Tools(self._clock, gate, self._threads, telemetry))
 
     async def open(self, clients: ClientFactory) -> None:
-        """Open the target of dead letters. Raises what says that it can't be used."""
-        from kinesumer.dead_letters.targets import open_target
+        """Keep the AWS clients for the targets of dead letters."""
+        self.callers.clients = clients
 
-        if self._options.dead_letters is not None:
-            self.letters = await open_target(self._options.dead_letters, clients)
+    async def add_streams(
+        self,
+        streams: Iterable[OpenStream],
+        handlers: Mapping[Any, object] | None = None,
+    ) -> None:
+        """Prepare the handlers of streams, and open their targets of dead letters.
 
-    def warn_unsupported(self, streams: Iterable[OpenStream]) -> None:
-        """Warn of streams whose keys have no order that could be kept."""
-        for stream in streams:
-            known = stream.arn in self._warned or stream.info.routes_by_key
-            if self._options.concurrency > 1 and not known:
-                self._warned.add(stream.arn)
-                logger.warning(
-                    "%s distributes records by AUTO: records of one key come in any "
-                    "order, from several shards at once; concurrency=%d keeps no order",
-                    stream.label,
-                    self._options.concurrency,
-                    extra={"stream": stream.name},
-                )
+        Raises ConfigurationError for a stream without a handler, and errors of a target
+        that can't be used. If it raises an error, no stream is added.
+        """
+        await self.callers.add(streams, handlers)
 
     # --- what the engine asks -------------------------------------------------------
 
     def oldest_work(self) -> InFlightWork | None:
-        """Return what user code has been at for longest; None if it waits."""
-        works = [_work(item, self.thread) for item in list(self._items)]
+        """Return the oldest running call of user code, or None."""
+        works = [_in_flight(item, self.thread) for item in list(self._items)]
         return min(filter(None, works), default=None, key=lambda work: work.since)
 
     def sync_progress(self) -> None:
-        """Bring the owned shards of what is at hand up to date."""
+        """Update the progress of the shards that have queues."""
         for queue in self._queues.values():
             queue.sync_progress()
 
+    def has_dead_letters(self, stream_arn: str) -> bool:
+        """Return whether a stream has a target of dead letters."""
+        return self.callers.by_arn[stream_arn].options.dead_letters is not None
+
+    def has_records(self, owned: OwnedShard, *, waiting: bool) -> bool:
+        """Return whether handlers have records of a shard, or get more of them."""
+        queue = self._queues.get(owned)
+        if queue is None:
+            return False
+        return bool(queue.items) or (waiting and queue.has_waiting)
+
     def is_in_use_beside(self, task: asyncio.Task[object] | None) -> bool:
-        """Tell whether ``run()`` goes on in another task than this one."""
+        """Return whether ``run()`` is running in a task other than ``task``."""
         running = self._runs_in
         return running is not None and running is not task and not running.done()
 
     def close(self, fatal: BaseException | None = None) -> None:
-        """End ``run()``, with the error that says why, if any."""
+        """End ``run()``. If ``fatal`` is given, ``run()`` raises it."""
         self._closed = True
         self._fatal = self._fatal or fatal
         for queue in list(self._queues.values()):
@@ -145,15 +142,15 @@ class HandlerRunner:
     # --- running --------------------------------------------------------------------
 
     async def run(self, start: Starter) -> None:
-        """Start, then handle records until closed. Raises what ends it.
+        """Call ``start``, and handle records until ``close()``. Raises a fatal error.
 
-        User code may finish what it has at the end, as long as a hand-over waits.
+        At the end, running handlers have ``drain`` seconds to finish.
         """
         self._runs_in = asyncio.current_task()
         try:
             await self._handle_all(start)
         finally:
-            with CancelScope(shield=True):  # else anyio cancels each await in here
+            with CancelScope(shield=True):  # keep anyio from cancelling each await
                 await self._end_all()
         if self._fatal is not None:
             raise self._fatal
@@ -162,24 +159,24 @@ class HandlerRunner:
         try:
             await self._cancel()
         finally:
+            # Don't wait for the threads: one handler that hangs would prevent the end.
             self._threads.shutdown(wait=False, cancel_futures=True)
-            if self.letters is not None:
-                await self.letters.aclose()
+            await self.callers.aclose()
             self._runs_in = None
 
     async def _handle_all(self, start: Starter) -> None:
-        """Start, and return when closed and all is over that user code had in hand."""
+        """Call ``start``, and handle batches until ``close()``. Wait for handlers."""
         try:
             await start()
-            if not self._closed:
-                self._worker = self._new_worker()
             while (batch := await self._next()) is not None:
-                queue = self._queue_of(batch.owned)
+                caller = self.callers.by_arn[batch.owned.key.stream_arn]
+                queue = self._queue_of(batch.owned, caller)
                 queue.put(batch)
-                self._start_workers(queue)
+                self._start_workers(queue, caller)
         except asyncio.CancelledError:
             self.close()
-            # A thread can't be cancelled: others would handle what it is still at.
+            # Threads can't be cancelled. Wait for them, since otherwise other clients
+            # would repeat the records that they are handling.
             with CancelScope(shield=True):
                 at_work = {s.task for s in self._items if s.task and s.thread}
                 await self._finish(at_work)
@@ -189,7 +186,7 @@ class HandlerRunner:
         await self._finish(self._tasks)
 
     async def _next(self) -> FetchedBatch | None:
-        """Return the next batch; None at the end."""
+        """Return the next batch, or None after ``close()``."""
         while not self._closed:
             assert self._buffer is not None
             batch = await self._buffer.get()
@@ -197,17 +194,15 @@ class HandlerRunner:
                 return batch
         return None
 
-    def _queue_of(self, owned: OwnedShard) -> ShardQueue:
+    def _queue_of(self, owned: OwnedShard, caller: StreamCaller) -> ShardQueue:
         queue = self._queues.get(owned)
         if queue is None:
             assert self._buffer is not None
+            waiting = caller.new_queue()
             queue = ShardQueue(
-                owned,
-                self._new_queue(),
-                self._buffer,
-                self._telemetry,
-                self._checkpointer,
+                owned, waiting, self._buffer, self._telemetry, self._checkpointer
             )
+            # A shard may be given up while its batch waits in the buffer.
             if owned.revoked or self._closed:
                 queue.end()
                 return queue
@@ -216,19 +211,21 @@ class HandlerRunner:
         return queue
 
     def shard_revoked(self, owned: OwnedShard) -> None:
-        """Give user code nothing more of this shard."""
+        """Deliver no more records of this shard."""
         queue = self._queues[owned]
         queue.end()
         if not queue.items:
             del self._queues[owned]
 
-    def _start_workers(self, queue: ShardQueue) -> None:
-        """Let as many work at a shard as are wanted and find something to do."""
-        while len(queue.items) < self._options.concurrency:
+    def _start_workers(self, queue: ShardQueue, caller: StreamCaller) -> None:
+        """Start workers for a shard while it has work and permits more workers."""
+        while len(queue.items) < caller.options.concurrency:
             item = queue.begin()
             if item is None:
                 return
-            task = asyncio.get_running_loop().create_task(self._work(queue, item))
+            task = asyncio.get_running_loop().create_task(
+                self._work(queue, caller, item)
+            )
             self._tasks.add(task)
             task.add_done_callback(self._left)
 
@@ -237,19 +234,21 @@ class HandlerRunner:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.close(error)
 
-    async def _work(self, queue: ShardQueue, item: WorkItem | None) -> None:
+    async def _work(
+        self, queue: ShardQueue, caller: StreamCaller, item: WorkItem | None
+    ) -> None:
         task = asyncio.current_task()
         while item is not None:
             self._items[item] = None
             item.task = task
             try:
-                await self._worker.handle(item)
+                await caller.executor.handle(item)
             except ShardStopped:
                 pass
             except (SystemExit, KeyboardInterrupt) as error:
                 if self._closed:
                     raise
-                self.close(error)  # out of a task it would end the event loop at once
+                self.close(error)  # raising it would end the event loop
             except asyncio.CancelledError:
                 if not self._closed:
                     self._fail(item, _cancelled(item))
@@ -260,20 +259,21 @@ class HandlerRunner:
             finally:
                 del self._items[item]
                 queue.finish(item)
+            # Take the next item before other workers can, so that this task is reused.
             item = queue.begin()
-            # What this one has ended may let others begin.
-            self._start_workers(queue)
+            # The finished item may permit other items to begin.
+            self._start_workers(queue, caller)
         if queue.owned.revoked and not queue.items:
             self._queues.pop(queue.owned, None)
 
     def _fail(self, item: WorkItem, error: Exception) -> None:
-        """End ``run()`` with an error, unless another one has ended it."""
+        """End ``run()`` with this error, unless an earlier error has ended it."""
         if self._fatal is None:
             log_end(item, error)
         self.close(error)
 
     async def _finish(self, tasks: Set[asyncio.Task[Any]]) -> None:
-        """Wait for what user code has in hand."""
+        """Wait until these handlers end, or until the drain time is over."""
         if tasks:
             await asyncio.wait(tasks, timeout=self._drain_seconds)
 
@@ -286,56 +286,14 @@ class HandlerRunner:
         _, late = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
         if late:
             logger.error(
-                "%d handlers go on though they were cancelled; what they had isn't "
-                "committed",
+                "%d handlers continue although they were cancelled; their records "
+                "aren't committed",
                 len(late),
             )
 
     def _busy_since(self) -> float | None:
         work = self.oldest_work()
         return None if work is None else work.since
-
-    # --- what it is made of ---------------------------------------------------------
-
-    def _new_queue(self) -> Queue:
-        if self._options.concurrency == 1:
-            return OrderedQueue()
-        whole = self._options.handler.takes_batches
-        return KeyedQueue(self._options.concurrency, whole=whole)
-
-    def _new_worker(self) -> HandlerExecutor:
-        options, handler = self._options, self._options.handler
-        whole = handler.takes_batches
-        if options.traceparent is not None and not whole:
-            handler = traced(handler, self._telemetry, options.traceparent)
-        yielder = LoopYielder(self._clock, self._busy_since)
-        gate = Gate(self._clock, yielder)
-        return HandlerExecutor(
-            invoker_for(handler, self._clock, yielder, self._threads),
-            gate,
-            options.retries,
-            self._new_failure_policy(gate),
-            self._random,
-            Tracing(self._telemetry, options.traceparent, links=whole),
-            one_by_one=not whole,
-        )
-
-    def _new_failure_policy(self, gate: Gate) -> FailurePolicy:
-        match self._options.on_failure:
-            case "stop-shard":
-                return StopShardPolicy()
-            case "stop-client":
-                return StopClientPolicy()
-            case "dead-letter":
-                assert self.letters is not None
-                return DeadLetterPolicy(
-                    self.letters,
-                    self._app,
-                    self._clock,
-                    self._random,
-                    gate,
-                    self._telemetry,
-                )
 
 
 def _cancelled(item: WorkItem) -> HandlerFailedError:
@@ -347,8 +305,8 @@ def _cancelled(item: WorkItem) -> HandlerFailedError:
     )
 
 
-def _work(item: WorkItem, loop_thread: int) -> InFlightWork | None:
-    """Return what an item is at; called from any thread."""
+def _in_flight(item: WorkItem, loop_thread: int) -> InFlightWork | None:
+    """Return the running call of user code for an item. Any thread may call this."""
     since, task, thread = item.busy_since, item.task, item.thread
     if since is None:
         return None

@@ -1,102 +1,95 @@
-"""One owned shard's records on their way through user code."""
+"""The records of one owned shard, and their progress through user code."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.prefetch import RECORD_OVERHEAD_BYTES, memory_size
-from kinesumer.handlers.watermark import Watermark
-from kinesumer.telemetry.names import DATA_BYTES_PROCESSED, RECORDS_PROCESSED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kinesumer.consuming.checkpointer import CommitRequester
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
     from kinesumer.handlers.queues import Queue, Selection
     from kinesumer.handlers.retry import Failure
-    from kinesumer.model.batch import Batch
+    from kinesumer.model.records import Record
     from kinesumer.telemetry.api import Telemetry
 
 
 class ShardStopped(Exception):
-    """User code may get no more records: the shard is given up, or the client ends."""
+    """The shard is given up or the client ends, so handling must stop."""
 
 
+@dataclass(eq=False, slots=True)
 class WorkItem:
-    """Some records, in order, on their way through user code."""
+    """Records of one shard, in order, that user code is handling."""
 
-    __slots__ = (
-        "activity",
-        "busy_since",
-        "done",
-        "failure",
-        "offsets",
-        "queue",
-        "records",
-        "reported",
-        "seconds",
-        "selection",
-        "size",
-        "task",
-        "thread",
-    )
+    queue: ShardQueue
+    selection: Selection
+    records: list[Record]
+    offsets: Sequence[int]
+    # Number of bytes that the records take in the prefetch buffer.
+    size: int
+    # Number of handled records. Threads that run user code update it, too.
+    done: int = 0
+    # Number of handled records that the queue has counted.
+    reported: int = 0
+    # Start of the current call of user code; None if there is no call.
+    busy_since: float | None = None
+    # Total duration of the successful calls, and how much of it the queue has counted.
+    seconds: float = 0.0
+    reported_seconds: float = 0.0
+    # The name, in the watchdog's reports, of what is running now.
+    activity: str = "user code"
+    # The last failure of the record at ``done``.
+    failure: Failure | None = None
+    task: asyncio.Task[object] | None = None
+    # The id of the thread that runs user code; 0 for the event loop.
+    thread: int = 0
 
-    def __init__(self, queue: ShardQueue, selection: Selection) -> None:
-        self.queue = queue
-        self.selection = selection
-        self.records = selection.records
-        self.offsets = selection.offsets
-        self.size = selection.size
-        """Bytes that the records take in the buffer."""
-        self.done = 0
-        """How many records are done. A thread that runs user code counts, too."""
-        self.reported = 0
-        """How many of the done records the queue has counted."""
-        self.busy_since: float | None = None
-        """When user code got the record that it has; None while it has none."""
-        self.seconds = 0.0
-        """How long the calls that succeeded took."""
-        self.activity = "user code"
-        """What the item waits for, for the watchdog."""
-        self.failure: Failure | None = None
-        """How the record at ``done`` failed at its last attempt."""
-        self.task: asyncio.Task[object] | None = None
-        self.thread = 0
-        """The thread that runs user code; 0 on the event loop."""
-
-    def batch_up_to(self, stop: int) -> Batch:
-        """Return those of the first ``stop`` records that aren't done as a batch."""
+    def up_to(self, stop: int) -> list[Record]:
+        """Return the remaining records up to ``stop``."""
         records = self.records
-        if self.done or stop < len(records):
-            records = records[self.done : stop]
-        return self.selection.batch.for_user(records)
+        return (
+            records[self.done : stop] if self.done or stop < len(records) else records
+        )
+
+    def move_forward(self, indexes: Sequence[int], stop: int) -> None:
+        """Move these records before the others from ``done`` to ``stop``."""
+        others = set(range(self.done, stop)).difference(indexes)
+        order = [*range(self.done), *indexes, *sorted(others)]
+        order += range(stop, len(self.records))
+        # Other objects share the former lists.
+        self.records = [self.records[index] for index in order]
+        self.offsets = [self.offsets[index] for index in order]
 
 
+@dataclass(eq=False)
 class ShardQueue:
-    """Queues one shard's batches, and keeps track of what is done."""
+    """Queues one shard's batches, and keeps track of the handled records."""
 
-    def __init__(
-        self,
-        owned: OwnedShard,
-        queue: Queue,
-        buffer: PrefetchBuffer,
-        telemetry: Telemetry,
-        checkpointer: CommitRequester,
-    ) -> None:
-        self.owned = owned
-        self.is_over = False
-        """User code gets no more records of the shard. Threads read it, too."""
-        self.items: set[WorkItem] = set()
-        """What user code has in hand."""
-        self._queue = queue
-        self._buffer = buffer
-        self._telemetry = telemetry
-        self._checkpointer = checkpointer
-        self._over = asyncio.Event()
-        self._watermark = Watermark()
-        self._processed = self._processed_size = 0
-        """Done records that aren't in the metrics yet, and their bytes."""
+    owned: OwnedShard
+    _queue: Queue
+    _buffer: PrefetchBuffer
+    _telemetry: Telemetry
+    _checkpointer: CommitRequester
+    # True if user code gets no more records of the shard. Threads read it, too.
+    is_over: bool = False
+    # The items that user code is handling.
+    items: set[WorkItem] = field(default_factory=set)
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+    # Number and bytes of handled records that aren't in the metrics yet.
+    _processed: int = 0
+    _processed_size: int = 0
+
+    @property
+    def has_waiting(self) -> bool:
+        """Return whether records wait for user code."""
+        return self._queue.size > 0
 
     def put(self, batch: FetchedBatch) -> None:
         """Queue a batch."""
@@ -106,39 +99,36 @@ class ShardQueue:
             self._queue.put(batch)
 
     def begin(self) -> WorkItem | None:
-        """Return what may be handed to user code next, beside what it has."""
+        """Begin another item, and return it. Return None if none may be handled now."""
         if self.is_over:
             return None
-        selection = self._queue.take(self.owned.progress)
-        if selection is None:
+        taken = self._queue.take(self.owned.progress)
+        if taken is None:
             return None
-        item = WorkItem(self, selection)
+        item = WorkItem(self, taken, taken.records, taken.offsets, taken.size)
         self.items.add(item)
         self.owned.set_delivered(self.owned.progress.delivered)
         return item
 
     def finish(self, item: WorkItem) -> None:
-        """Take back what user code is through with, or has left."""
+        """Remove an item that user code has finished or has stopped handling."""
         self._mark(item)
         self.items.discard(item)
         self._queue.finish(item.selection, item.done, item.seconds)
-        self._store()
         self._buffer.give_back(self.owned, item.size)
         if self.owned.wants_commit:
             self._checkpointer.commit_soon()
-        if self.is_over and not self.items:
-            self._report()
-            self.owned.clear_delivered()
+        if self.is_over:
+            self._clear_when_idle()
 
     def sync_progress(self) -> None:
-        """Bring the owned shard up to date."""
+        """Add the handled records to the shard's progress and to the metrics."""
         for item in self.items:
             self._mark(item)
-        self._store()
         self._report()
 
     def end(self) -> None:
-        """Give user code nothing more of it; what it has may still be finished."""
+        """Deliver no more records. Running handlers may still finish their records."""
         if self.is_over:
             return
         self.is_over = True
@@ -146,12 +136,15 @@ class ShardQueue:
         size = self._queue.size
         self._queue.clear()
         self._buffer.give_back(self.owned, size)
+        self._clear_when_idle()
+
+    def _clear_when_idle(self) -> None:
         if not self.items:
             self._report()
-            self.owned.clear_delivered()
+            self.owned.reduce_delivered(0)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait. Raises ShardStopped if the queue ends meanwhile."""
+        """Wait this long. Raises ShardStopped if the queue ends meanwhile."""
         try:
             async with asyncio.timeout(seconds):
                 await self._over.wait()
@@ -160,24 +153,24 @@ class ShardQueue:
         raise ShardStopped
 
     def _mark(self, item: WorkItem) -> None:
+        seconds = item.seconds
+        self.owned.load.handler_seconds += seconds - item.reported_seconds
+        item.reported_seconds = seconds
         first, done = item.reported, item.done
         if done > first:
             item.reported = done
-            self._watermark.mark(item.offsets[first:done])
+            self.owned.progress.mark_offsets(item.offsets[first:done])
             whole = done - first == len(item.records)
             part = item.records[first:done]
             self._processed += done - first
             self._processed_size += item.size if whole else memory_size(part)
 
-    def _store(self) -> None:
-        self.owned.progress.done_through(self._watermark.value)
-
     def _report(self) -> None:
-        """Count what was processed: not per item, which may be a record."""
+        """Add handled records to the metrics. Doing so for each item would be slow."""
         count, size = self._processed, self._processed_size
         if count:
             self._processed = self._processed_size = 0
             data_bytes = size - RECORD_OVERHEAD_BYTES * count
             arn = self.owned.key.stream_arn
-            self._telemetry.count(RECORDS_PROCESSED, arn, count)
-            self._telemetry.count(DATA_BYTES_PROCESSED, arn, data_bytes)
+            self._telemetry.count("records_processed", arn, count)
+            self._telemetry.count("data_bytes_processed", arn, data_bytes)

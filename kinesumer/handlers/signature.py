@@ -1,37 +1,36 @@
-"""Find out from a handler's signature what it takes and how to call it."""
+"""Read from a handler's signature how to call the handler."""
 
 from __future__ import annotations
 
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.batch import Batch
-from kinesumer.model.records import Record
+from kinesumer.model.records import Batch, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HOW_TO = "write `record: Record` or `batch: Batch`, or give run() batch=False or True"
 
-
-class Handler(NamedTuple):
-    """A function that user code is."""
+class HandlerFunction(NamedTuple):
+    """User code's function, and how to call it."""
 
     call: Callable[[Any], Any]
     takes_batches: bool
     is_async: bool
 
 
-def read_handler(function: object, batch: bool | None) -> Handler:
-    """Return what a function is, as its first parameter's annotation says.
+def read_function(function: object, batch: bool | None) -> HandlerFunction:
+    """Return a handler's function with what its signature says.
 
-    ``batch`` says it in place of the annotation. Raises ConfigurationError for what
-    can't be called with one record or one batch.
+    The annotation of the first parameter tells whether it takes a record or a batch.
+
+    If ``batch`` is given, the annotation is ignored. Raises ConfigurationError if the
+    function can't be called with one record or one batch.
     """
     if not callable(function):
-        raise ConfigurationError(f"handler={function!r} can't be called")
+        raise ConfigurationError(f"handler={function!r} must be a function")
     if batch is not None and not isinstance(batch, bool):
         raise ConfigurationError(f"batch={batch!r} must be True or False")
     code = _code_of(function)
@@ -42,11 +41,11 @@ def read_handler(function: object, batch: bool | None) -> Handler:
         )
     if batch is None:
         batch = _says_batch(function)
-    return Handler(function, batch, inspect.iscoroutinefunction(code))
+    return HandlerFunction(function, batch, inspect.iscoroutinefunction(code))
 
 
 def _code_of(function: Any) -> Any:
-    """Return the function behind a partial, or an object that can be called."""
+    """Return the function inside a partial, or the method of a callable object."""
     while isinstance(function, partial):
         function = function.func
     if inspect.isroutine(function) or isinstance(function, type):
@@ -56,40 +55,42 @@ def _code_of(function: Any) -> Any:
 
 def _says_batch(function: Callable[..., object]) -> bool:
     annotation = _annotation(function)
-    # Names that only type checkers import can't be looked up: then the text decides.
+    # ``Record[Order]`` says as much as ``Record``.
+    kind = get_origin(annotation) or annotation
+    # A name imported only for type checkers can't be looked up, so its text is used.
     text = annotation.strip("'\" ") if isinstance(annotation, str) else ""
-    name = text.rpartition(".")[2]
-    if annotation is Batch or name == "Batch":
+    name = text.partition("[")[0].rpartition(".")[2]
+    if kind is Batch or name == "Batch":
         return True
-    if annotation is Record or name == "Record":
+    if kind is Record or name == "Record":
         return False
-    said = "" if annotation is inspect.Parameter.empty else f" says {annotation!r}"
+    missing = annotation is inspect.Parameter.empty
     raise ConfigurationError(
-        f"the first parameter of handler {_name(function)}{said or ' says nothing'}, "
-        f"so it isn't known what it takes: {HOW_TO}"
+        f"the first parameter of handler {_name(function)} has "
+        f"{'no annotation' if missing else f'the annotation {annotation!r}'}: write "
+        "`record: Record` or `batch: Batch`, or give run() batch=False or True"
     )
 
 
 def _annotation(function: Callable[..., object]) -> object:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # written in C
+    except (TypeError, ValueError):  # a function written in C
         return inspect.Parameter.empty
     for parameter in signature.parameters.values():
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             return _resolved(function, parameter)
     raise ConfigurationError(
-        f"handler {_name(function)} takes no argument: it is called with a record or a "
-        "batch"
+        f"handler {_name(function)} takes no argument: let it take a record or a batch"
     )
 
 
 def _resolved(function: Callable[..., object], parameter: inspect.Parameter) -> object:
-    """Return an annotation, looked up if it is text and its name is known."""
+    """Return an annotation. If it is the name of a known type, return the type."""
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
     names = getattr(inspect.unwrap(_code_of(function)), "__globals__", {})
-    found = names.get(parameter.annotation)
+    found = names.get(parameter.annotation.partition("[")[0])
     return found if isinstance(found, type) else parameter.annotation
 
 

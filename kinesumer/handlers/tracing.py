@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.telemetry.names import HANDLE_SPAN, HANDLER_FAILURES, RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from kinesumer.handlers.shard_queue import WorkItem
-    from kinesumer.handlers.signature import Handler
+    from kinesumer.handlers.signature import HandlerFunction
     from kinesumer.model.records import Record
     from kinesumer.telemetry.api import Telemetry
 
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
 def read_traceparent(option: object) -> Traceparent | None:
     """Return a function that finds a record's W3C traceparent.
 
-    ``"headers.traceparent"`` is that field of the object ``headers`` in the object that
-    a record's data is. Raises ConfigurationError.
+    The option ``"headers.traceparent"`` means the field ``traceparent`` of the object
+    ``headers`` in a record's JSON data. Raises ConfigurationError.
     """
     if option is None:
         return None
     if isinstance(option, str) and all(option.split(".")):
-        return field_at(option)
+        return _field_at(option)
     if isinstance(option, str) or not callable(option):
         raise ConfigurationError(
             f"traceparent={option!r} must be a path into JSON, such as "
@@ -40,18 +39,21 @@ def read_traceparent(option: object) -> Traceparent | None:
     return option
 
 
-def field_at(path: str) -> Traceparent:
-    """Return what reads a field of JSON; records that don't have it have no trace."""
+def _field_at(path: str) -> Traceparent:
+    """Return a function that reads a field of a record's JSON data.
+
+    The function returns None if the data has no such field.
+    """
     names, decode = path.split("."), msgspec.json.Decoder().decode
 
     def find(record: Record) -> str | None:
         try:
-            found: Any = decode(record.data)
+            value: Any = decode(record.data)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return None
         for name in names:
-            found = found.get(name) if isinstance(found, dict) else None
-        return found if isinstance(found, str) else None
+            value = value.get(name) if isinstance(value, dict) else None
+        return value if isinstance(value, str) else None
 
     return find
 
@@ -66,21 +68,27 @@ class Tracing:
         self._traceparent = traceparent if links else None
 
     def span(self, item: WorkItem, stop: int) -> AbstractContextManager[object]:
-        """Trace user code at the records of an item up to ``stop``."""
+        """Return a span for a call with the records of an item up to ``stop``."""
         arn, count = item.queue.owned.key.stream_arn, stop - item.done
         if (find := self._traceparent) is None:
-            return self._telemetry.trace(HANDLE_SPAN, arn, {RECORDS: count})
+            return self._telemetry.trace("handle", arn, records=count)
         found = (find(record) for record in item.records[item.done : stop])
         traceparents = [text for text in found if text]
-        return self._telemetry.trace(HANDLE_SPAN, arn, {RECORDS: count}, traceparents)
+        return self._telemetry.trace("handle", arn, traceparents, records=count)
 
     def failed(self, item: WorkItem) -> None:
         """Count a call that raised."""
-        self._telemetry.count(HANDLER_FAILURES, item.queue.owned.key.stream_arn)
+        self._telemetry.count("handler_failures", item.queue.owned.key.stream_arn)
+
+    def cannot_decode(self, item: WorkItem) -> None:
+        """Count a record that cannot be decoded."""
+        self._telemetry.count("decode_failures", item.queue.owned.key.stream_arn)
 
 
-def traced(handler: Handler, telemetry: Telemetry, find: Traceparent) -> Handler:
-    """Return a handler of records whose calls are part of the producers' traces."""
+def traced(
+    handler: HandlerFunction, telemetry: Telemetry, find: Traceparent
+) -> HandlerFunction:
+    """Return a handler of records that continues the producers' traces."""
     call = handler.call
 
     def span(record: Record) -> AbstractContextManager[object]:

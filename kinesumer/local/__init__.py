@@ -1,6 +1,6 @@
-"""AWS on one local endpoint: Kinesis, DynamoDB and STS for tests and demonstrations.
+"""Serve Kinesis, DynamoDB and STS on one local endpoint, for tests and demos.
 
-Needs the extra ``kinesumer[local]``. Importing this package loads nothing heavy.
+This needs the extra ``kinesumer[local]``. Importing this package doesn't import moto.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DynamoDB by moto, on one thread, so that each request is atomic."""
+"""Serve DynamoDB with moto. One thread runs all requests, so each is atomic."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from kinesumer.local.request import AwsError
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from kinesumer.local.kinesis.subscription import Subscription
 
-Item = dict[str, dict[str, Any]]
-"""An item as DynamoDB's JSON has it."""
+
+Item = dict[str, dict[str, Any]]  # in DynamoDB's JSON
 
 
 class Units(NamedTuple):
@@ -26,16 +27,16 @@ class Units(NamedTuple):
 
 
 def read_units(items: list[Item], *, consistent: bool) -> float:
-    """Return the units of reading items in one request: 4 KB each, half if stale."""
+    """Return a read's units: 1 for each 4 KB, or 0.5 if it is eventually consistent."""
     blocks = max(1, math.ceil(sum(map(item_bytes, items)) / 4096))
     return blocks * (1.0 if consistent else 0.5)
 
 
 def write_units(old: Item | None, new: Item | None, index_keys: list[str]) -> float:
-    """Return the units of one write: 1 KB each, and what it changes in the indexes.
+    """Return a write's units: 1 for each KB, and those of the writes to the indexes.
 
-    An index that projects keys only is written when the item's index key changes:
-    once if it comes or goes, twice if it moves.
+    An index has only keys, and is written if the item's index key changes. Adding or
+    removing the key is one write. Replacing the key takes two writes.
     """
     size = max(item_bytes(old or {}), item_bytes(new or {}), 1)
     units = math.ceil(size / 1024)
@@ -82,13 +83,14 @@ class Answer(NamedTuple):
     body: bytes
     units: Units = Units()
     error: str | None = None
+    subscription: Subscription | None = None  # what sends the body piece by piece
 
 
 class DynamoDB:
     """All tables of all accounts and regions.
 
-    Loading moto takes most of a second: it happens in the thread, while other requests
-    are served.
+    One thread runs all requests. It also loads moto, which takes almost a second. The
+    event loop serves Kinesis meanwhile.
     """
 
     def __init__(self) -> None:
@@ -96,21 +98,22 @@ class DynamoDB:
         self._tables: Any = None
 
     def warm_up(self) -> None:
-        """Start to load moto before the first request."""
+        """Start to load moto, so that the first request needn't wait as long."""
         self._thread.submit(self._load)
 
     def submit(
         self, account: str, region: str, operation: str, body: bytes
     ) -> Future[Answer]:
-        """Execute a request after the earlier ones."""
+        """Execute a request on the thread, after the requests submitted before."""
         return self._thread.submit(self._call, account, region, operation, body)
 
     def close(self) -> None:
-        """Stop the thread after all submitted requests."""
+        """Stop the thread when all submitted requests are done."""
         self._thread.shutdown()
 
     def _call(self, account: str, region: str, operation: str, body: bytes) -> Answer:
         request = parse(body)
+        # moto finds tables only by name, not by ARN.
         if str(request.get("TableName")).startswith("arn:"):
             request["TableName"] = request["TableName"].rpartition("/")[2]
         handler = self._load()(account, region, request)
@@ -118,11 +121,16 @@ class DynamoDB:
         try:
             result = handler.perform(operation)
         except AwsError as error:
-            return _refused(error)
+            return error_answer(error)
         except Exception as error:
-            return _failed(error, measured.units({}))
+            return _failure(error, measured.units({}))
         units = measured.units(result)
-        _report(request, result, units)
+        result.pop("ConsumedCapacity", None)
+        if request.get("ReturnConsumedCapacity", "NONE") != "NONE":
+            result["ConsumedCapacity"] = {
+                "TableName": request["TableName"],
+                "CapacityUnits": units.read + units.write,
+            }
         return Answer(200, handler.encode(result), units)
 
     def _load(self) -> Any:
@@ -134,7 +142,7 @@ class DynamoDB:
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """Return a request's JSON object; raise AwsError if the body isn't one."""
+    """Parse a request's body. Raise AwsError if it isn't a JSON object."""
     try:
         request = json.loads(body or b"{}")
     except ValueError:
@@ -144,24 +152,18 @@ def parse(body: bytes) -> dict[str, Any]:
     return request
 
 
-def refusal(error: AwsError) -> bytes:
-    """Return an error's body as DynamoDB writes it."""
-    return json.dumps(
-        {"__type": PREFIX + error.code, "message": error.message}
-    ).encode()
+def error_answer(error: AwsError) -> Answer:
+    """Return the response for an error."""
+    body = json.dumps({"__type": PREFIX + error.code, "message": error.message})
+    return Answer(error.status, body.encode(), error=error.code)
 
 
-def _refused(error: AwsError) -> Answer:
-    return Answer(error.status, refusal(error), error=error.code)
-
-
-def _failed(error: Exception, units: Units) -> Answer:
-    # moto's errors know their answer; anything else is a fault of moto or of ours,
-    # and the client shall see it as one.
+def _failure(error: Exception, units: Units) -> Answer:
+    # moto's own errors contain a response. Other errors are defects.
     status, body = getattr(error, "code", None), getattr(error, "description", None)
     if not isinstance(status, int) or not isinstance(body, str):
-        what = f"the embedded DynamoDB failed: {error!r}"
-        return _refused(AwsError("InternalServerError", what, 500))
+        message = f"the embedded DynamoDB failed: {error!r}"
+        return error_answer(AwsError("InternalServerError", message, 500))
     code = json.loads(body)["__type"].rpartition("#")[2]
     return Answer(status, body.encode(), units, code)
 
@@ -173,11 +175,10 @@ class _Measured:
         self._backend, self._operation = backend, operation
         self._request = request
         self._table = backend.tables.get(request.get("TableName"))
-        self._key = self._primary_key()
         self._old = self._item()
 
     def units(self, result: dict[str, Any]) -> Units:
-        """Return the units, now that it is done."""
+        """Return the units that the request consumed. Call this after the request."""
         if self._table is None:
             return Units()
         if self._operation in _WRITES:
@@ -189,32 +190,19 @@ class _Measured:
             ]
             return Units(write=write_units(self._old, self._item(), keys))
         if self._operation in _READS:
-            found = result.get("Items") or [result.get("Item") or {}]
-            stale = not self._request.get("ConsistentRead")
-            return Units(read=read_units(found, consistent=not stale))
+            items = result.get("Items") or [result.get("Item") or {}]
+            consistent = bool(self._request.get("ConsistentRead"))
+            return Units(read=read_units(items, consistent=consistent))
         return Units()
 
-    def _primary_key(self) -> dict[str, Any] | None:
+    def _item(self) -> Item | None:
+        """Return the present state of the item that the request writes, or None."""
         if self._table is None or self._operation not in _WRITES:
             return None
-        given = self._request.get("Key") or self._request.get("Item") or {}
+        values = self._request.get("Key") or self._request.get("Item") or {}
         names = [key["AttributeName"] for key in self._table.schema]
-        return {n: given[n] for n in names} if all(n in given for n in names) else None
-
-    def _item(self) -> Item | None:
-        if self._key is None:
+        if not all(name in values for name in names):
             return None
-        found = self._backend.get_item(self._request["TableName"], self._key)
-        if found is None:
-            return None
-        item: Item = found.to_json()["Attributes"]
-        return item
-
-
-def _report(request: dict[str, Any], result: dict[str, Any], units: Units) -> None:
-    result.pop("ConsumedCapacity", None)
-    if request.get("ReturnConsumedCapacity", "NONE") != "NONE":
-        result["ConsumedCapacity"] = {
-            "TableName": request["TableName"],
-            "CapacityUnits": units.read + units.write,
-        }
+        key = {name: values[name] for name in names}
+        row = self._backend.get_item(self._request["TableName"], key)
+        return None if row is None else row.to_json()["Attributes"]

@@ -1,7 +1,9 @@
-"""Faults on demand: which requests go wrong, how, how often and for how long."""
+"""Make requests fail on demand."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -11,20 +13,22 @@ if TYPE_CHECKING:
     import random
 
 Kind = Literal[
-    "throttle", "error", "latency", "drop", "refuse", "expired_iterator", "empty_page"
+    "throttle",  # throttled, not applied
+    "error",  # HTTP 500, not applied
+    "latency",  # served ``latency_seconds`` later
+    "drop",  # applied, but the connection closes without a response
+    "refuse",  # the connection closes without a response, not applied
+    "expired_iterator",  # ExpiredIteratorException (GetRecords only)
+    "empty_page",  # no records although there are some (GetRecords only)
+    # While a subscription sends its events:
+    "cut",  # the connection closes in the middle of a frame
+    "exception_event",  # an InternalFailureException ends the subscription
+    "stall",  # nothing more is sent, and the connection stays open
+    "corrupt",  # a frame with a wrong checksum
 ]
-"""
-- ``throttle``: refused as too fast, not applied
-- ``error``: HTTP 500, not applied
-- ``latency``: applied ``latency_seconds`` later
-- ``drop``: applied, but the connection closes without an answer
-- ``refuse``: the connection closes without an answer, not applied
-- ``expired_iterator``: ExpiredIteratorException (GetRecords only)
-- ``empty_page``: no records although there are some (GetRecords only)
-"""
-
-
 _READING = ("expired_iterator", "empty_page")
+PUSHED_EVENT = "SubscribeToShardEvent"  # the operation of an event that is sent
+_PUSHING = ("cut", "exception_event", "stall", "corrupt")
 
 
 class Call(NamedTuple):
@@ -32,13 +36,12 @@ class Call(NamedTuple):
 
     service: str
     operation: str
-    resource: str = "*"
-    """The ARN of the stream, table or role."""
+    resource: str = "*"  # the ARN of the stream, table or role
     shard: str | None = None
     account: str = ""
     caller: str = ""
-    access_key: str = ""
     user_agent: str = ""
+    access_key: str = ""
 
     @property
     def action(self) -> str:
@@ -47,10 +50,11 @@ class Call(NamedTuple):
 
 
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A failure of the calls that match every pattern.
+    """A failure of all calls that match every pattern.
 
-    ``resource`` matches the whole ARN or the name at its end; ``user_agent`` any part
-    of the header. Without ``count`` and ``seconds`` a fault lasts until it is removed.
+    ``resource`` is a pattern of ARNs, or the name at the end of an ARN. ``user_agent``
+    is a part of the header. The fault ends after ``count`` calls or after ``seconds``.
+    Without these, it lasts until it is removed.
     """
 
     kind: Kind
@@ -70,10 +74,13 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """Return whether this fault affects a call."""
         if self.kind in _READING and call.operation != "GetRecords":
             return False
+        if (self.kind in _PUSHING) != (call.operation == PUSHED_EVENT):
+            return False
+        operation = call.operation.removesuffix("Event")
         name = call.resource.rpartition("/")[2]
         return (
             fnmatchcase(call.service, self.service)
-            and fnmatchcase(call.operation, self.operation)
+            and fnmatchcase(operation, self.operation)
             and (self.resource == name or fnmatchcase(call.resource, self.resource))
             and fnmatchcase(call.shard or "", self.shard)
             and fnmatchcase(call.account, self.account)
@@ -82,60 +89,57 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         )
 
 
+@dataclass
+class _ActiveFault:
+    fault: Fault
+    until: float
+    left: float
+
+
 class Faults:
     """The active faults."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._active: dict[int, tuple[Fault, float | None]] = {}
-        self._left: dict[int, int] = {}
+        self._active: dict[int, _ActiveFault] = {}
         self._last = 0
 
     def add(self, fault: Fault, now: float) -> int:
         """Add a fault and return its number."""
         self._last += 1
-        until = None if fault.seconds is None else now + fault.seconds
-        self._active[self._last] = (fault, until)
-        if fault.count is not None:
-            self._left[self._last] = fault.count
+        until = math.inf if fault.seconds is None else now + fault.seconds
+        left = math.inf if fault.count is None else fault.count
+        self._active[self._last] = _ActiveFault(fault, until, left)
         return self._last
 
     def remove(self, number: int | None = None) -> None:
-        """End one fault, or all faults."""
+        """Remove one fault, or all faults."""
         if number is None:
             self._active.clear()
-            self._left.clear()
         else:
             self._active.pop(number, None)
-            self._left.pop(number, None)
 
     def active(self, now: float) -> dict[int, Fault]:
         """Return the active faults by number."""
-        self._expire(now)
-        return {number: fault for number, (fault, _) in self._active.items()}
+        self._remove_ended(now)
+        return {number: active.fault for number, active in self._active.items()}
 
     def strike(self, call: Call, now: float) -> list[Fault]:
-        """Return the faults that affect this call, and count them."""
-        if not self._active:
-            return []
-        self._expire(now)
-        return [
-            fault
-            for number, (fault, _) in list(self._active.items())
-            if fault.matches(call)
-            and (fault.probability >= 1 or self._chance.random() < fault.probability)
-            and self._use(number)
-        ]
+        """Return the faults that affect this call. Count the call for each of them."""
+        self._remove_ended(now)
+        affecting = []
+        for active in self._active.values():
+            chance = active.fault.probability
+            if active.fault.matches(call) and (
+                chance >= 1 or self._chance.random() < chance
+            ):
+                affecting.append(active.fault)
+                active.left -= 1
+        return affecting
 
-    def _use(self, number: int) -> bool:
-        left = self._left.get(number)
-        if left is not None:
-            self._left[number] = left - 1
-            if left <= 1:
-                self.remove(number)
-        return True
-
-    def _expire(self, now: float) -> None:
-        over = [n for n, (_, until) in self._active.items() if until and now >= until]
-        for number in over:
-            self.remove(number)
+    def _remove_ended(self, now: float) -> None:
+        self._active = {
+            number: active
+            for number, active in self._active.items()
+            if now < active.until and active.left > 0
+        }

@@ -1,4 +1,4 @@
-"""Serves a request: identity, faults, permission, service and request log."""
+"""Serve requests: check caller, faults and permission, call the service, and log."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ import msgspec
 from aiohttp import web
 
 from kinesumer.local import dynamodb, identity
-from kinesumer.local.dynamodb import Units
-from kinesumer.local.faults import Call
-from kinesumer.local.kinesis.requests import AnyRequest, GetRecords, decode
-from kinesumer.local.kinesis.service import Caller
-from kinesumer.local.request import AwsError, Request, parse_request
+from kinesumer.local.dynamodb import Answer
+from kinesumer.local.faults import PUSHED_EVENT, Call
+from kinesumer.local.kinesis import cbor
+from kinesumer.local.kinesis.requests import AnyRequest, GetRecords
+from kinesumer.local.kinesis.service import Caller, decode
+from kinesumer.local.kinesis.subscription import (
+    Subscription,
+    exception_frame,
+    initial_response,
+)
+from kinesumer.local.request import AwsError, Request, limit_exceeded, parse_request
+from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 
 if TYPE_CHECKING:
     from kinesumer.local.faults import Fault
@@ -26,14 +33,8 @@ _CONTENT_TYPES = {
     "dynamodb": "application/x-amz-json-1.0",
     "sts": "text/xml",
 }
+STALL_SECONDS = 60.0  # how long a stalled subscription sends nothing
 _SHARD_OPERATIONS = ("GetRecords", "GetShardIterator", "PutRecord", "PutRecords")
-
-
-class _Answer(NamedTuple):
-    status: int
-    body: bytes
-    error: str | None = None
-    units: Units = Units()
 
 
 class _ConnectionAborted(Exception):
@@ -43,7 +44,7 @@ class _ConnectionAborted(Exception):
 class _Exchange(NamedTuple):
     """A request with its caller and decoded body."""
 
-    inquiry: Request
+    http: Request
     call: Call
     caller: Credentials
     request: AnyRequest | None
@@ -52,125 +53,206 @@ class _Exchange(NamedTuple):
 class Gateway:
     """Serves the requests of all services."""
 
-    def __init__(self, world: ServiceState) -> None:
-        self._world = world
+    def __init__(self, state: ServiceState) -> None:
+        self._state = state
+        self._is_closing = False
+        # The connections of the subscriptions that send events.
+        self._pushing: dict[Subscription, asyncio.Transport | None] = {}
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Serve a request, or close the connection if a fault requires it."""
-        inquiry = parse_request(http.headers, await http.content.read())
+        request = parse_request(http.headers, await http.content.read())
         try:
-            answer = await self._answer(inquiry)
+            answer, call = await self._answer(request)
+            if answer.subscription is not None:
+                return await self._push(http, answer.subscription, call)
         except _ConnectionAborted:
             if http.transport is not None:
                 http.transport.abort()
             return web.Response()
+        content_type, body = _CONTENT_TYPES[request.service], answer.body
+        if request.content_type == CBOR_TYPE:
+            content_type, body = CBOR_TYPE, cbor.from_json(body)
         headers = {
-            "Content-Type": _CONTENT_TYPES[inquiry.service],
-            "Date": formatdate(self._world.clock.now(), usegmt=True),
+            "Content-Type": content_type,
+            "Date": formatdate(self._state.clock.now(), usegmt=True),
             "x-amzn-RequestId": f"{id(http):032x}",
         }
-        return web.Response(status=answer.status, body=answer.body, headers=headers)
+        return web.Response(status=answer.status, body=body, headers=headers)
 
-    async def _answer(self, inquiry: Request) -> _Answer:
-        call = _anonymous(inquiry)
+    async def _push(
+        self, http: web.BaseRequest, subscription: Subscription, call: Call
+    ) -> web.StreamResponse:
+        """Send the events of a subscription until it ends."""
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "application/vnd.amazon.eventstream",
+                "x-amzn-RequestId": f"{id(http):032x}",
+            }
+        )
+        response.enable_chunked_encoding()
+        call = call._replace(operation=PUSHED_EVENT)
+        self._pushing[subscription] = http.transport
         try:
-            case = self._identify(inquiry, call)
-            call = case.call
-            answer, hangup = await self._attempt(case)
+            await response.prepare(http)
+            await response.write(initial_response())
+            while not self._is_closing:
+                with self._state.lock:
+                    now = self._state.clock.now()
+                    step = subscription.step(now)
+                    faults = self._state.faults.strike(call, now) if step.frame else []
+                frame, is_last = step.frame, step.is_last
+                for fault in faults:
+                    if fault.kind == "stall":
+                        await self._stall(subscription, fault.latency_seconds)
+                    else:
+                        frame, is_last = await _apply(fault, frame, response)
+                if frame:
+                    await response.write(frame)
+                if is_last:
+                    await response.write_eof()
+                    return response
+                if not frame:
+                    await subscription.wait(step.wait_seconds)
+        except ConnectionError:  # the client has closed the connection
+            return response
+        finally:
+            del self._pushing[subscription]
+            with self._state.lock:
+                subscription.close()
+        raise _ConnectionAborted
+
+    async def _stall(self, subscription: Subscription, seconds: float) -> None:
+        """Send nothing for some seconds, or until the server stops."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + (seconds or STALL_SECONDS)
+        while not self._is_closing and (left := end - loop.time()) > 0:
+            await subscription.wait(left)
+
+    def close(self) -> None:
+        """End all subscriptions, since the server stops."""
+        self._is_closing = True
+        for subscription, transport in self._pushing.items():
+            subscription.wake()
+            if transport is not None:
+                transport.abort()
+
+    async def _answer(self, http: Request) -> tuple[Answer, Call]:
+        call = Call(
+            http.service,
+            http.operation,
+            access_key=http.access_key,
+            user_agent=http.user_agent,
+        )
+        hangup = None
+        try:
+            exchange = self._identify(http, call)
+            call = exchange.call
+            answer, hangup = await self._attempt(exchange)
         except AwsError as error:
-            answer, hangup = _refused(inquiry.service, error), None
-        self._note(call, answer, hangup)
-        if hangup is not None:
-            raise _ConnectionAborted
-        return answer
-
-    def _identify(self, inquiry: Request, call: Call) -> _Exchange:
-        inquiry.require_signature()
-        world, request = self._world, None
-        with world.lock:
-            caller = world.identities.authenticate(
-                inquiry.access_key, inquiry.session_token, world.clock.now()
-            )
-            call = call._replace(account=caller.account, caller=caller.arn)
-            place = Caller(caller.account, inquiry.region)
-            if inquiry.service == "kinesis":
-                request = decode(inquiry.operation, inquiry.body)
-                resource, shard = world.kinesis.target(request, place)
-                call = call._replace(resource=resource, shard=shard)
-            elif inquiry.service == "dynamodb":
-                call = call._replace(resource=_table_arn(inquiry.body, place))
-            else:
-                call = call._replace(resource=inquiry.form.get("RoleArn", "*"))
-        return _Exchange(inquiry, call, caller, request)
-
-    async def _attempt(self, case: _Exchange) -> tuple[_Answer, str | None]:
-        world = self._world
-        with world.lock:
-            faults = world.faults.strike(case.call, world.clock.now())
-        if delay := sum(f.latency_seconds for f in faults if f.kind == "latency"):
-            await asyncio.sleep(delay)
-        kinds = {fault.kind for fault in faults}
-        if "refuse" in kinds:
-            return _Answer(0, b""), "refused"
-        _raise_fault(case.call, faults)
-        with world.lock:
-            world.identities.authorize(
-                case.caller, case.call.action, case.call.resource
-            )
-        if "empty_page" in kinds and isinstance(case.request, GetRecords):
-            case.request.limit = 0
-        answer = await self._serve(case)
-        return answer, "dropped" if "drop" in kinds else None
-
-    async def _serve(self, case: _Exchange) -> _Answer:
-        world, inquiry = self._world, case.inquiry
-        if inquiry.service == "dynamodb":
-            future = world.dynamodb.submit(
-                case.caller.account, inquiry.region, inquiry.operation, inquiry.body
-            )
-            done = await asyncio.wrap_future(future)
-            return _Answer(done.status, done.body, done.error, done.units)
-        with world.lock:
-            now = world.clock.now()
-            if case.request is None:
-                return _Answer(
-                    200,
-                    identity.handle_sts(
-                        world.identities, case.caller, inquiry.form, now
-                    ),
-                )
-            place = Caller(case.caller.account, inquiry.region)
-            result = world.kinesis.call(case.request, place, now)
-        body = result if isinstance(result, bytes) else msgspec.json.encode(result)
-        return _Answer(200, body)
-
-    def _note(self, call: Call, answer: _Answer, hangup: str | None) -> None:
-        with self._world.lock:
-            self._world.journal.add(
+            answer = _error_answer(http.service, error)
+        with self._state.lock:
+            self._state.journal.add(
                 call,
-                at=self._world.clock.now(),
+                at=self._state.clock.now(),
                 status=answer.status,
                 error=hangup or answer.error,
-                read_units=answer.units.read,
-                write_units=answer.units.write,
+                units=answer.units,
             )
+        if hangup is not None:
+            if answer.subscription is not None:
+                with self._state.lock:
+                    answer.subscription.close()
+            raise _ConnectionAborted
+        return answer, call
+
+    def _identify(self, http: Request, call: Call) -> _Exchange:
+        if not http.access_key:
+            raise AwsError(
+                "MissingAuthenticationTokenException", "Missing Authentication Token"
+            )
+        state, request, shard = self._state, None, None
+        # Decode the body before the permission is checked, since it names the resource.
+        with state.lock:
+            caller = state.identities.authenticate(
+                http.access_key, http.session_token, state.clock.now()
+            )
+            origin = Caller(caller.account, http.region)
+            call = call._replace(account=caller.account, caller=caller.arn)
+            if http.service == "kinesis":
+                body = http.body
+                if http.content_type == CBOR_TYPE:
+                    body = cbor.to_json(body)
+                request = decode(http.operation, body)
+                resource, shard = state.kinesis.target(request, origin)
+            elif http.service == "dynamodb":
+                resource = _table_arn(http.body, origin)
+            else:
+                resource = http.form.get("RoleArn", "*")
+        call = call._replace(resource=resource, shard=shard)
+        return _Exchange(http, call, caller, request)
+
+    async def _attempt(self, exchange: _Exchange) -> tuple[Answer, str | None]:
+        state, call = self._state, exchange.call
+        with state.lock:
+            faults = state.faults.strike(call, state.clock.now())
+        if delay := sum(f.latency_seconds for f in faults if f.kind == "latency"):
+            await asyncio.sleep(delay)
+        # After this delay, the call can still be throttled or denied.
+        kinds = {fault.kind for fault in faults}
+        if "refuse" in kinds:
+            return Answer(0, b""), "refused"
+        _raise_fault(call, faults)
+        with state.lock:
+            state.identities.authorize(exchange.caller, call.action, call.resource)
+        # With a limit of 0, the page has no records, but still an iterator and the lag.
+        if "empty_page" in kinds and isinstance(exchange.request, GetRecords):
+            exchange.request.limit = 0
+        answer = await self._serve(exchange)
+        return answer, "dropped" if "drop" in kinds else None
+
+    async def _serve(self, exchange: _Exchange) -> Answer:
+        state, http, caller = self._state, exchange.http, exchange.caller
+        if http.service == "dynamodb":
+            return await asyncio.wrap_future(
+                state.dynamodb.submit(
+                    caller.account, http.region, http.operation, http.body
+                )
+            )
+        with state.lock:
+            now = state.clock.now()
+            if exchange.request is None:
+                answer = identity.handle_sts(state.identities, caller, http.form, now)
+                return Answer(200, answer)
+            origin = Caller(caller.account, http.region)
+            result = state.kinesis.call(http.operation, exchange.request, origin, now)
+        if isinstance(result, Subscription):
+            return Answer(200, b"", subscription=result)
+        body = result if isinstance(result, bytes) else msgspec.json.encode(result)
+        return Answer(200, body)
 
 
-def _anonymous(inquiry: Request) -> Call:
-    return Call(
-        inquiry.service,
-        inquiry.operation,
-        access_key=inquiry.access_key,
-        user_agent=inquiry.user_agent,
-    )
+async def _apply(
+    fault: Fault, frame: bytes, response: web.StreamResponse
+) -> tuple[bytes, bool]:
+    """Return the frame to send in place of another one, and whether it is the last."""
+    match fault.kind:
+        case "exception_event":
+            text = "Internal failure (a fault on demand)"
+            return exception_frame("InternalFailureException", text), True
+        case "corrupt":
+            return frame[:-1] + bytes([frame[-1] ^ 1]), False
+        case _:
+            await response.write(frame[: len(frame) // 2])
+            raise _ConnectionAborted
 
 
-def _table_arn(body: bytes, place: Caller) -> str:
+def _table_arn(body: bytes, origin: Caller) -> str:
     request = dynamodb.parse(body)
     table = request.get("TableName")
     if not isinstance(table, str):
         return "*"
-    arn = f"arn:aws:dynamodb:{place.region}:{place.account}:table/{table}"
+    arn = f"arn:aws:dynamodb:{origin.region}:{origin.account}:table/{table}"
     if table.startswith("arn:"):
         arn = table
     index = request.get("IndexName")
@@ -193,18 +275,19 @@ def _raise_fault(call: Call, faults: list[Fault]) -> None:
 
 
 def _throttled(call: Call) -> AwsError:
-    what = f"Rate exceeded for {call.resource} (a fault on demand)"
+    message = f"Rate exceeded for {call.resource} (a fault on demand)"
     if call.service == "sts":
-        return AwsError("ThrottlingException", what)
+        return AwsError("ThrottlingException", message)
     if call.service == "kinesis" and call.operation not in _SHARD_OPERATIONS:
-        return AwsError("LimitExceededException", what)
-    return AwsError("ProvisionedThroughputExceededException", what)
+        return limit_exceeded(message)
+    return AwsError("ProvisionedThroughputExceededException", message)
 
 
-def _refused(service: str, error: AwsError) -> _Answer:
+def _error_answer(service: str, error: AwsError) -> Answer:
     if service == "sts":
-        return _Answer(*identity.sts_error(error), error.code)
+        status, body = identity.sts_error(error)
+        return Answer(status, body, error=error.code)
     if service == "dynamodb":
-        return _Answer(error.status, dynamodb.refusal(error), error.code)
+        return dynamodb.error_answer(error)
     body = msgspec.json.encode({"__type": error.code, "message": error.message})
-    return _Answer(error.status, body, error.code)
+    return Answer(error.status, body, error=error.code)

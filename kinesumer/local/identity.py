@@ -1,9 +1,8 @@
-"""Accounts, roles, temporary credentials, permissions and the calls of STS."""
+"""Check identities and permissions, and answer the calls of STS."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -12,11 +11,15 @@ from xml.sax.saxutils import escape
 import msgspec
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.local.request import AwsError, access_denied
-from kinesumer.model.validation import require_list
+from kinesumer.local.request import (
+    AwsError,
+    access_denied,
+    invalid_request,
+    unknown_operation,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 
 DEFAULT_ACCOUNT = "000000000000"
@@ -36,17 +39,19 @@ class Credentials(NamedTuple):
     allowed: tuple[str, ...] = ("*",)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Role:
-    """A role, whom it trusts and what it may do (patterns of actions)."""
+class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A role, the accounts and ARNs that it trusts, and patterns of allowed actions.
+
+    ``session_seconds`` is the lifetime of the role's credentials. Without it, they
+    have the lifetime that the caller of AssumeRole requests.
+    """
 
     name: str
     account: str
-    trusted: frozenset[str]
+    trusted: tuple[str, ...] = (DEFAULT_ACCOUNT,)
     external_id: str | None = None
     actions: tuple[str, ...] = ("*",)
     session_seconds: float | None = None
-    """How long its credentials last, whatever the caller asks for."""
 
     @property
     def arn(self) -> str:
@@ -54,19 +59,15 @@ class Role:
         return f"arn:aws:iam::{self.account}:role/{self.name}"
 
 
-PUBLIC_ACTIONS = "sts:GetCallerIdentity"
-"""AWS answers it whatever policies say, explicit denials among them."""
-
-
-class Denial(NamedTuple):
-    """Patterns of an action, a resource and a caller that are refused."""
+class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A denial of calls whose action, resource and caller match the patterns."""
 
     action: str
     resource: str = "*"
     caller: str = "*"
 
     def covers(self, action: str, resource: str, caller: str) -> bool:
-        """Return whether this refuses the call."""
+        """Return whether this denial applies to a call."""
         return (
             fnmatchcase(action, self.action)
             and fnmatchcase(resource, self.resource)
@@ -75,7 +76,7 @@ class Denial(NamedTuple):
 
 
 class Identities:
-    """Every key, role, policy and denial; knows no clock: ``now`` is passed in."""
+    """All keys, roles, policies and denials."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
@@ -83,87 +84,71 @@ class Identities:
         self._by_account: dict[str, Credentials] = {}
         self._roles: dict[str, Role] = {}
         self.denials: list[Denial] = []
+        # If no policy applies to a caller, it may do everything in its own account.
         self.policies: list[Policy] = []
-        """Policies. A caller without any may do everything in its own account."""
-        self._add(
-            Credentials(
-                "test", "test", DEFAULT_ACCOUNT, _user(DEFAULT_ACCOUNT, "kinesumer")
-            )
-        )
+        # Accept the credentials that users of other emulators have configured.
+        self._add("test", "test", DEFAULT_ACCOUNT)
 
     def account(self, account: str) -> Credentials:
-        """Return an account's credentials; the account is made if it is new."""
+        """Return an account's credentials, and create the account if it is new."""
         if not ACCOUNT.fullmatch(account):
             raise ValueError(f"{account!r} is not an AWS account id: use 12 digits")
         if account not in self._by_account:
-            key = f"AKIA{account}LOCL"
-            self._add(
-                Credentials(key, self._new_id(), account, _user(account, "kinesumer"))
-            )
+            self._add(f"AKIA{account}LOCL", self._new_id(), account)
         return self._by_account[account]
 
-    def _add(self, credentials: Credentials) -> None:
-        self._by_key[credentials.access_key_id] = credentials
-        self._by_account[credentials.account] = credentials
+    def _add(self, key: str, secret: str, account: str) -> None:
+        user = f"arn:aws:iam::{account}:user/kinesumer"
+        credentials = Credentials(key, secret, account, user)
+        self._by_key[key] = self._by_account[account] = credentials
 
-    def create_role(
-        self,
-        name: str,
-        *,
-        account: str,
-        trusted: Iterable[str],
-        external_id: str | None = None,
-        actions: Iterable[str] = ("*",),
-        session_seconds: float | None = None,
-    ) -> Role:
-        """Create or replace a role that the trusted accounts (or ARNs) may assume.
-
-        Raises ConfigurationError for what AWS wouldn't take.
-        """
-        self.account(account)
+    def add_role(self, role: Role) -> None:
+        """Create or replace a role. Raise ConfigurationError if it is invalid."""
+        self.account(role.account)
+        external_id = role.external_id
         if external_id is not None and not EXTERNAL_ID.fullmatch(external_id):
             raise ConfigurationError(
                 f"external_id={external_id!r} is not what STS takes: use 2 to 1,224 "
                 "letters, digits and =,.@:/-_+"
             )
-        role = Role(
-            name=name,
-            account=account,
-            trusted=frozenset(map(_principal, require_list("trusted", trusted))),
-            external_id=external_id,
-            actions=require_list("actions", actions),
-            session_seconds=session_seconds,
-        )
+        for principal in role.trusted:
+            text = principal if isinstance(principal, str) else ""
+            if not (ACCOUNT.fullmatch(text) or text.startswith("arn:")):
+                raise ConfigurationError(
+                    f"trusted contains {principal!r}: use an account id of 12 digits, "
+                    "or an ARN"
+                )
         self._roles[role.arn] = role
-        return role
 
     def authenticate(self, key: str, token: str | None, now: float) -> Credentials:
-        """Return whose key this is; raise AwsError if it is unknown or expired."""
-        found = self._by_key.get(key)
-        if found is None or found.session_token != token:
+        """Return a key's credentials. Raise AwsError if it is unknown or expired."""
+        credentials = self._by_key.get(key)
+        if credentials is None or credentials.session_token != token:
             raise AwsError(
                 "UnrecognizedClientException",
                 "The security token included in the request is invalid.",
             )
-        if found.expires_at is not None and now >= found.expires_at:
+        if credentials.expires_at is not None and now >= credentials.expires_at:
             raise AwsError(
                 "ExpiredTokenException",
                 "The security token included in the request is expired",
             )
-        return found
+        return credentials
 
     def authorize(self, caller: Credentials, action: str, resource: str) -> None:
-        """Raise AwsError if the caller may not do this to a resource."""
-        if action == PUBLIC_ACTIONS:
-            return
+        """Raise AwsError if the caller may not perform an action on a resource."""
+        if action == "sts:GetCallerIdentity":
+            return  # AWS allows this action even if it is explicitly denied
         if any(d.covers(action, resource, caller.arn) for d in self.denials):
             why = "an identity-based policy explicitly denies it"
             raise access_denied(caller.arn, action, resource, why)
         if not any(fnmatchcase(action, pattern) for pattern in caller.allowed):
             raise access_denied(caller.arn, action, resource)
-        policies = [each for each in self.policies if each.concerns(caller.arn)]
-        if policies and not any(each.allows(action, resource) for each in policies):
+        policies = [p for p in self.policies if fnmatchcase(caller.arn, p.caller)]
+        if policies and not any(p.allows(action, resource) for p in policies):
             raise access_denied(caller.arn, action, resource)
+        # Streams and tables have no resource policies here, so only a role of another
+        # account gives access to that account's resources.
         owner = resource.split(":")[4] if resource.startswith("arn:") else ""
         if owner and owner != caller.account and action != "sts:AssumeRole":
             why = f"no resource-based policy allows the {action} action"
@@ -179,10 +164,11 @@ class Identities:
         duration: float,
         now: float,
     ) -> Credentials:
-        """Return temporary credentials for a role, if it trusts the caller."""
+        """Return a role's temporary credentials, if the role trusts the caller."""
         role = self._roles.get(role_arn)
         if role is None or not _trusts(role, caller, external_id):
             raise access_denied(caller.arn, "sts:AssumeRole", role_arn)
+        # As in AWS, temporary keys begin with ASIA. The keys of users begin with AKIA.
         temporary = Credentials(
             f"ASIA{self._new_id()[:16].upper()}",
             self._new_id(),
@@ -196,23 +182,10 @@ class Identities:
         return temporary
 
 
-def _principal(text: object) -> str:
-    """Return an account id or an ARN. Raises ConfigurationError."""
-    if isinstance(text, str) and (ACCOUNT.fullmatch(text) or text.startswith("arn:")):
-        return text
-    raise ConfigurationError(
-        f"trusted names {text!r}: give an account id of 12 digits, or an ARN"
-    )
-
-
 def _trusts(role: Role, caller: Credentials, external_id: str | None) -> bool:
     root = f"arn:aws:iam::{caller.account}:root"
-    known = not role.trusted.isdisjoint({caller.account, caller.arn, root})
-    return known and role.external_id in (None, external_id)
-
-
-def _user(account: str, name: str) -> str:
-    return f"arn:aws:iam::{account}:user/{name}"
+    trusted = {caller.account, caller.arn, root} & {*role.trusted}
+    return bool(trusted) and role.external_id in (None, external_id)
 
 
 class _Statement(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
@@ -233,33 +206,26 @@ class Policy(NamedTuple):
     caller: str
     allowed: tuple[tuple[str, str], ...]
 
-    def concerns(self, caller: str) -> bool:
-        """Return whether this is a policy of the caller."""
-        return fnmatchcase(caller, self.caller)
-
     def allows(self, action: str, resource: str) -> bool:
-        """Return whether an action on a resource is allowed here."""
+        """Return whether this policy allows an action on a resource."""
         return any(
-            fnmatchcase(action, may) and fnmatchcase(resource, on)
-            for may, on in self.allowed
+            fnmatchcase(action, allowed) and fnmatchcase(resource, pattern)
+            for allowed, pattern in self.allowed
         )
 
 
 def read_policy(document: Mapping[str, object], caller: str) -> Policy:
-    """Return an IAM policy's document as a policy of callers.
+    """Parse an IAM policy's document. ``caller`` is a pattern of callers' ARNs.
 
-    Raises msgspec.ValidationError for what isn't understood.
+    Raise msgspec.ValidationError for statements that aren't supported.
     """
-    read = msgspec.convert(document, _Document)
-    return Policy(
-        caller,
-        tuple(
-            (action, resource)
-            for statement in read.statement
-            for action in _list(statement.action)
-            for resource in _list(statement.resource)
-        ),
-    )
+    pairs = [
+        (action, resource)
+        for statement in msgspec.convert(document, _Document).statement
+        for action in _list(statement.action)
+        for resource in _list(statement.resource)
+    ]
+    return Policy(caller, tuple(pairs))
 
 
 def _list(value: str | list[str]) -> list[str]:
@@ -267,6 +233,7 @@ def _list(value: str | list[str]) -> list[str]:
 
 
 _NAMESPACE = "https://sts.amazonaws.com/doc/2011-06-15/"
+# Maps an error code of the other services to STS's error code and HTTP status.
 _ERRORS = {
     "UnrecognizedClientException": ("InvalidClientTokenId", 403),
     "ExpiredTokenException": ("ExpiredToken", 403),
@@ -276,30 +243,23 @@ _ERRORS = {
     "ValidationException": ("ValidationError", 400),
     "UnknownOperationException": ("InvalidAction", 400),
 }
-"""STS's codes of errors that other services name differently."""
 
 
 def handle_sts(
     identities: Identities, caller: Credentials, form: Mapping[str, str], now: float
 ) -> bytes:
-    """Carry out an STS request; raise AwsError if it is refused."""
+    """Return the response to an STS request. Raise AwsError if it is refused."""
     action = form.get("Action", "")
     if action == "GetCallerIdentity":
-        return _caller_identity(caller)
+        user = {
+            "Arn": caller.arn,
+            "UserId": caller.access_key_id,
+            "Account": caller.account,
+        }
+        return _response(action, _tags(user))
     if action == "AssumeRole":
         return _assume_role(identities, caller, form, now)
-    raise AwsError(
-        "UnknownOperationException", f"The embedded STS has no action {action}."
-    )
-
-
-def _caller_identity(caller: Credentials) -> bytes:
-    fields = {
-        "Arn": caller.arn,
-        "UserId": caller.access_key_id,
-        "Account": caller.account,
-    }
-    return _response("GetCallerIdentity", _tags(fields))
+    raise unknown_operation(f"The embedded STS has no action {action}.")
 
 
 def _assume_role(
@@ -308,11 +268,9 @@ def _assume_role(
     name = form.get("RoleSessionName", "")
     duration = form.get("DurationSeconds", "3600")
     if not 2 <= len(name) <= 64:
-        raise AwsError(
-            "ValidationException", "RoleSessionName must have 2 to 64 letters"
-        )
+        raise invalid_request("RoleSessionName must have 2 to 64 characters")
     if not duration.isdecimal() or not 900 <= int(duration) <= 43200:
-        raise AwsError("ValidationException", "DurationSeconds must be 900 to 43200")
+        raise invalid_request("DurationSeconds must be 900 to 43200")
     role = identities.assume_role(
         caller,
         form.get("RoleArn", ""),
@@ -321,11 +279,12 @@ def _assume_role(
         duration=int(duration),
         now=now,
     )
+    expires = datetime.fromtimestamp(role.expires_at or now, UTC)
     credentials = {
         "AccessKeyId": role.access_key_id,
         "SecretAccessKey": role.secret_access_key,
         "SessionToken": role.session_token or "",
-        "Expiration": _iso(role.expires_at or now),
+        "Expiration": expires.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
     }
     user = {"Arn": role.arn, "AssumedRoleId": f"AROALOCAL:{name}"}
     return _response(
@@ -336,7 +295,7 @@ def _assume_role(
 
 
 def sts_error(error: AwsError) -> tuple[int, bytes]:
-    """Return an error's status and body as STS writes it."""
+    """Return an error's status and body in STS's format."""
     code, status = _ERRORS.get(error.code, (error.code, error.status))
     kind = "Receiver" if status >= 500 else "Sender"
     fields = _tags({"Type": kind, "Code": code, "Message": error.message})
@@ -356,8 +315,3 @@ def _response(action: str, result: str) -> bytes:
 
 def _tags(fields: Mapping[str, str]) -> str:
     return "".join(f"<{name}>{escape(text)}</{name}>" for name, text in fields.items())
-
-
-def _iso(moment: float) -> str:
-    text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")

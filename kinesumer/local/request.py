@@ -1,14 +1,14 @@
-"""Requests of the services, and the errors of AWS."""
+"""Parse requests to AWS, and create AWS's error responses."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/[^/,]*/([^/,]*)/")
 _SERVICES = {"Kinesis_20131202": "kinesis", "DynamoDB_20120810": "dynamodb"}
@@ -20,43 +20,33 @@ class Request(NamedTuple):
     service: str
     operation: str
     body: bytes
-    access_key: str = ""
-    region: str = ""
-    session_token: str | None = None
-    user_agent: str = ""
-
-    @property
-    def form(self) -> dict[str, str]:
-        """The fields of an STS request."""
-        return dict(parse_qsl(self.body.decode()))
-
-    def require_signature(self) -> None:
-        """Raise AwsError if the request isn't signed."""
-        if not self.access_key:
-            raise AwsError(
-                "MissingAuthenticationTokenException", "Missing Authentication Token"
-            )
+    form: Mapping[str, str]  # the fields of an STS request
+    access_key: str
+    region: str
+    session_token: str | None
+    user_agent: str
+    content_type: str
 
 
 def parse_request(headers: Mapping[str, str], body: bytes) -> Request:
-    """Parse a request. The target header names the service; without it, it is STS."""
+    """Parse a request. A request without the target header is an STS request."""
     prefix, _, operation = headers.get("X-Amz-Target", "").partition(".")
     service = _SERVICES.get(prefix, "sts")
+    form = dict(parse_qsl(body.decode())) if service == "sts" else {}
     key, region = "", ""
-    if found := _CREDENTIAL.search(headers.get("Authorization", "")):
-        key, region = found.groups()
-    inquiry = Request(
+    if match := _CREDENTIAL.search(headers.get("Authorization", "")):
+        key, region = match.groups()
+    return Request(
         service,
-        operation,
+        form.get("Action", "") if service == "sts" else operation,
         body,
+        form,
         key,
         region,
         headers.get("X-Amz-Security-Token"),
         headers.get("User-Agent", ""),
+        headers.get("Content-Type", ""),
     )
-    if service == "sts":
-        return inquiry._replace(operation=inquiry.form.get("Action", ""))
-    return inquiry
 
 
 class AwsError(Exception):
@@ -67,8 +57,15 @@ class AwsError(Exception):
         self.code, self.message, self.status = code, message, status
 
 
+invalid_argument = partial(AwsError, "InvalidArgumentException")
+invalid_request = partial(AwsError, "ValidationException")
+limit_exceeded = partial(AwsError, "LimitExceededException")
+not_found = partial(AwsError, "ResourceNotFoundException")
+unknown_operation = partial(AwsError, "UnknownOperationException")
+
+
 def access_denied(caller: str, action: str, resource: str, why: str = "") -> AwsError:
-    """Return the error of a denied action, with AWS's text."""
+    """Return the error for a denied action, with the text that AWS uses."""
     reason = why or f"no identity-based policy allows the {action} action"
     return AwsError(
         "AccessDeniedException",

@@ -1,4 +1,4 @@
-"""The embedded AWS: an HTTP server on 127.0.0.1, and methods to control it."""
+"""Run the embedded AWS, an HTTP server on 127.0.0.1, and control it."""
 
 from __future__ import annotations
 
@@ -25,48 +25,50 @@ from kinesumer.local.identity import (
     Role,
     read_policy,
 )
-from kinesumer.local.kinesis import resharding
 from kinesumer.local.kinesis.limits import Limits
-from kinesumer.local.kinesis.reading import store
+from kinesumer.local.kinesis.records import store
 from kinesumer.local.kinesis.service import Caller, stream_arn
 from kinesumer.local.kinesis.tokens import hash_key
 from kinesumer.local.state import ServiceState
-from kinesumer.wire.table_definition import DEFINITION, STATE_STORE
+from kinesumer.model.validation import require_list
+from kinesumer.wire.rows import DEFINITION, STATE_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from kinesumer.local.kinesis.shards import Stream
-    from kinesumer.local.request_log import RequestLog
+    from kinesumer.local.state import RequestLog
 
 
 DEFAULT_REGION = "us-east-1"
+# Iterations of the event loop after which the server knows an accepted connection.
 ACCEPTING_TURNS = 3
-"""Turns of asyncio's loop after which a server knows a connection that has arrived."""
 
 
 class EmbeddedAws:
     """Kinesis, DynamoDB and STS on one endpoint, as an async context manager.
 
-    Its other methods may be called from any thread, and go around the limits. A stream
-    is given by its ARN, or by its name in the default account and region.
+    The server runs until the context ends. All public methods may be called from any
+    thread, and rate limits don't apply to them.
+    An argument ``stream`` is an ARN, or a name in the default account and region.
     """
 
     def __init__(
         self, *, port: int = 0, limits: Limits | None = None, seed: int = 0
     ) -> None:
         self.port = port
-        self._world = ServiceState(limits or Limits(), seed)
-        self._control, self._gateway = Control(self._world), Gateway(self._world)
-        self._runner: web.ServerRunner | None = None
-        self._socket: socket.socket | None = None
-
-    async def __aenter__(self) -> Self:
         if find_spec("moto") is None:
             raise ConfigurationError(
                 "the embedded AWS needs moto: pip install 'kinesumer[local]'"
             )
+        self._state = ServiceState(limits or Limits(), seed)
+        self._control, self._gateway = Control(self._state), Gateway(self._state)
+        self._runner: web.ServerRunner | None = None
+        self._socket: socket.socket | None = None
+
+    async def __aenter__(self) -> Self:
         self._runner = web.ServerRunner(
+            # A PutRecords request has up to 10 MiB: read it in large pieces.
             web.Server(self._handle, access_log=None, read_bufsize=1 << 20),
             shutdown_timeout=0.1,
         )
@@ -81,19 +83,20 @@ class EmbeddedAws:
             ) from error
         await web.SockSite(self._runner, self._socket).start()
         self.port = self._socket.getsockname()[1]
-        self._world.dynamodb.warm_up()
+        self._state.dynamodb.warm_up()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._socket is not None:
-            # The server learns of an accepted connection a few turns later. Closing it
-            # earlier would leave that connection open.
+            # Accept no more connections, and wait until the server knows those that it
+            # has just accepted. Otherwise they would stay open.
             asyncio.get_running_loop().remove_reader(self._socket)
             for _turn in range(ACCEPTING_TURNS):
                 await asyncio.sleep(0)
+        self._gateway.close()
         if self._runner is not None:
             await self._runner.cleanup()
-        self._world.dynamodb.close()
+        self._state.dynamodb.close()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path.startswith(Control.PREFIX):
@@ -125,8 +128,8 @@ class EmbeddedAws:
 
     def account(self, account: str = DEFAULT_ACCOUNT) -> Credentials:
         """Return the credentials of an account, and create the account if it is new."""
-        with self._world.lock:
-            return self._world.identities.account(account)
+        with self._state.lock:
+            return self._state.identities.account(account)
 
     def create_role(
         self,
@@ -138,37 +141,40 @@ class EmbeddedAws:
         actions: Iterable[str] = ("*",),
         session_seconds: float | None = None,
     ) -> Role:
-        """Create a role; ``session_seconds`` makes its credentials expire early."""
-        with self._world.lock:
-            return self._world.identities.create_role(
-                name,
-                account=account,
-                trusted=trusted,
-                external_id=external_id,
-                actions=actions,
-                session_seconds=session_seconds,
-            )
+        """Create a role. ``session_seconds`` is the lifetime of its credentials."""
+        role = Role(
+            name=name,
+            account=account,
+            trusted=require_list("trusted", trusted),
+            external_id=external_id,
+            actions=require_list("actions", actions),
+            session_seconds=session_seconds,
+        )
+        with self._state.lock:
+            self._state.identities.add_role(role)
+        return role
 
     def deny(self, action: str, resource: str = "*", caller: str = "*") -> None:
-        """Deny an action from now on. Patterns such as ``kinesis:Get*`` are allowed."""
-        with self._world.lock:
-            self._world.identities.denials.append(Denial(action, resource, caller))
+        """Deny an action, or a pattern of actions such as ``kinesis:Get*``."""
+        with self._state.lock:
+            self._state.identities.denials.append(Denial(action, resource, caller))
 
     def restrict(self, policy: Mapping[str, object], caller: str = "*") -> None:
-        """Allow callers (a pattern of their ARN) only what an IAM policy allows.
+        """Allow callers only what an IAM policy allows.
 
-        Several policies of one caller add up. A policy's statements may have ``Allow``,
-        actions and resources, with ``*``; raises msgspec.ValidationError for more.
+        ``caller`` is a pattern of ARNs. With several policies, a caller may do what any
+        of them allows. A statement has the effect ``Allow``, and actions and resources,
+        which may contain ``*``. Raise msgspec.ValidationError for other statements.
         """
         restriction = read_policy(policy, caller)
-        with self._world.lock:
-            self._world.identities.policies.append(restriction)
+        with self._state.lock:
+            self._state.identities.policies.append(restriction)
 
     def allow(self) -> None:
         """Remove all denials and restrictions."""
-        with self._world.lock:
-            self._world.identities.denials.clear()
-            self._world.identities.policies.clear()
+        with self._state.lock:
+            self._state.identities.denials.clear()
+            self._state.identities.policies.clear()
 
     # --- streams and tables ----------------------------------------------------------
 
@@ -182,17 +188,16 @@ class EmbeddedAws:
         mode: str = "PROVISIONED",
     ) -> str:
         """Create a stream and return its ARN."""
-        world = self._world
-        with world.lock:
-            world.identities.account(account)
-            place, now = Caller(account, region), world.clock.now()
-            return world.kinesis.create(place, name, shards, now, mode=mode).arn
+        state = self._state
+        with state.lock:
+            state.identities.account(account)
+            caller, now = Caller(account, region), state.clock.now()
+            return state.kinesis.create(caller, name, shards, now, mode=mode).arn
 
     def delete_stream(self, stream: str) -> None:
         """Delete a stream."""
-        with self._world.lock:
-            found = self._stream(stream)
-            self._world.kinesis.delete(found, self._world.clock.now())
+        with self._opened(stream) as (target, now):
+            self._state.kinesis.delete(target, now)
 
     def put(
         self,
@@ -202,42 +207,37 @@ class EmbeddedAws:
         *,
         explicit_hash_key: int | None = None,
     ) -> tuple[str, str]:
-        """Store one record; return its shard and sequence number.
+        """Store one record. Return its shard and sequence number.
 
-        A record without a partition key goes to its explicit hash key, else to 0.
+        The explicit hash key has priority over the partition key. Without both, the
+        hash key is 0.
         """
-        with self._world.lock:
-            found = self._stream(stream)
-            routed = explicit_hash_key or 0
-            if explicit_hash_key is None and partition_key is not None:
-                routed = hash_key(partition_key)
-            shard = found.route(routed)
-            now = self._world.clock.now()
-            return shard.shard_id, store(found, shard, data, partition_key, now)
+        routed = explicit_hash_key or 0
+        if explicit_hash_key is None and partition_key is not None:
+            routed = hash_key(partition_key)
+        with self._opened(stream) as (target, now):
+            shard = target.route(routed)
+            return shard.shard_id, store(target, shard, data, partition_key, now)
 
     def split(self, stream: str, shard_id: str, at: int | None = None) -> None:
         """Split an open shard in the middle, or at a hash key."""
-        with self._world.lock:
-            found, now = self._stream(stream), self._world.clock.now()
-            shard = resharding.open_shard(found, shard_id, now)
-            middle = (shard.first_hash + shard.last_hash + 1) // 2
-            at_hash = middle if at is None else at
-            resharding.require_inside(found, shard, at_hash)
-            found.split(shard, at_hash, now)
+        with self._opened(stream) as (target, now):
+            if at is None:
+                shard = target.shard(shard_id, now)
+                at = (shard.first_hash + shard.last_hash + 1) // 2
+            target.split(target.require_splittable(shard_id, at, now), at, now)
 
     def merge(self, stream: str, shard_id: str, adjacent_shard_id: str) -> None:
         """Merge two adjacent open shards."""
-        with self._world.lock:
-            found, now = self._stream(stream), self._world.clock.now()
-            left = resharding.open_shard(found, shard_id, now)
-            right = resharding.open_shard(found, adjacent_shard_id, now)
-            resharding.require_adjacent(found, left, right)
-            found.merge(left, right, now)
+        with self._opened(stream) as (target, now):
+            target.merge(
+                *target.require_mergeable(shard_id, adjacent_shard_id, now), now
+            )
 
     def open_shards(self, stream: str) -> list[str]:
         """Return the ids of the open shards in order of their hash keys."""
-        with self._world.lock:
-            return [shard.shard_id for shard in self._stream(stream).open]
+        with self._opened(stream) as (target, _):
+            return [shard.shard_id for shard in target.open]
 
     def create_table(
         self,
@@ -246,7 +246,7 @@ class EmbeddedAws:
         account: str = DEFAULT_ACCOUNT,
         region: str = DEFAULT_REGION,
     ) -> None:
-        """Create a state store."""
+        """Create the table of a state store."""
         body = json.dumps({"TableName": name, **DEFINITION}).encode()
         self.dynamodb("CreateTable", body, account=account, region=region)
 
@@ -258,51 +258,56 @@ class EmbeddedAws:
         account: str = DEFAULT_ACCOUNT,
         region: str = DEFAULT_REGION,
     ) -> Any:
-        """Execute a DynamoDB request directly. Raise RuntimeError if it fails."""
-        future = self._world.dynamodb.submit(account, region, operation, body)
+        """Execute a DynamoDB request without HTTP. Raise RuntimeError if it fails."""
+        future = self._state.dynamodb.submit(account, region, operation, body)
         answer = future.result()
         if answer.error is not None:
             raise RuntimeError(f"{operation}: {answer.body.decode()}")
         return json.loads(answer.body)
 
-    def _stream(self, stream: str) -> Stream:
-        default = Caller(DEFAULT_ACCOUNT, DEFAULT_REGION)
-        arn = stream if stream.startswith("arn:") else stream_arn(default, stream)
-        return self._world.kinesis.stream(arn, self._world.clock.now())
+    @contextmanager
+    def _opened(self, stream: str) -> Iterator[tuple[Stream, float]]:
+        """Hold the lock during the block. Yield the stream and the services' time."""
+        arn = stream
+        if not stream.startswith("arn:"):
+            arn = stream_arn(Caller(DEFAULT_ACCOUNT, DEFAULT_REGION), stream)
+        with self._state.lock:
+            now = self._state.clock.now()
+            yield self._state.kinesis.stream(arn, now), now
 
     # --- time, faults, journal -------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
         """Advance the services' clock, so that iterators expire and records age."""
-        self._world.clock.advance(seconds)
+        self._state.advance(seconds)
 
     def stop_clock(self) -> None:
-        """Stop the services' clock except for ``advance()``, to test limits."""
-        self._world.clock.stop()
+        """Stop the services' clock. After that, only ``advance()`` changes it."""
+        self._state.clock.stop()
 
     def fault(self, kind: Kind, **which: Any) -> int:
-        """Add a fault and return its number. See ``Fault`` for the fields."""
-        with self._world.lock:
-            fault = Fault(kind=kind, **which)
-            return self._world.faults.add(fault, self._world.clock.now())
+        """Add a fault with the given fields of ``Fault``. Return its number."""
+        fault = Fault(kind=kind, **which)
+        with self._state.lock:
+            return self._state.faults.add(fault, self._state.clock.now())
 
     def outage(self, seconds: float, service: str = "dynamodb") -> int:
         """Make a service unavailable for some seconds."""
         return self.fault("refuse", service=service, seconds=seconds)
 
     def clear_faults(self, number: int | None = None) -> None:
-        """End one fault, or all faults."""
-        with self._world.lock:
-            self._world.faults.remove(number)
+        """Remove one fault, or all faults."""
+        with self._state.lock:
+            self._state.faults.remove(number)
 
     @property
     def journal(self) -> RequestLog:
         """The log of all requests."""
-        return self._world.journal
+        return self._state.journal
 
 
 async def serve(aws: EmbeddedAws, out: TextIO) -> None:
-    """Write the shell's environment variables, and serve until SIGINT or SIGTERM."""
+    """Write shell commands that set variables, and serve until SIGINT or SIGTERM."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -319,9 +324,20 @@ async def serve(aws: EmbeddedAws, out: TextIO) -> None:
 def background(aws: EmbeddedAws) -> Iterator[EmbeddedAws]:
     """Serve on another thread while the block runs."""
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-    thread = threading.Thread(
-        target=lambda: asyncio.run(_run(aws, started)), name="kinesumer-local"
-    )
+
+    async def run() -> None:
+        try:
+            async with aws:
+                stop = asyncio.Event()
+                started.set_result((asyncio.get_running_loop(), stop))
+                await stop.wait()
+        except BaseException as error:
+            # The caller waits for the start: raise the error there.
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), name="kinesumer-local")
     thread.start()
     try:
         loop, stop = started.result()
@@ -331,20 +347,3 @@ def background(aws: EmbeddedAws) -> Iterator[EmbeddedAws]:
             loop.call_soon_threadsafe(stop.set)
     finally:
         thread.join()
-
-
-async def _run(
-    aws: EmbeddedAws,
-    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]],
-) -> None:
-    stop = asyncio.Event()
-    try:
-        await aws.__aenter__()
-    except BaseException as error:
-        started.set_exception(error)
-        return
-    try:
-        started.set_result((asyncio.get_running_loop(), stop))
-        await stop.wait()
-    finally:
-        await aws.__aexit__()

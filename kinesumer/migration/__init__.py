@@ -1,1 +1,1 @@
-"""Export and import of positions, as files and as leases of the KCL."""
+"""Export and import positions, as files and as leases of the KCL."""

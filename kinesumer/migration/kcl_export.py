@@ -1,4 +1,4 @@
-"""Exports a group's positions as leases, so that a KCL fleet can resume."""
+"""Export a group's positions as leases, so that a KCL fleet can resume."""
 
 from __future__ import annotations
 
@@ -20,33 +20,43 @@ from kinesumer.migration.kcl import (
     SHARD_END,
     Checkpoint,
     kcl_checkpoint,
-)
-from kinesumer.migration.kcl_workers import (
-    by_stream,
-    read_leases,
+    read_fleet,
     require_no_workers,
-    streams_to_open,
 )
-from kinesumer.migration.plan import (
-    children_of,
-    create_rows,
-    resume_point_of_row,
-)
+from kinesumer.migration.plan import ResumePoint, children_of, create_rows
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from kinesumer.aws.expressions import Attribute
-    from kinesumer.migration.kcl import Lease, StreamId, Table
-    from kinesumer.migration.kcl_workers import Leases, LeaseSnapshot
-    from kinesumer.migration.takeover import Open
+    from kinesumer.migration.apply import Open
+    from kinesumer.migration.kcl import Lease, Leases, StreamId, Table
     from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StreamSource
     from kinesumer.runtime.context import ClientContext
 
 
 VERSION = 1
+
+
+class LeaseChange(NamedTuple):
+    """A shard's current lease (None if it doesn't exist), and its new checkpoint."""
+
+    before: Lease | None
+    after: Checkpoint
+    write: LeaseWrite
+
+    @property
+    def action(self) -> str:
+        """Return create, change or keep: what happens to the lease's checkpoint.
+
+        The write also removes the owner, even if the checkpoint is kept.
+        """
+        if self.before is None:
+            return "create"
+        same = (self.before.checkpoint, self.before.sub) == self.after
+        return "keep" if same else "change"
 
 
 class StreamLeases(NamedTuple):
@@ -57,73 +67,41 @@ class StreamLeases(NamedTuple):
     notes: list[str]
 
 
-class LeaseExport(NamedTuple):
-    """A lease table to export to, and the streams to export."""
-
-    table: Leases
-    streams: Sequence[str] = ()
-    region: str | None = None
-    watch_seconds: float = 0.0
-
-    async def draft(self, context: ClientContext, open_: Open) -> ExportPlan:
-        """Return the plan of the new leases.
-
-        Raise GroupBusyError while the fleet runs, and KinesumerError if the group
-        doesn't have a stream of the table. Errors of reading a stream are passed on.
-        """
-        first = await read_leases(self.table)
-        opened = streams_to_open(first.table, self.streams, self.region)
-        seen = await require_no_workers(self.table, first, self.watch_seconds)
-        _check_counters(seen.table)
-        leases = by_stream(seen.table.leases)
-        found = [
-            await _Stream(context, await open_(name), stream, leases[stream]).draft(
-                has_types=seen.table.has_types
-            )
-            for name, stream in opened.items()
-        ]
-        return ExportPlan(self.table, seen, found)
-
-
-def _check_counters(table: Table) -> None:
-    for lease in table.leases:
-        if not lease.is_counted:
-            raise ConfigurationError(
-                f"row {escape_unprintable(lease.key)!r}: leaseCounter is not "
-                "a number, so it does not show whether a worker is alive; delete the "
-                "row, or correct it"
-            )
-
-
 class ExportPlan(NamedTuple):
     """The planned leases of each stream."""
 
     table: Leases
-    seen: LeaseSnapshot
+    before: Table
     streams: list[StreamLeases]
 
     async def write(self, context: ClientContext) -> None:
         """Write the leases while no client or worker runs, and verify them.
 
-        It can be repeated after a crash. Raise KinesumerError if a lease has changed.
+        After a crash, repeat the export. Raise KinesumerError if a lease has changed.
         """
         await require_no_clients(context)
-        await require_no_workers(self.table, self.seen)
-        changes = [change for stream in self.streams for change in stream.changes]
-        for change in changes:
-            if not await self.table.write(change.write):
+        await require_no_workers(self.table, self.before)
+        writes = [change.write for stream in self.streams for change in stream.changes]
+        for write in writes:
+            # The write fails if the lease's counter has changed, as it has if a worker
+            # has started meanwhile.
+            if not await self.table.write(write):
                 raise KinesumerError(
-                    f"lease {change.write.key} has changed meanwhile: the fleet's "
-                    "workers, or somebody else, write there; stop them and repeat it"
+                    f"lease {write.key} has changed meanwhile: the fleet's workers or "
+                    "others write to the table; stop them, and repeat the export"
                 )
         items = {item["leaseKey"]["S"]: item for item in await self.table.scan()}
-        for change in changes:
-            found = items.get(change.write.key, {})
-            if any(found.get(name) != value for name, value in _plain(change).items()):
+        for write in writes:
+            item = items.get(write.key, {})
+            # Sets aren't compared, since DynamoDB may return them in another order.
+            expected = {n: value for n, value in write.set.items() if "SS" not in value}
+            if any(item.get(name) != value for name, value in expected.items()):
                 raise KinesumerError(
-                    f"lease {change.write.key} isn't what was written: somebody else "
-                    "writes there; stop them and repeat it"
+                    f"lease {write.key} isn't what was written: others write to the "
+                    "table; stop them, and repeat the export"
                 )
+        # Check again, since a client that started meanwhile would read the same shards
+        # as the fleet.
         await require_no_clients(context)
 
     def report(self, *, written: bool) -> dict[str, Any]:
@@ -136,7 +114,7 @@ class ExportPlan(NamedTuple):
                 {
                     "stream_arn": stream.stream_arn,
                     "counts": dict(Counter(c.action for c in stream.changes)),
-                    "leases": [_change(change) for change in stream.changes],
+                    "leases": [_report(change) for change in stream.changes],
                     "notes": stream.notes,
                 }
                 for stream in self.streams
@@ -144,11 +122,7 @@ class ExportPlan(NamedTuple):
         }
 
 
-def _plain(change: LeaseChange) -> dict[str, object]:
-    return {name: v for name, v in change.write.set.items() if "SS" not in v}
-
-
-def _change(change: LeaseChange) -> dict[str, Any]:
+def _report(change: LeaseChange) -> dict[str, Any]:
     before = change.before
     return {
         "lease_key": change.write.key,
@@ -158,64 +132,104 @@ def _change(change: LeaseChange) -> dict[str, Any]:
     }
 
 
-class _Stream(NamedTuple):
-    context: ClientContext
-    source: StreamSource
-    stream: StreamId | None
-    leases: Sequence[Lease]
+async def plan_kcl_export(
+    context: ClientContext,
+    open_: Open,
+    table: Leases,
+    streams: Sequence[str] = (),
+    *,
+    region: str | None = None,
+    watch_seconds: float = 0.0,
+) -> ExportPlan:
+    """Return the plan to write a group's positions into a lease table.
 
-    async def draft(self, *, has_types: bool) -> StreamLeases:
-        arn = await self._known()
-        shards = await self.source.list_shards()
-        stored = await read_all(self.context, arn)
-        marks = {row.key.shard_id: resume_point_of_row(row) for row in stored}
-        layout = create_rows(arn, shards, marks)
-        if layout.uncovered:
-            raise KinesumerError(
-                f"stream {arn}: the app has no rows of {', '.join(layout.uncovered)}; "
-                "let a client run for a minute, stop it, and try again"
+    Raise GroupBusyError while the fleet runs, and KinesumerError if the group has no
+    positions in a stream of the table. Errors of reading a stream are passed on.
+    """
+    before, leases = await read_fleet(table, streams, region, watch_seconds)
+    for lease in before.leases:
+        if not lease.is_counted:
+            raise ConfigurationError(
+                f"row {escape_unprintable(lease.key)!r}: leaseCounter is not "
+                "a number, so it does not show whether a worker is alive; delete the "
+                "row, or correct it"
             )
-        known = {lease.shard_id: lease for lease in self.leases}
-        born = children_of(shards)
-        changes = []
-        for row, after in await self._checkpoints(layout.rows):
-            lease = known.pop(row.key.shard_id, None)
-            children = born.get(row.key.shard_id, ())
-            if lease is None:
-                new = created(row, after, children, self.stream, has_types=has_types)
-                changes.append(new)
-            else:
-                changes.append(changed(lease, after, children))
-        # Kinesis has forgotten the others: their children would wait for ever.
-        end = Checkpoint(SHARD_END)
-        changes += [changed(lease, end, ()) for lease in known.values()]
-        return StreamLeases(arn, changes, list(_notes(layout.rows)))
+    typed = before.has_types
+    planned = [
+        await _plan_stream(context, await open_(name), leases[name], has_types=typed)
+        for name in leases
+    ]
+    return ExportPlan(table, before, planned)
 
-    async def _known(self) -> str:
-        """Return the stream's ARN, if it is one of the group's."""
-        info = await self.source.describe()
-        for row in await read_streams(self.context):
-            if row.arn == info.arn and row.baseline:
-                check_identity(row, info)
-                return row.arn
-        raise ConfigurationError(
-            f"app {self.context.app!r} has no positions in {info.arn}, which the lease "
-            "table is of; name the streams to hand over with --stream"
+
+async def _plan_stream(
+    context: ClientContext,
+    source: StreamSource,
+    leases: Sequence[Lease],
+    *,
+    has_types: bool,
+) -> StreamLeases:
+    arn = await _group_arn(context, source)
+    shards = await source.list_shards()
+    stored = await read_all(context, arn)
+    points = {row.key.shard_id: _resume_point(row) for row in stored}
+    layout = create_rows(arn, shards, points)
+    if layout.uncovered:
+        raise KinesumerError(
+            f"stream {arn}: the app has no rows of {', '.join(layout.uncovered)}; "
+            "let a client run for a minute, stop it, and try again"
         )
+    by_shard = {lease.shard_id: lease for lease in leases}
+    children = children_of(shards)
+    changes = []
+    checkpoints = await _checkpoints(source, layout.rows)
+    for row, after in zip(layout.rows, checkpoints, strict=True):
+        shard_id = row.key.shard_id
+        lease, born = by_shard.pop(shard_id, None), children.get(shard_id, ())
+        if lease is not None:
+            changes.append(_changed(lease, after, born))
+        else:
+            stream = leases[0].stream
+            changes.append(_created(row, after, born, stream, has_types=has_types))
+    # Kinesis no longer lists the shards of the remaining leases. Set these leases to
+    # SHARD_END, since workers would otherwise never read the children.
+    end = Checkpoint(SHARD_END)
+    changes += [_changed(lease, end, ()) for lease in by_shard.values()]
+    return StreamLeases(arn, changes, list(_notes(layout.rows)))
 
-    async def _checkpoints(
-        self, rows: Sequence[ShardRow]
-    ) -> list[tuple[ShardRow, Checkpoint]]:
-        asking = PacedReader()
 
-        async def one(row: ShardRow) -> tuple[ShardRow, Checkpoint]:
-            parts = None
-            if row.position is not None and not row.ended:
-                number = row.position.sequence_number
-                parts = (await peek(asking, self.source, row.key, number)).user_records
-            return row, kcl_checkpoint(resume_point_of_row(row), parts)
+async def _group_arn(context: ClientContext, source: StreamSource) -> str:
+    """Return the stream's ARN. Raise ConfigurationError if the group lacks it."""
+    info = await source.describe()
+    for row in await read_streams(context):
+        if row.arn == info.arn and row.baseline:
+            check_identity(row, info)
+            return row.arn
+    raise ConfigurationError(
+        f"app {context.app!r} has no positions in {info.arn}, which the lease "
+        "table is of; name the streams to hand over with --stream"
+    )
 
-        return await asyncio.gather(*(one(row) for row in rows))
+
+async def _checkpoints(
+    source: StreamSource, rows: Sequence[ShardRow]
+) -> list[Checkpoint]:
+    # A position may be in an aggregate. Only reading the record shows this, and the
+    # number of user records in it.
+    reader = PacedReader()
+
+    async def checkpoint(row: ShardRow) -> Checkpoint:
+        parts = None
+        if row.position is not None and not row.ended:
+            number = row.position.sequence_number
+            parts = (await peek(reader, source, row.key, number)).user_records
+        return kcl_checkpoint(_resume_point(row), parts)
+
+    return await asyncio.gather(*map(checkpoint, rows))
+
+
+def _resume_point(row: ShardRow) -> ResumePoint:
+    return ResumePoint(row.position, row.start, row.ended)
 
 
 def _notes(rows: Sequence[ShardRow]) -> Iterator[str]:
@@ -227,34 +241,16 @@ def _notes(rows: Sequence[ShardRow]) -> Iterator[str]:
             )
 
 
-class LeaseChange(NamedTuple):
-    """A shard's current lease (None: it doesn't exist), and its new checkpoint."""
-
-    shard_id: str
-    before: Lease | None
-    after: Checkpoint
-    write: LeaseWrite
-
-    @property
-    def action(self) -> str:
-        """Return create, change or keep. A kept lease loses its owner, too."""
-        if self.before is None:
-            return "create"
-        same = (self.before.checkpoint, self.before.sub) == self.after
-        return "keep" if same else "change"
-
-
-def changed(lease: Lease, after: Checkpoint, children: Collection[str]) -> LeaseChange:
-    """Return the write that sets a lease's checkpoint and removes its owner.
-
-    The counter goes on, so that a worker that still believes to own it can't renew it.
-    """
-    values = _checkpoint(after, lease.counter + 1, children)
+def _changed(lease: Lease, after: Checkpoint, children: Collection[str]) -> LeaseChange:
+    """Return the write that sets a lease's checkpoint and removes its owner."""
+    # The counter is incremented, so that a worker that still believes it owns the lease
+    # can't renew it.
+    values = _checkpoint_values(after, lease.counter + 1, children)
     write = LeaseWrite(lease.key, values, OWNERS + PENDING, lease.counter)
-    return LeaseChange(lease.shard_id, lease, after, write)
+    return LeaseChange(lease, after, write)
 
 
-def created(
+def _created(
     row: ShardRow,
     after: Checkpoint,
     children: Collection[str],
@@ -262,9 +258,9 @@ def created(
     *,
     has_types: bool,
 ) -> LeaseChange:
-    """Return the write that creates the lease of a shard new to the fleet."""
-    shard_id = row.key.shard_id
-    values = _checkpoint(after, 0, children) | {
+    """Return the write that creates a lease for a shard that has none."""
+    key = shard_id = row.key.shard_id
+    values = _checkpoint_values(after, 0, children) | {
         "ownerSwitchesSinceCheckpoint": {"N": "0"},
         "startingHashKey": {"S": str(row.first_hash)},
         "endingHashKey": {"S": str(row.last_hash)},
@@ -273,14 +269,13 @@ def created(
         values["parentShardId"] = {"SS": sorted(row.parents)}
     if has_types:
         values["entityType"] = {"S": LEASE}
-    if stream is None:
-        return LeaseChange(shard_id, None, after, LeaseWrite(shard_id, values))
-    values |= {"streamName": {"S": str(stream)}, "shardId": {"S": shard_id}}
-    key = f"{stream}:{shard_id}"
-    return LeaseChange(shard_id, None, after, LeaseWrite(key, values))
+    if stream is not None:
+        values |= {"streamName": {"S": str(stream)}, "shardId": {"S": shard_id}}
+        key = f"{stream}:{shard_id}"
+    return LeaseChange(None, after, LeaseWrite(key, values))
 
 
-def _checkpoint(
+def _checkpoint_values(
     after: Checkpoint, counter: int, children: Collection[str]
 ) -> dict[str, Attribute]:
     values: dict[str, Attribute] = {

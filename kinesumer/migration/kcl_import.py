@@ -1,94 +1,89 @@
-"""A KCL fleet's leases as positions of a group."""
+"""Import a KCL fleet's leases as positions of a group."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from kinesumer.migration.kcl import resume_point_of_lease
-from kinesumer.migration.kcl_workers import (
-    by_stream,
-    read_leases,
+from kinesumer.migration.apply import ImportPlan
+from kinesumer.migration.kcl import (
+    read_fleet,
     require_no_workers,
-    streams_to_open,
+    resume_point_of_lease,
 )
 from kinesumer.migration.plan import ResumePoint, plan_stream
-from kinesumer.migration.takeover import ImportPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesumer.migration.kcl import Lease
-    from kinesumer.migration.kcl_workers import Leases
+    from kinesumer.migration.apply import Open
+    from kinesumer.migration.kcl import Lease, Leases
     from kinesumer.migration.plan import StreamPlan
-    from kinesumer.migration.takeover import Open
     from kinesumer.ports import StreamSource
     from kinesumer.runtime.context import ClientContext
 
 
-class LeaseImport(NamedTuple):
-    """A lease table to import from, and the streams to import."""
+async def plan_kcl_import(
+    context: ClientContext,
+    open_: Open,
+    table: Leases,
+    streams: Sequence[str] = (),
+    *,
+    region: str | None = None,
+    start_at: float | None = None,
+    watch_seconds: float = 0.0,
+) -> ImportPlan:
+    """Return the plan to import a lease table.
 
-    table: Leases
-    streams: Sequence[str] = ()
-    """Names, ARNs or identifiers of leases. Empty: all streams."""
-    region: str | None = None
-    start_at: float | None = None
-    """Start of leases without a position of their own, in seconds since 1970."""
-    watch_seconds: float = 0.0
-    """How long to watch the table for changes by workers."""
+    ``streams`` are names, ARNs or identifiers in the leases. If it is empty, all
+    streams are imported. ``start_at``, in seconds since 1970, is the start of shards
+    whose lease has no position. Raise GroupBusyError if the table changes within
+    ``watch_seconds``, ConfigurationError if it isn't a lease table, and KinesumerError
+    if a stream can't be read.
+    """
+    before, leases = await read_fleet(table, streams, region, watch_seconds)
+    plans = [
+        await _plan_stream(context, await open_(name), stream_leases, start_at)
+        for name, stream_leases in leases.items()
+    ]
 
-    async def draft(self, context: ClientContext, open_: Open) -> ImportPlan:
-        """Return the plan of the import.
+    async def check() -> None:
+        await require_no_workers(table, before)
 
-        Raise GroupBusyError while the fleet runs, ConfigurationError if the table isn't
-        a lease table, and KinesumerError if a stream can't be read.
-        """
-        first = await read_leases(self.table)
-        opened = streams_to_open(first.table, self.streams, self.region)
-        seen = await require_no_workers(self.table, first, self.watch_seconds)
-        leases = by_stream(seen.table.leases)
-        plans = [
-            await self._stream(context, await open_(name), leases[stream])
-            for name, stream in opened.items()
-        ]
+    return ImportPlan(f"lease table {table.name}", plans, check)
 
-        async def check() -> None:
-            await require_no_workers(self.table, seen)
 
-        return ImportPlan(f"lease table {self.table.name}", plans, check)
-
-    async def _stream(
-        self, context: ClientContext, source: StreamSource, leases: Sequence[Lease]
-    ) -> StreamPlan:
-        found = {
-            lease.shard_id: resume_point_of_lease(lease, self.start_at)
-            for lease in leases
-        }
-        marks = {shard_id: mark or ResumePoint() for shard_id, mark in found.items()}
-        drafted = await plan_stream(context, source, marks)
-        stream_changes = drafted.stream_changes
-        drafted.notes.extend(_notes(leases, stream_changes.stream.created_at))
-        drafted.problems.extend(
-            f"{shard_id}: its lease is AT_TIMESTAMP and KCL for Java stores no time: "
-            "say the fleet's with --start-at"
-            for shard_id, mark in found.items()
-            if mark is None
+async def _plan_stream(
+    context: ClientContext,
+    source: StreamSource,
+    leases: Sequence[Lease],
+    start_at: float | None,
+) -> StreamPlan:
+    points = {x.shard_id: resume_point_of_lease(x, start_at) for x in leases}
+    plan = await plan_stream(
+        context, source, {id_: point or ResumePoint() for id_, point in points.items()}
+    )
+    plan.notes.extend(_notes(leases, plan.stream.created_at))
+    plan.problems.extend(
+        f"{shard_id}: its lease is AT_TIMESTAMP and KCL for Java stores no time: "
+        "give the fleet's start with --start-at"
+        for shard_id, point in points.items()
+        if point is None
+    )
+    has_positions = plan.before is not None and plan.before.baseline
+    if has_positions and not plan.is_done:
+        plan.problems.append(
+            f"app {context.app!r} has positions of its own in it: import under "
+            "another app name, or delete these first with kinesumer reset"
         )
-        known = stream_changes.before is not None and stream_changes.before.baseline
-        if known and not stream_changes.is_done:
-            drafted.problems.append(
-                f"app {context.app!r} has positions of its own in it: import under "
-                "another app name, or delete these first with kinesumer reset"
-            )
-        return drafted
+    return plan
 
 
 def _notes(leases: Sequence[Lease], created_at: float) -> Iterator[str]:
     stream = leases[0].stream
     if stream is not None and stream.epoch != int(created_at):
         yield (
-            f"leases call it {stream}, but it was made at {int(created_at)}: positions "
-            "were looked up and are the stream's, so the fleet's users gave that number"
+            f"leases call it {stream}, but it was created at {int(created_at)}: "
+            "Kinesis knows the positions, so the fleet's users chose that number"
         )
     if pending := sum(bool(lease.pending) for lease in leases):
         yield (
@@ -98,7 +93,7 @@ def _notes(leases: Sequence[Lease], created_at: float) -> Iterator[str]:
     latest = [lease.shard_id for lease in leases if lease.checkpoint == "LATEST"]
     if latest:
         yield (
-            f"{', '.join(latest)}: never checkpointed since LATEST, so nobody knows "
-            "what was read; without --start-at it begins now, after what has come "
-            "since the fleet stopped"
+            f"{', '.join(latest)}: never checkpointed since LATEST, so it isn't known "
+            "what was read; without --start-at reading begins now, and skips what "
+            "arrived since the fleet stopped"
         )

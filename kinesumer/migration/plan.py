@@ -1,4 +1,4 @@
-"""What taking positions over will do to a group, and what speaks against it."""
+"""Plan an import of positions: the rows to write, and reasons not to import."""
 
 from __future__ import annotations
 
@@ -7,88 +7,143 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.admin.sampling import Presence, peek
 from kinesumer.admin.shard_reads import PacedReader
+from kinesumer.coordination.shard_sync import check_identity
+from kinesumer.coordination.store_queries import read_all, read_stream_row
 from kinesumer.core import lineage
 from kinesumer.errors import KinesumerError
-from kinesumer.migration.apply import compare
 from kinesumer.model.positions import Position
+from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.runtime.service_time import reached_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from kinesumer.admin.sampling import Peek
-    from kinesumer.migration.apply import StreamChanges
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import Shard, StreamInfo
     from kinesumer.ports import StreamSource
     from kinesumer.runtime.context import ClientContext
 
 
+class ResumePoint(NamedTuple):
+    """The point at which reading of a shard resumes: a position or a start."""
+
+    position: Position | None = None
+    start: Start = Start.TRIM_HORIZON
+    ended: bool = False  # the shard was read to its end
+
+
+class RowChange(NamedTuple):
+    """A shard's new row, and its current row (None if it doesn't exist)."""
+
+    row: ShardRow
+    before: ShardRow | None
+
+    @property
+    def action(self) -> str:
+        """Return create, change or keep."""
+        if self.before is None:
+            return "create"
+        return "keep" if is_same_position(self.row, self.before) else "change"
+
+
 class StreamPlan(NamedTuple):
     """The planned import of one stream."""
 
-    stream_changes: StreamChanges
+    stream: StreamRow
+    before: StreamRow | None
+    changes: list[RowChange]
     notes: list[str]
-    """Facts that the operator should know."""
-    problems: list[str]
-    """Reasons that prevent the import."""
+    problems: list[str]  # reasons that prevent the import
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether all rows have their new values already."""
+        return (
+            self.before is not None
+            and self.before.baseline
+            and all(change.action == "keep" for change in self.changes)
+        )
+
+
+def is_same_position(row: ShardRow, other: ShardRow) -> bool:
+    """Return whether reading resumes at the same point from both rows."""
+    return _imported_values(row) == _imported_values(other)
+
+
+def _imported_values(row: ShardRow) -> tuple[object, ...]:
+    if row.ended:
+        return (True,)
+    # The start matters only if there is no position.
+    start = row.start if row.position is None else None
+    return row.ended, row.ready, row.position, start
 
 
 async def plan_stream(
-    context: ClientContext, source: StreamSource, marks: Mapping[str, ResumePoint]
+    context: ClientContext, source: StreamSource, points: Mapping[str, ResumePoint]
 ) -> StreamPlan:
-    """Compare resume points with the stream and the group's rows, without a write.
+    """Return the plan to import one stream's resume points, without writing it.
 
-    Positions within aggregates are looked up, and LATEST becomes the current time.
-    Raise KinesumerError if the stream or a complete listing can't be read.
+    Positions are looked up in the stream, and LATEST becomes the current time. Raise
+    KinesumerError if the stream or a complete list of its shards can't be read,
+    StreamRecreatedError if the group's rows are of an earlier stream with this name,
+    and CorruptRowError for a corrupt row.
     """
     info = await source.describe()
     shards = await source.list_shards()
     if not lineage.is_complete(shards):
         raise KinesumerError(
-            f"stream {info.arn}: its listing has holes, as in the middle of a reshard; "
-            "try again in a minute"
+            f"stream {info.arn}: the listed shards don't cover all hash keys, probably "
+            "because a reshard is in progress; try again in a minute"
         )
-    if any(mark.start == Start.LATEST for mark in marks.values()):
+    if any(point.start == Start.LATEST for point in points.values()):
         open_ids = [shard.shard_id for shard in lineage.leaves(shards)]
-        now = await reached_time(source, open_ids, info.now)
-        info = info._replace(now=now)
-    checked = await _check(info, source, marks, {s.shard_id for s in shards})
+        info = info._replace(now=await reached_time(source, open_ids, info.now))
+    listed = {shard.shard_id for shard in shards}
+    checked = await _check(info, source, points, listed)
     layout = create_rows(
-        info.arn, shards, {id_: mark for id_, (mark, _) in checked.items()}
+        info.arn, shards, {shard_id: point for shard_id, (point, _) in checked.items()}
     )
-    said = [
-        (f"{id_}: {_DESCRIPTIONS[found]}", found) for id_, (_, found) in checked.items()
-    ]
-    notes = [text for text, found in said if found in (Presence.EXPIRED, Presence.GONE)]
-    problems = [text for text, found in said if found is Presence.FOREIGN]
+    notes, problems = [], []
+    for shard_id, (point, presence) in checked.items():
+        if presence is Presence.FOREIGN:
+            problems.append(f"{shard_id}: {_FOREIGN}")
+        elif presence in _NOTES:
+            notes.append(f"{shard_id}: {_NOTES[presence]}")
+        starts_at = point.start.timestamp
+        if not point.ended and point.position is None and starts_at is not None:
+            ahead = starts_at - info.now
+            # Kinesis rejects a start in the future. One second is allowed, since clocks
+            # differ.
+            if ahead > 1:
+                problems.append(
+                    f"{shard_id}: its start lies {ahead:.0f} s in the future"
+                )
     problems += [
         f"{shard_id}: nothing tells how far it was read, nor its parents or children"
         for shard_id in layout.uncovered
     ]
-    problems += [
-        f"{id_}: its start lies {mark.start.timestamp - info.now:.0f} s in the future"
-        for id_, (mark, _) in checked.items()
-        if not mark.ended
-        and mark.position is None
-        and mark.start.timestamp is not None
-        and mark.start.timestamp > info.now + 1
-    ]
-    notes += [
-        f"{shard_id}: retention has passed the whole shard, unread records with it"
-        for shard_id in layout.expired
-        if not marks[shard_id].ended
-    ]
-    return StreamPlan(await compare(context, info, layout.rows), notes, problems)
+    gone = [shard_id for shard_id in layout.expired if not points[shard_id].ended]
+    notes += [f"{shard_id}: {_NOTES[Presence.GONE]}" for shard_id in gone]
+    before = await read_stream_row(context, info.arn)
+    if before is not None:
+        check_identity(before, info)
+    stored = {row.key.shard_id: row for row in await read_all(context, info.arn)}
+    changes = [RowChange(row, stored.get(row.key.shard_id)) for row in layout.rows]
+    # TRIM_HORIZON is safe: if a crash prevents the write of some rows, their shards are
+    # read from the oldest record.
+    stream = before or StreamRow(info.arn, info.created_at, Start.TRIM_HORIZON)
+    return StreamPlan(stream, before, changes, notes, problems)
 
 
-_DESCRIPTIONS = {
-    Presence.THERE: "its position is there",
-    Presence.FOREIGN: "Kinesis says that its position was never in this shard: is it "
-    "another stream's, or was the stream made anew?",
+_FOREIGN = (
+    "Kinesis says that its position was never in this shard; was the stream created "
+    "again, or is the position another stream's?"
+)
+_NOTES = {
     Presence.EXPIRED: "retention has passed its position: unread records may be lost, "
-    "it goes on with the oldest one",
+    "it continues with the oldest one",
     Presence.GONE: "retention has passed the whole shard, unread records with it",
 }
 
@@ -96,109 +151,92 @@ _DESCRIPTIONS = {
 async def _check(
     info: StreamInfo,
     source: StreamSource,
-    marks: Mapping[str, ResumePoint],
-    listed: set[str],
+    points: Mapping[str, ResumePoint],
+    listed: Collection[str],
 ) -> dict[str, tuple[ResumePoint, Presence]]:
     """Return the resume points to import, and whether their positions exist."""
-    asking = PacedReader()
+    # Only reading a shard shows whether a position exists. Without this check, clients
+    # would find out after the import.
+    reader = PacedReader()
 
-    async def one(shard_id: str, mark: ResumePoint) -> tuple[ResumePoint, Presence]:
-        if mark.ended or shard_id not in listed:
-            return mark, Presence.THERE
-        if mark.position is None:
-            return mark._replace(start=_resolved(mark.start, info)), Presence.THERE
+    async def check(shard_id: str, point: ResumePoint) -> tuple[ResumePoint, Presence]:
+        if point.ended or shard_id not in listed:
+            return point, Presence.THERE
+        if point.position is None:
+            if point.start == Start.LATEST:
+                start = Start(type="AT_TIMESTAMP", timestamp=info.now)
+                point = point._replace(start=start)
+            return point, Presence.THERE
         key = ShardKey(info.arn, shard_id)
-        found = await peek(asking, source, key, mark.position.sequence_number)
-        position = normalize_position(mark.position, found)
-        return mark._replace(position=position), found.presence
+        result = await peek(reader, source, key, point.position.sequence_number)
+        position = normalize_position(point.position, result)
+        return point._replace(position=position), result.presence
 
-    done = await asyncio.gather(*(one(*item) for item in marks.items()))
-    return dict(zip(marks, done, strict=True))
+    checked = await asyncio.gather(*(check(*item) for item in points.items()))
+    return dict(zip(points, checked, strict=True))
 
 
-def normalize_position(position: Position, found: Peek) -> Position:
-    """Return a position without its part if the part is the record's last."""
-    sub = position.sub_sequence_number
-    if sub is None or found.user_records is None or sub >= found.user_records - 1:
+def normalize_position(position: Position, result: Peek) -> Position:
+    """Remove the sub-sequence number if it is that of an aggregate's last record."""
+    sub, parts = position.sub_sequence_number, result.user_records
+    if sub is None or parts is None or sub >= parts - 1:
         return Position(position.sequence_number)
     return position
 
 
-def _resolved(start: Start, info: StreamInfo) -> Start:
-    if start == Start.LATEST:
-        return Start(type="AT_TIMESTAMP", timestamp=info.now)
-    return start
-
-
-class ResumePoint(NamedTuple):
-    """Where reading of a shard resumes."""
-
-    position: Position | None = None
-    start: Start = Start.TRIM_HORIZON
-    """The start if there is no position."""
-    ended: bool = False
-    """Whether the shard was read to its end."""
-
-
 class ShardRows(NamedTuple):
-    """The rows of a stream, and the shards that don't match it."""
+    """The rows of a stream, and the shards that don't fit its resume points."""
 
     rows: list[ShardRow]
+    # Listed shards for which neither they nor an ancestor or descendant has a resume
+    # point.
     uncovered: list[str]
-    """Shards without a resume point for them, an ancestor or a descendant."""
+    # Shards with a resume point that Kinesis no longer lists.
     expired: list[str]
-    """Shards with a resume point that Kinesis no longer lists."""
 
 
 def create_rows(
-    arn: str, shards: Sequence[Shard], marks: Mapping[str, ResumePoint]
+    arn: str, shards: Sequence[Shard], points: Mapping[str, ResumePoint]
 ) -> ShardRows:
     """Return a row for each listed shard.
 
-    A shard without a resume point was read before if one of its descendants has one.
-    Otherwise it is a new child, and is read from its beginning after its parents.
+    A shard without a resume point counts as read to its end if one of its descendants
+    has a resume point. Otherwise it counts as a new child, and is read from its
+    beginning after its parents have ended.
     """
     parents = {shard.shard_id: shard.parents for shard in shards}
     children = children_of(shards)
-    unread = {shard_id for shard_id, mark in marks.items() if not mark.ended}
+    unread = {shard_id for shard_id, point in points.items() if not point.ended}
     below_unread = lineage.ancestors(unread, children)
-    above = lineage.ancestors(marks, parents)
-    below = lineage.ancestors(marks, children)
-    found, uncovered = dict[str, ResumePoint](), []
-    for shard in shards:
-        shard_id = shard.shard_id
-        if shard_id in marks:
-            found[shard_id] = marks[shard_id]
-        elif shard_id in above and shard_id not in below_unread:
-            found[shard_id] = ResumePoint(ended=True)
-        else:
-            found[shard_id] = ResumePoint()
-            if shard_id not in below:
-                uncovered.append(shard_id)
-    rows = [_row(arn, shard, found) for shard in shards]
-    return ShardRows(rows, uncovered, sorted(set(marks) - set(found)))
+    above = lineage.ancestors(points, parents)
+    below = lineage.ancestors(points, children)
+    complete, uncovered = dict[str, ResumePoint](), []
+    for shard_id in parents:
+        if shard_id in points:
+            complete[shard_id] = points[shard_id]
+            continue
+        was_read = shard_id in above and shard_id not in below_unread
+        complete[shard_id] = ResumePoint(ended=was_read)
+        if not was_read and shard_id not in below:
+            uncovered.append(shard_id)
+    created = [_row(arn, shard, complete) for shard in shards]
+    return ShardRows(created, uncovered, sorted(points.keys() - complete.keys()))
 
 
 def children_of(shards: Iterable[Shard]) -> dict[str, list[str]]:
     """Return the ids of each parent's children."""
-    found: dict[str, list[str]] = {}
+    children: dict[str, list[str]] = {}
     for shard in shards:
         for parent in shard.parents:
-            found.setdefault(parent, []).append(shard.shard_id)
-    return found
+            children.setdefault(parent, []).append(shard.shard_id)
+    return children
 
 
-def resume_point_of_row(row: ShardRow) -> ResumePoint:
-    """Return where a group resumes reading a shard."""
-    return ResumePoint(row.position, row.start, row.ended)
-
-
-def _row(arn: str, shard: Shard, marks: Mapping[str, ResumePoint]) -> ShardRow:
-    mark = marks[shard.shard_id]
-    known = [parent for parent in shard.parents if parent in marks]
+def _row(arn: str, shard: Shard, points: Mapping[str, ResumePoint]) -> ShardRow:
+    point = points[shard.shard_id]
     return lineage.child_row(arn, shard)._replace(
-        position=mark.position,
-        start=mark.start,
-        ended=mark.ended,
-        ready=all(marks[parent].ended for parent in known),
+        position=point.position,
+        start=point.start,
+        ended=point.ended,
+        ready=all(points[p].ended for p in shard.parents if p in points),
     )

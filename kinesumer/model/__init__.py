@@ -1,1 +1,1 @@
-"""Values: records, positions, streams and rows of the state store."""
+"""Types for records, positions, streams and rows of the state store."""

@@ -20,10 +20,9 @@ class Position(NamedTuple):
 
     @property
     def order(self) -> tuple[int, str, int]:
-        """The sort key among positions of one shard.
-
-        Sequence numbers are decimal, with up to 56 digits and no leading zeros.
-        """
+        """The sort key among positions of one shard."""
+        # Sequence numbers are decimal, with up to 56 digits and no leading zeros. So a
+        # longer one is larger, and comparing text is faster than converting it.
         sub = self.sub_sequence_number
         number = self.sequence_number
         return (len(number), number, WHOLE_RECORD if sub is None else sub)
@@ -36,14 +35,14 @@ class Position(NamedTuple):
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """Parse a position. Raise ConfigurationError for any other text."""
-        found = _POSITION.fullmatch(text)
-        if found is None:
+        """Parse a position. Raise ConfigurationError if the text is invalid."""
+        match = _POSITION.fullmatch(text)
+        if match is None:
             raise ConfigurationError(
                 f"invalid position {text!r:.200}: use a sequence number; for a record "
                 "of a KPL aggregate, add a colon and its index, such as 4962:0"
             )
-        number, sub = found.groups()
+        number, sub = match.groups()
         return cls(number, None if sub is None else int(sub))
 
     def __lt__(self, other: tuple[object, ...]) -> bool:
@@ -60,17 +59,15 @@ class Position(NamedTuple):
 
 
 class Tip(NamedTuple):
-    """A shard's last record at a time: none after ``position`` had arrived by then."""
+    """The position of a shard's last record at the time ``at``."""
 
-    at: float
-    """Seconds since 1970, by Kinesis's clock."""
+    at: float  # seconds since 1970, by Kinesis's clock
     position: Position
 
 
+# Stands for None as the sub-sequence number of a position that covers a whole record.
+# It is greater than any index within an aggregate.
 WHOLE_RECORD = 1 << 53
-"""Stored as the sub-sequence number of a position that covers the whole record."""
-
-
 _POSITION = re.compile(r"([0-9]{1,129})(?::([0-9]{1,15}))?")
 
 

@@ -1,21 +1,39 @@
-"""Records, and what identifies their shard and owner."""
+"""Records, and the identity of their shard and owner."""
 
 from __future__ import annotations
 
+import traceback
 from datetime import UTC, datetime
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, overload
 
 import msgspec
 
+from kinesumer.errors import DecodeError
+from kinesumer.model.json_types import json_decoder
 from kinesumer.model.positions import Position
-from kinesumer.model.streams import YEAR_10000, ChildShard, ShardKey, stream_name
+from kinesumer.model.streams import YEAR_10000, Shard, ShardKey, stream_name
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    # typing.TypeVar has defaults (PEP 696) only since Python 3.13. With the default,
+    # the annotation ``Record`` means ``Record[bytes]``.
+    from typing_extensions import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True, default=bytes)
+    V = TypeVar("V")
+else:
+    from typing import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True)
+    V = TypeVar("V")
 
 
 class Fence(NamedTuple):
     """The owner and position of a delivery, for a sink to store with its output.
 
-    A larger epoch belongs to a later owner of the shard. A position that isn't after
-    the stored position was stored already.
+    A larger epoch belongs to a later owner of the shard. If a position isn't after the
+    stored position, its record was stored already.
     """
 
     shard: ShardKey
@@ -23,7 +41,7 @@ class Fence(NamedTuple):
     app: str = ""
     """Name of the group; empty for records that no group delivered."""
     position: Position | None = None
-    """Position of the record, or of a batch's last record. None: the batch is empty."""
+    """Position of the record or of a batch's last record. None for an empty batch."""
 
     @property
     def stream_arn(self) -> str:
@@ -51,22 +69,31 @@ class Source:
         self.stream = stream_name(self.stream_arn)
         self.first_hash, self.last_hash = first_hash, last_hash
 
+    def __repr__(self) -> str:
+        stream, shard_id, epoch = self.stream, self.shard_id, self.fence.epoch
+        return f"<Source: {stream=}, {shard_id=}, {epoch=}>"
 
+
+# Types of fields that only the library sets. No value in JSON satisfies their
+# constraints, so decoding fails if a response has such a field. A response like this
+# isn't from Kinesis.
 NotInJson = Annotated[int, msgspec.Meta(gt=0, lt=0)]
-"""A number that JSON can't set, since no number satisfies the constraint. The library
-sets it."""
-
-
 TextNotInJson = Annotated[str, msgspec.Meta(min_length=1, max_length=0)]
-"""Text that JSON can't set."""
-
-
+# Seconds since 1970. A page with an invalid time is rejected.
 Seconds = Annotated[float, msgspec.Meta(ge=0, lt=YEAR_10000)]
-"""Seconds since 1970. A page with an invalid time is rejected."""
 
 
-class Record(msgspec.Struct, gc=False, rename="pascal"):
-    """One user record. Its shard's fields are looked up on access."""
+# The longest text of a decoder's error in the message of DecodeError.
+MAX_CAUSE_CHARACTERS = 500
+
+
+# A page has up to 10,000 records. To save time, the decoder of GetRecords creates them
+# directly, and the garbage collector doesn't track them (gc=False).
+class Record(msgspec.Struct, Generic[T_co], gc=False, rename="pascal"):
+    """One user record, with a value of type ``T_co``.
+
+    The value is ``data``, unless ``consume()`` or ``run()`` got ``decode=``.
+    """
 
     sequence_number: str
     data: bytes
@@ -76,8 +103,47 @@ class Record(msgspec.Struct, gc=False, rename="pascal"):
     """The producer's explicit hash key, in decimal digits as in AWS's API. Only records
     of aggregates have it, since Kinesis doesn't return it for other records."""
     sub_sequence_number: NotInJson | None = msgspec.field(name="-sub", default=None)
-    """Index within a KPL aggregate, from 0. None: the record wasn't aggregated."""
+    """Index within a KPL aggregate, from 0. None if the record wasn't aggregated."""
     source: Source | None = msgspec.field(name="-source", default=None)
+
+    # A page cannot set the value, since it isn't a field of this class.
+    @property
+    def value(self) -> T_co:
+        """The decoded value; ``data`` if the client doesn't decode."""
+        return self.data  # type: ignore[return-value]
+
+    def with_value(self, value: V) -> Record[V]:
+        """Return a copy of the record with this value."""
+        return DecodedRecord(
+            self.sequence_number,
+            self.data,
+            self.partition_key,
+            self.approximate_arrival_timestamp,
+            self.explicit_hash_key,
+            self.sub_sequence_number,
+            self.source,
+            value,
+        )
+
+    @overload
+    def json(self) -> Any: ...
+    @overload
+    def json(self, type: type[V]) -> V: ...
+    @overload
+    def json(self, type: Any) -> Any: ...
+    def json(self, type: Any = Any) -> Any:
+        """Return the data, decoded from JSON as a value of a type.
+
+        ``type`` is a msgspec Struct, a dataclass, a Pydantic model, or another type
+        that msgspec can decode. By default, the value consists of dictionaries, lists
+        and other plain values. Raises DecodeError if the data isn't JSON of the type,
+        and ConfigurationError if the type cannot be decoded.
+        """
+        decode = json_decoder(type)
+        try:
+            return decode(self.data)
+        except Exception as error:  # Pydantic's validators may raise any error
+            raise decode_error(self, error) from error
 
     @property
     def stream(self) -> str:
@@ -119,13 +185,106 @@ class Record(msgspec.Struct, gc=False, rename="pascal"):
         return self.source
 
 
+# A decoded value may refer to its record, so the garbage collector must track both.
+class DecodedRecord(Record[T_co], gc=True):
+    """A record whose value was decoded from its data."""
+
+    value: T_co = msgspec.field(name="-value", default=None)  # type: ignore[assignment]
+
+
+def decode_error(record: Record[Any], cause: BaseException) -> DecodeError:
+    """Return the error that names a record and why it cannot be decoded."""
+    part = record.sub_sequence_number
+    name = (
+        record.sequence_number if part is None else f"{record.sequence_number}:{part}"
+    )
+    place = f" of stream {record.stream}, {record.shard_id}," if record.source else ""
+    lines = "".join(traceback.format_exception_only(cause)).split()
+    text = " ".join(lines)[:MAX_CAUSE_CHARACTERS]
+    return DecodeError(
+        f"record {name}{place} cannot be decoded: {text}; correct the producer, or "
+        "what decodes it",
+        record,
+        text,
+    )
+
+
+class Batch(Generic[T_co]):
+    """Records of one shard, in order.
+
+    ``millis_behind`` is the shard's lag in milliseconds when the batch was read: how
+    far its last record is behind the newest one.
+    """
+
+    __slots__ = ("_source", "millis_behind", "records")
+
+    def __init__(
+        self, records: list[Record[T_co]], millis_behind: int, source: Source
+    ) -> None:
+        self.records = records
+        self.millis_behind = millis_behind
+        self._source = source
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self._source.stream
+
+    @property
+    def stream_arn(self) -> str:
+        """The stream's ARN."""
+        return self._source.stream_arn
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
+        return self._source.shard_id
+
+    @property
+    def fence(self) -> Fence:
+        """The app, the shard, the epoch of its owner, and the last record's position.
+
+        A sink that stores the fence can recognize records that it already has, and
+        output of a former owner.
+        """
+        last = self.records[-1].position if self.records else None
+        return self._source.fence.at(last)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Return the records as an Arrow table, which needs the extra ``arrow``.
+
+        The columns are ``stream``, ``shard``, ``sequence_number``,
+        ``sub_sequence_number``, ``partition_key``, ``arrived_at`` and ``data``. Decoded
+        records have the fields of their values in place of ``data``. If a field has the
+        name of another column, the other column's name begins with ``kinesis_``.
+
+        Raises ConfigurationError if pyarrow isn't installed, and errors of pyarrow if
+        the values of a field do not fit one column.
+        """
+        from kinesumer.model.arrow_table import arrow_table
+
+        records = self.records
+        is_decoded = any(isinstance(record, DecodedRecord) for record in records)
+        values = [record.value for record in records] if is_decoded else None
+        return arrow_table(records, values)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        place = f"stream={self.stream!r}, shard_id={self.shard_id!r}"
+        if not self.records:
+            return f"<Batch: {place}, no records>"
+        first, last = self.records[0].position.text, self.records[-1].position.text
+        return f"<Batch: {place}, records={len(self)}, {first=}, {last=}>"
+
+
 class Page(NamedTuple):
-    """One GetRecords response, with its aggregates still unopened."""
+    """A GetRecords response whose aggregates aren't unpacked yet."""
 
     records: list[Record]
-    next_iterator: str | None
-    """None: the shard is closed, and this is its last page."""
+    next_iterator: str | None  # None on the last page of a closed shard
     millis_behind: int
-    children: tuple[ChildShard, ...] = ()
-    wire_bytes: int = 0
-    """Length of the response's body."""
+    children: tuple[Shard, ...] = ()
+    wire_bytes: int = 0  # length of the response's body
+    is_cbor: bool = False  # whether the body was CBOR, and not JSON

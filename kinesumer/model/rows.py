@@ -1,30 +1,30 @@
-"""Rows of the state store as values."""
+"""The rows of the state store, as named tuples."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-from kinesumer.model.positions import Position
-from kinesumer.model.streams import Start
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kinesumer.model.positions import Position, Tip
+    from kinesumer.model.stream_consumers import FanOutUse
     from kinesumer.model.streams import Range, ShardKey, Start
 
 
+# The value of an attribute. DynamoDB's types are S, N, BOOL and SS. An empty set can't
+# be stored.
 Value = str | int | bool | frozenset[str]
-"""An attribute: DynamoDB's S, N, BOOL and SS. An empty set can't be stored."""
 
-
+# An item's values by attribute name, including the keys ``pk`` and ``sk``.
 Row = dict[str, Value]
-"""An item by attribute name, its keys ``pk`` and ``sk`` among them."""
 
 
 class UnsupportedValue(str):
-    """An attribute of a type that ``Value`` doesn't cover, as DynamoDB's JSON.
+    """An attribute whose type ``Value`` doesn't include, as text in DynamoDB's JSON.
 
-    Reading such an attribute raises CorruptRowError. If it were left out of the row, a
-    default would replace it.
+    Reading such an attribute raises CorruptRowError. If the attribute were left out of
+    the row, a default would silently replace it.
     """
 
     __slots__ = ()
@@ -37,12 +37,17 @@ class Key(NamedTuple):
     sk: str
 
 
+# Kinds of members. Many clients may share a group, but a Spark query needs a group of
+# its own.
 CLIENT, QUERY = "client", "query"
-"""Kinds of members. Clients share a group. A Spark query needs a group of its own."""
 
-
+# The client id of every query. This suffices, since a group has at most one query at a
+# time.
 QUERY_ID = "spark-query"
-"""The client id of every query. A group has one query at a time."""
+
+
+# The meaning of a member row without an interval, such as one of an older version.
+DEFAULT_COMMIT_MS = 5_000
 
 
 class MemberRow(NamedTuple):
@@ -56,25 +61,32 @@ class MemberRow(NamedTuple):
     weight: int = 1
     state: str = "up"
     dead: bool = False
+    # ARNs of the streams that the client requests.
     streams: frozenset[str] = frozenset()
-    """ARNs of the streams that the client requests."""
     index: int | None = None  # type: ignore[assignment] # not tuple.index()
+    # None if the session has no plan yet, or has changed its streams since the plan.
     range: Range | None = None
-    """None: the session has no plan yet, or has changed its streams since."""
+    # Streams whose shard rows this client synchronizes, since the leader can't.
     syncs: frozenset[str] = frozenset()
-    """Streams whose shard rows this client synchronizes, since the leader can't."""
+    # Number of clients in the plan. The heartbeat interval grows with it.
     clients: int = 1
-    """Number of clients in the plan. The heartbeat interval grows with it."""
     leader_epoch: int = 0
     plan_version: int = 0
     last_update: str = ""
     kind: str = CLIENT
-    label: str = ""
-    """The zone or cluster that the client says it is in."""
+    label: str = ""  # the zone or cluster that the client says it is in
+    # The greatest number of shards that the client owns; None without a limit.
+    max_shards: int | None = None
+    # The client stores the positions of its shards after each of these intervals.
+    commit_ms: int = DEFAULT_COMMIT_MS
+    # Counts operators' changes; after each one, the session reads its rows again.
     notice: int = 0
-    """Number of operators' changes that this session must apply."""
+    # True if an operator has decided that this session gets no shards.
     drained: bool = False
-    """Whether an operator drains this session: it gets no shards."""
+    # By stream ARN: how the client uses fan-out. It polls the other streams.
+    fan_out: Mapping[str, FanOutUse] = {}
+    # The load of the client's shards, as ``wire.loads`` codes it.
+    load: str = ""
 
     @property
     def plan(self) -> tuple[int, int]:
@@ -88,17 +100,17 @@ class MemberRow(NamedTuple):
 
 
 class LivenessRow(NamedTuple):
-    """The liveness fields of a member's row. Parsing them never fails.
+    """The liveness fields of a member's row. Parsing them never fails."""
 
-    Writes compare the raw values, so they stand here as stored; None if missing.
-    """
+    # Most fields hold the stored value, or None if it is missing, since conditions of
+    # writes compare with the stored value.
 
     client_id: str
     session: Value | None
     beat: Value | None
     incarnation: Value | None
+    # The attribute ``dead``. Heartbeats require that it is false or missing.
     dead_value: Value | None
-    """The attribute ``dead``. Heartbeats require that it is false or missing."""
     lease_ms: int
     state: str
     last_update: str
@@ -109,13 +121,21 @@ class LivenessRow(NamedTuple):
         return self.dead_value is not None and self.dead_value is not False
 
 
+# A row with the fields that tell whether a session is alive.
+Liveness = MemberRow | LivenessRow
+
+
 class LeaderRow(NamedTuple):
-    """The leading session and the version of its plan."""
+    """The leading session, and the version and the origin of the last plan."""
 
     session: str
     client_id: str
     leader_epoch: int
     plan_version: int = 0
+    assignor: str = ""  # empty in a row of an older version
+    # The time that plans have between them if they only follow the load.
+    rebalance_ms: int = 0
+    planned_at: float = 0.0  # by the leader's clock, in seconds since 1970
 
 
 class GroupRow(NamedTuple):
@@ -124,9 +144,9 @@ class GroupRow(NamedTuple):
     group_id: str
     paused: bool = False
     pause_reason: str = ""
+    # True while an operator deletes the app's rows. No client may start during this
+    # time. This row is deleted last.
     resetting: bool = False
-    """An operator is deleting the app's rows. No client may start meanwhile. This row
-    is deleted last."""
 
 
 class StreamRow(NamedTuple):
@@ -135,11 +155,31 @@ class StreamRow(NamedTuple):
     arn: str
     created_at: float
     start: Start
+    # Whether all initial shards have rows. If not, no shard may be claimed.
     baseline: bool = False
-    """Whether all shards of the start have rows. Claims are allowed only then."""
+    # Whether the stream is paused. If so, clients release its shards and claim none.
     paused: bool = False
-    """Whether the stream is paused: clients release its shards and claim none."""
     pause_reason: str = ""
+
+
+class Deaths(NamedTuple):
+    """The deaths of a shard's owners whose records the shard hasn't passed since."""
+
+    counted: int = 0
+    # Kinesis's time of the claim after the last death. A record that arrived later
+    # can't have caused a death.
+    at: float = 0.0
+    # What the present owner gave to user code: the first record that may have caused a
+    # death, or, in isolation, the only record.
+    tried: Position | None = None
+    suspect: Position | None = None  # the record tried at the last death in isolation
+    # The record that the deaths name. It is void once the position has passed it.
+    poison: Position | None = None
+
+
+NO_DEATHS = Deaths()
+# From this number of deaths on, a shard is read in isolation.
+ISOLATING_DEATHS = 3
 
 
 class ShardRow(NamedTuple):
@@ -157,10 +197,27 @@ class ShardRow(NamedTuple):
     position: Position | None = None
     ended: bool = False
     ready: bool = False
-    tip: Tip | None = None
-    """It holds for any checkpoint, so a seek doesn't change it."""
+    tip: Tip | None = None  # independent of the checkpoint, so a seek keeps it
+    deaths: Deaths = NO_DEATHS
     paused: bool = False
     pause_reason: str = ""
+
+    @property
+    def is_isolated(self) -> bool:
+        """Return whether the shard is read in isolation, one record at a time."""
+        return self.deaths.counted >= ISOLATING_DEATHS and not self.ended
+
+    @property
+    def poison(self) -> Position | None:
+        """The record that killed its readers, unless the position has passed it."""
+        poison, position = self.deaths.poison, self.position
+        if (
+            poison is None
+            or self.ended
+            or (position is not None and position >= poison)
+        ):
+            return None
+        return poison
 
     @property
     def read_until(self) -> float:
@@ -168,20 +225,3 @@ class ShardRow(NamedTuple):
         if self.tip is None or self.position is None:
             return 0.0
         return self.tip.at if self.position >= self.tip.position else 0.0
-
-
-class Liveness(Protocol):
-    """The liveness fields that MemberRow and LivenessRow have in common."""
-
-    @property
-    def client_id(self) -> str: ...
-    @property
-    def session(self) -> Value | None: ...
-    @property
-    def beat(self) -> Value | None: ...
-    @property
-    def lease_ms(self) -> int: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def dead(self) -> bool: ...

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar, NamedTuple, Self
 
 import msgspec
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.times import parse_age, parse_time
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
+# Size of a stream's hash space. Hash keys are 0 to HASH_KEYS - 1.
 HASH_KEYS = 1 << 128
-"""Size of a stream's hash space. Hash keys are 0 to HASH_KEYS - 1."""
+# The first time that can't be stored, in seconds since 1970.
+YEAR_10000 = 253_402_300_800.0
 
 
 def stream_name(arn: str) -> str:
     """Return the stream's name from its ARN or name."""
     return arn.rpartition("/")[2]
+
+
+def stream_place(arn: str) -> str:
+    """Return the account and region in a stream's ARN; empty for a name."""
+    return ", ".join(arn.split(":")[4:2:-1])
 
 
 class ShardKey(NamedTuple):
@@ -29,7 +35,7 @@ class ShardKey(NamedTuple):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a group starts to read a stream for which it has no positions."""
+    """The point at which a group without positions begins to read a stream."""
 
     type: str
     timestamp: float | None = None
@@ -43,7 +49,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
         if self.timestamp is not None and not 0 <= self.timestamp < YEAR_10000:
             raise ConfigurationError(
                 f"a start {self.timestamp:g} s after 1970 lies outside 1970 to 9999; "
-                "Start.TRIM_HORIZON (TRIM_HORIZON) begins with the oldest one"
+                "Start.TRIM_HORIZON (TRIM_HORIZON) begins with the oldest record"
             )
 
     @classmethod
@@ -60,22 +66,70 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
             )
         return cls(type="AT_TIMESTAMP", timestamp=moment.timestamp())
 
+    @classmethod
+    def ago(cls, age: timedelta | str) -> Self:
+        """Start with the first record that arrived at most ``age`` before this call.
 
+        ``age`` is a timedelta, or a number with a unit: ``"30s"``, ``"90m"``, ``"2h"``
+        or ``"3d"``. Raise ConfigurationError if it is anything else, or negative.
+        """
+        now = datetime.now(UTC)
+        try:
+            return cls.at(now - parse_age(age))
+        except OverflowError:
+            raise ConfigurationError(
+                f"{age} ago lies outside 1970 to 9999; use Start.TRIM_HORIZON"
+            ) from None
+
+    @classmethod
+    def parse(cls, text: str, *, name: str = "start") -> Self:
+        """Return the start that a text says.
+
+        The text is ``LATEST`` or ``TRIM_HORIZON`` in upper or lower case, an age as
+        ``ago()`` takes it, or a time with its zone, such as ``2026-01-31T12:00:00Z``.
+        Raise ConfigurationError for any other text; the error begins with ``name``.
+        """
+        if text.upper() in NAMED_STARTS:
+            return cls(type=text.upper())
+        return cls.at(parse_time(name, text, datetime.now(UTC), NAMED_STARTS))
+
+
+NAMED_STARTS = ("LATEST", "TRIM_HORIZON")
 Start.LATEST = Start(type="LATEST")
-
-
 Start.TRIM_HORIZON = Start(type="TRIM_HORIZON")
+
+StartLike = Start | str
+
+
+def as_start(start: StartLike) -> Start:
+    """Return a start, which may be given as a text for ``Start.parse()``.
+
+    Raise ConfigurationError for other values.
+    """
+    if isinstance(start, str):
+        return Start.parse(start)
+    if not isinstance(start, Start):
+        raise ConfigurationError(
+            f'start={start!r} must be a Start or a text, such as Start.LATEST or "2h"'
+        )
+    return start
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream to consume: a name or an ARN, and how to reach it.
+    """A stream to consume, by name or ARN, and the options for access to it.
 
-    ``role_arn`` is assumed by STS (renewed before it expires) with ``external_id`` and
-    ``session_name``. ``start`` overrides the one given to ``consume()``.
+    The role ``role_arn`` is assumed through STS, with ``external_id`` and
+    ``session_name``, and is renewed before it expires. ``start``, a Start or a text for
+    ``Start.parse()``, overrides the start given to ``consume()``.
     ``min_read_interval_seconds`` is the shortest time between two reads of one shard.
-    AWS allows one every 0.2 seconds, by all apps together: by default, an app slows
-    down to its share.
+    AWS allows one read every 0.2 seconds for all apps together. By default, an app
+    slows down until it reads only its share.
+
+    ``fan_out`` is the name or ARN of a registered consumer of the stream (enhanced
+    fan-out). Kinesis then sends the records unasked, and other apps do not slow this
+    one down. A name is registered if it is missing. With ``fan_out_fallback``, the
+    client polls while fan-out is not possible, instead of raising an error.
     """
 
     name: str
@@ -83,8 +137,15 @@ class Stream:
     role_arn: str | None = None
     external_id: str | None = field(default=None, repr=False)
     session_name: str | None = None
-    start: Start | None = None
+    start: StartLike | None = None
     min_read_interval_seconds: float = 0.2
+    fan_out: str | None = None
+    fan_out_fallback: bool = False
+
+    def __post_init__(self) -> None:
+        """Parse the start. Raise ConfigurationError if it isn't a start."""
+        if self.start is not None:
+            object.__setattr__(self, "start", as_start(self.start))
 
 
 class StreamInfo(NamedTuple):
@@ -92,38 +153,27 @@ class StreamInfo(NamedTuple):
 
     arn: str
     status: str
+    # Seconds since 1970. If a stream is deleted and created again, this time changes.
     created_at: float
-    """Seconds since 1970. It distinguishes a stream from a recreated one."""
     retention_hours: int = 24
-    now: float = 0.0
-    """The service's time when it responded, in seconds since 1970."""
+    now: float = 0.0  # the service's time when it responded, in seconds since 1970
     max_record_bytes: int = 1 << 20
+    # True if partition keys choose the shards. If not, a key's records may be in
+    # several shards and have no order.
     routes_by_key: bool = True
-    """Whether partition keys choose the shards. Otherwise a key's records may lie in
-    several shards and have no order."""
 
 
 class Shard(NamedTuple):
-    """A shard as ListShards returns it. It may name parents that have expired."""
+    """A shard from ListShards, or a child from its parent's last GetRecords response.
+
+    It may name parents that have expired.
+    """
 
     shard_id: str
     first_hash: int
     last_hash: int
     parents: tuple[str, ...] = ()
     closed: bool = False
-
-
-class ChildShard(NamedTuple):
-    """A child shard that the last GetRecords response of its parent names."""
-
-    shard_id: str
-    first_hash: int
-    last_hash: int
-    parents: tuple[str, ...]
-
-
-YEAR_10000 = 253_402_300_800.0
-"""The first time that can't be stored, in seconds since 1970."""
 
 
 class Interval(NamedTuple):
@@ -134,5 +184,5 @@ class Interval(NamedTuple):
     last: int
 
 
+# The intervals that one client consumes, sorted by stream and first hash key.
 Range = tuple[Interval, ...]
-"""The intervals that one client consumes, sorted by stream and first hash key."""

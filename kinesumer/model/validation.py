@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kinesumer.errors import (
-    ConfigurationError,
-)
+from kinesumer.errors import ConfigurationError
 
 
 def require_list(name: str, value: object) -> tuple[Any, ...]:
     """Return the values of an argument that takes an iterable.
 
-    Raise ConfigurationError for a single value, and for text, which would be an
-    iterable of characters.
+    Raise ConfigurationError for a single value. Also raise it for a string, although a
+    string is an iterable of characters.
     """
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ConfigurationError(
@@ -24,7 +22,10 @@ def require_list(name: str, value: object) -> tuple[Any, ...]:
 
 
 def require_error_types(name: str, value: object) -> tuple[type[Exception], ...]:
-    """Return an argument's exception types. Raise ConfigurationError for others."""
+    """Return an argument's exception types.
+
+    Raise ConfigurationError if a value isn't an exception type.
+    """
     types = require_list(name, value)
     for kind in types:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
@@ -39,7 +40,7 @@ MAX_NAME_BYTES = 255
 
 
 def validate_name(what: str, name: str) -> str:
-    """Return a name that can be part of a key. Raise ConfigurationError for others."""
+    """Return ``name``. Raise ConfigurationError if it can't be part of a key."""
     problem = ""
     if not isinstance(name, str) or not name.strip():
         problem = "is empty"

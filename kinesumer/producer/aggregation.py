@@ -1,78 +1,112 @@
-"""Records packed into KPL aggregates, each of records that go to one shard."""
+"""Pack records into KPL aggregates. Each aggregate has records of one shard."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from kinesumer.producer.batching import PendingRecord
+from kinesumer.producer.pending import PendingRecord
 from kinesumer.wire.aggregation import hash_key_of
-from kinesumer.wire.put_records import Aggregate, Entry, UserRecord
+from kinesumer.wire.put_records import AGGREGATED_RECORD_BYTES, HASH_KEY_DIGITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from kinesumer.model.streams import Shard
+    from kinesumer.wire.put_records import Entry
 
+# A tenth of the bytes that a shard accepts per second. Larger aggregates would arrive
+# in bursts.
 AGGREGATE_BYTES = 100_000
-"""A tenth of what a shard takes in a second: a larger one would come in bursts."""
-OPEN_BYTES = 16 << 20
-"""What may wait in aggregates that aren't full."""
+# Number of partition keys whose shards are remembered. Hashing a key takes longer than
+# packing a record.
+KEYS_REMEMBERED = 20_000
 
 
 class Aggregator:
-    """Packs rows by the shard that their hash keys lie in.
+    """Packs records into aggregates, each of which has records of one shard.
 
-    The shards are those of the task's start: an aggregate that is put just when its
-    shard splits may hold records whose own key lies in the other child.
+    The aggregator knows the shards that were listed when it was created. Without
+    shards, all records go into the same aggregates. This suits a stream that
+    distributes records without regard to their keys.
     """
 
     def __init__(self, shards: Sequence[Shard]) -> None:
-        self._firsts = sorted(s.first_hash for s in shards if not s.closed)
-        self._open: dict[int, tuple[Entry, Aggregate]] = {}
-        self._bytes = 0
+        self._ranges = {s.shard_id: (s.first_hash, s.last_hash) for s in shards}
+        opened = sorted((s.first_hash, s.shard_id) for s in shards if not s.closed)
+        self._first_hashes = [first for first, _ in opened]
+        self._shard_ids = [shard_id for _, shard_id in opened]
+        self._slots: dict[str, int] = {}
+        self._open: dict[int, PendingRecord] = {}
 
-    def pack(self, entries: Iterable[Entry]) -> Iterator[PendingRecord]:
-        """Take rows over; yield the aggregates that are full."""
-        for entry in entries:
-            shard = self.shard_of(entry)
-            if shard in self._open:
-                size = self._open[shard][1].size
-                if size + _upper_bound(entry) > AGGREGATE_BYTES:
-                    yield self._close(shard)
-            if shard not in self._open:
-                self._open[shard] = entry, Aggregate()
-            aggregate = self._open[shard][1]
-            self._bytes -= aggregate.size
-            aggregate.add(UserRecord(*_parts(entry)))
-            self._bytes += aggregate.size
-            if self._bytes > OPEN_BYTES:
-                yield from self.flush()
+    def add(
+        self, entry: Entry, size: int, cost: int, number: int
+    ) -> tuple[PendingRecord, PendingRecord | None]:
+        """Add a record. Return its aggregate, and an aggregate that is full now.
 
-    def shard_of(self, entry: Entry) -> int:
-        """Return the lane of the aggregate that a record belongs to."""
-        hash_key = hash_key_of(entry.partition_key, entry.explicit_hash_key)
-        return bisect_right(self._firsts, hash_key)
+        A new aggregate gets ``number``.
+        """
+        slot = self._slots.get(entry.partition_key)
+        if slot is None or entry.explicit_hash_key is not None:
+            slot = self._slot_of(entry)
+        if entry.explicit_hash_key is not None:
+            size += HASH_KEY_DIGITS
+        size += AGGREGATED_RECORD_BYTES
+        full = None
+        aggregate = self._open.get(slot)
+        if aggregate is None or aggregate.size + size > AGGREGATE_BYTES:
+            full = aggregate
+            aggregate = self._open[slot] = PendingRecord(number, slot)
+        aggregate.add(entry, size, cost)
+        return aggregate, full
 
-    def flush(self) -> Iterator[PendingRecord]:
-        """Yield everything that is left."""
-        for shard in list(self._open):
-            yield self._close(shard)
+    def take_open(self) -> list[PendingRecord]:
+        """Return the aggregates that aren't full, and begin new ones."""
+        taken = list(self._open.values())
+        self._open.clear()
+        return taken
 
-    def _close(self, shard: int) -> PendingRecord:
-        first, aggregate = self._open.pop(shard)
-        self._bytes -= aggregate.size
-        rows = len(aggregate)
-        if rows == 1:  # an aggregate of one is only larger, maybe too large
-            return PendingRecord(first, first.size, 1, shard)
-        entry = Entry(aggregate.encode(), first.partition_key, first.explicit_hash_key)
-        return PendingRecord(entry, entry.size, rows, shard)
+    def open_aggregates(self) -> list[PendingRecord]:
+        """Return the aggregates that aren't full."""
+        return list(self._open.values())
 
+    def is_expected(self, record: PendingRecord, shard_id: str | None) -> bool:
+        """Return whether a record was put into the shard it was packed for."""
+        slot = record.order_key
+        assert isinstance(slot, int)
+        return not self._shard_ids or self._shard_ids[slot] == shard_id
 
-def _upper_bound(entry: Entry) -> int:
-    """Return the most that a row adds to an aggregate."""
-    return entry.size + 39 + 40
+    def knows(self, shard_id: str) -> bool:
+        """Return whether the shard was listed."""
+        return shard_id in self._ranges
 
+    def has_shards_of(self, other: Aggregator) -> bool:
+        """Return whether the same shards were open when both were created."""
+        return self._shard_ids == other._shard_ids
 
-def _parts(entry: Entry) -> tuple[bytes, str, str | None]:
-    return entry.data, entry.partition_key, entry.explicit_hash_key
+    def outside(self, entries: Sequence[Entry], shard_id: str) -> list[int]:
+        """Return the indexes of the records whose hash keys aren't in a shard's range.
+
+        The result is empty if the shard wasn't listed.
+        """
+        if shard_id not in self._ranges:
+            return []
+        first, last = self._ranges[shard_id]
+        return [
+            index
+            for index, entry in enumerate(entries)
+            if not first
+            <= hash_key_of(entry.partition_key, entry.explicit_hash_key)
+            <= last
+        ]
+
+    def _slot_of(self, entry: Entry) -> int:
+        key, hash_key = entry.partition_key, entry.explicit_hash_key
+        if len(self._shard_ids) < 2:
+            return 0
+        slot = bisect_right(self._first_hashes, hash_key_of(key, hash_key)) - 1
+        if hash_key is None:
+            if len(self._slots) >= KEYS_REMEMBERED:
+                self._slots.clear()
+            self._slots[key] = slot
+        return max(slot, 0)

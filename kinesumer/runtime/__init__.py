@@ -1,1 +1,1 @@
-"""Clocks, tasks, time-outs, files and the client's context."""
+"""Helpers for clocks, tasks, time-outs and files, and the context of a client."""

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class SystemClock:
-    """The machine's clocks. ``now()`` also counts the time of a suspend.
+    """The machine's clocks. On Linux, ``now()`` also counts suspended time.
 
-    It uses CLOCK_BOOTTIME on Linux, and ``time.monotonic()`` elsewhere. The latter may
-    stop during a suspend, and a client may trust its lease for too long afterwards.
+    ``now()`` uses CLOCK_BOOTTIME on Linux, and ``time.monotonic()`` elsewhere.
+    ``time.monotonic()`` may stop while the machine is suspended. If it does, a client
+    trusts its lease for too long afterwards.
     """
 
     now: Callable[[], float]
@@ -26,7 +27,8 @@ class SystemClock:
 
     def __init__(self) -> None:
         boot = getattr(time, "CLOCK_BOOTTIME", None)
-        # Called once per record: a C function costs half as much as a method.
+        # ``now()`` is called for each record. It is a C function, which takes half the
+        # time of a method.
         self.now = time.monotonic if boot is None else partial(time.clock_gettime, boot)
         self.wall = time.time
 
@@ -38,16 +40,16 @@ class LoopClock:
     """Counts the seconds in which the client's event loop wasn't blocked.
 
     A period in which the loop is blocked counts for two seconds at most. Any thread may
-    read the clock. All seconds count unless ``run()`` is running.
+    read the clock. While ``run()`` isn't running, all seconds count.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        # When the loop's next turn is due, and the loop's total delay so far. One tuple
+        # holds both values, since other threads read them.
         self._due_and_held = math.inf, 0.0
-        """When the loop's next turn is due, and its total delay so far. They are one
-        value, since other threads read them."""
+        # When a missed turn of the loop was due, and when a call noticed the miss.
         self._seen = math.inf, 0.0
-        """When a missed turn was due, and when a call noticed that it was missed."""
 
     def now(self) -> float:
         """Return the seconds since an arbitrary start."""
@@ -55,15 +57,14 @@ class LoopClock:
         return min(self._clock.now(), due) - held
 
     def to_client_time(self, loop_time: float) -> float:
-        """Return the client's time that is as long ago as ``loop_time``."""
+        """Convert a time of this clock to the client's clock."""
         return self._clock.now() - (self.now() - loop_time)
 
     def blocked_since(self) -> float | None:
-        """Return when the loop was first seen blocked, or None if it isn't blocked.
-
-        The first call that sees it sets the time: after a suspend, threads wake up one
-        by one, and the loop isn't blocked.
-        """
+        """Return when the loop was first seen blocked, or None if it isn't blocked."""
+        # The time is that of the first call that notices the block, not the time at
+        # which the loop's turn was due. After the machine was suspended, threads wake
+        # up one by one. At that moment the loop is late, although it isn't blocked.
         due, _ = self._due_and_held
         now = self._clock.now()
         if now <= due:
@@ -83,16 +84,16 @@ class LoopClock:
 
 
 TIMER_SECONDS = 0.05
+# The timer's delay as a share of the time that user code has run. Code that runs for
+# minutes thus needs few timers.
 TIMER_SHARE = 0.1
-"""The timer's delay as a share of the time that user code has taken, so that code that
-takes minutes costs few timers."""
 
 
 class LoopLag:
-    """Measures how late the event loop is, by a timer that runs while user code runs.
+    """Measures how much later than scheduled the event loop calls a repeated timer.
 
-    ``busy_since`` returns when user code started, or None if it doesn't run. The timer
-    isn't set again then.
+    The timer repeats only while user code runs. ``busy_since`` returns the time at
+    which user code started, or None if no user code is running.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class LoopLag:
         self._due: float | None = None
 
     def start(self) -> None:
-        """Set the timer unless it is set. Call this on the event loop."""
+        """Set the timer if it isn't set yet. Call this on the event loop."""
         if self._due is None:
             self._set(TIMER_SECONDS)
 
@@ -121,3 +122,31 @@ class LoopLag:
             self._due = None
         else:
             self._set(max(TIMER_SECONDS, TIMER_SHARE * (self._now() - since)))
+
+
+YIELD_EVERY_SECONDS = 0.05
+# Steps of the loop that suffice to receive an answer and send the next request.
+YIELD_STEPS = 10
+# If user code held the loop for less than this time, YIELD_STEPS are enough.
+SHORT_HOLD_SECONDS = 0.25
+YIELD_SHARE = 1 / 20
+MAX_YIELD_SECONDS = 0.25
+
+
+async def yield_to_loop(held_seconds: float) -> None:
+    """Let other tasks run. If user code has held the loop for long, pause longer.
+
+    During the pause, the loop handles the answers that have arrived from Kinesis and
+    the state store, and sends the next requests.
+    """
+    for _ in range(YIELD_STEPS):
+        await asyncio.sleep(0)
+    if seconds := yield_seconds(held_seconds):
+        await asyncio.sleep(seconds)
+
+
+def yield_seconds(held_seconds: float) -> float:
+    """Return how long to sleep after user code has held the event loop."""
+    if held_seconds <= SHORT_HOLD_SECONDS:
+        return 0.0
+    return min(YIELD_SHARE * held_seconds, MAX_YIELD_SECONDS)

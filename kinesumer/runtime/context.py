@@ -7,10 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from kinesumer.errors import (
-    SourceUnavailableError,
-    StoreUnavailableError,
-)
+from kinesumer.core.backoff import backoff_seconds
+from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
 from kinesumer.runtime.clock import LoopClock
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.wire import rows
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+INITIAL_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.15, 3.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientContext:
@@ -40,12 +40,13 @@ class ClientContext:
     new_id: Callable[[], str]
     failure_log: FailureLog
     telemetry: Telemetry = field(default_factory=Telemetry)
+    # How long to retry while a service is unavailable. Clients use the default, and
+    # retry forever.
     retry_seconds: float = math.inf
-    """How long a call is retried while a service is unavailable. Clients never stop."""
     _loop_clock: LoopClock | None = None
 
     def __post_init__(self) -> None:
-        """Create the event loop's clock. Copies by ``replace()`` share it."""
+        """Create the event loop's clock. Copies made by ``replace()`` share it."""
         if self._loop_clock is None:
             object.__setattr__(self, "_loop_clock", LoopClock(self.clock))
 
@@ -58,8 +59,9 @@ class ClientContext:
     async def write(self, write: Write) -> WriteResult:
         """Write, and retry while the store is unavailable.
 
-        An attempt without a response may have been applied. The next attempt's
-        condition fails then, and the caller must examine the returned row.
+        If an attempt got no response, the store may have applied it nevertheless. In
+        this case the next attempt's condition fails, and the caller must examine the
+        returned row.
         """
         return await self.until_available(lambda: self.store.write(write))
 
@@ -67,17 +69,27 @@ class ClientContext:
         """Read one row consistently, and retry while the store is unavailable."""
         return await self.until_available(lambda: self.store.get(key))
 
+    async def query(
+        self, pk: str, *, first: str = "", consistent: bool = True
+    ) -> list[Row]:
+        """Read a partition's rows from ``first`` on, and retry as in ``read()``."""
+        return await self.until_available(
+            lambda: self.store.query(pk, first=first, consistent=consistent)
+        )
+
     def parse_row(self, read: Callable[[Row], T], row: Row | None) -> T | None:
         """Return a row's value, or None if the row is missing or corrupt."""
         values = self.parse_rows(read, () if row is None else (row,))
         return values[0] if values else None
 
-    def parse_rows(self, read: Callable[[Row], T], found: Iterable[Row]) -> list[T]:
-        """Return what rows say, without those that can't be read."""
-        said, wrong = rows.parse_rows(read, found)
-        for _, error in wrong:
+    def parse_rows(self, read: Callable[[Row], T], stored: Iterable[Row]) -> list[T]:
+        """Return the values of rows, and leave out rows that can't be parsed."""
+        # A corrupt row must not affect the streams, shards and members of the other
+        # rows.
+        values, errors = rows.parse_rows(read, stored)
+        for _, error in errors:
             self.failure_log.record_corrupt_row(error)
-        return said
+        return values
 
     async def until_available(
         self, call: Callable[[], Awaitable[T]], what: str = "state store"
@@ -86,7 +98,7 @@ class ClientContext:
 
         Raise the last error after ``retry_seconds``.
         """
-        delay, deadline = 0.1, self.clock.now() + self.retry_seconds
+        failures, deadline = 0, self.clock.now() + self.retry_seconds
         while True:
             try:
                 result = await call()
@@ -94,8 +106,14 @@ class ClientContext:
                 if self.clock.now() >= deadline:
                     raise
                 self.failure_log.record_failure(what, error)
-                await asyncio.sleep(delay * (0.5 + self.random.random()))
-                delay = min(2 * delay, 2.0)
+                failures += 1
+                wait = backoff_seconds(
+                    failures,
+                    INITIAL_WAIT_SECONDS,
+                    MAX_WAIT_SECONDS,
+                    self.random.random(),
+                )
+                await asyncio.sleep(wait)
             else:
                 self.failure_log.record_success(what)
                 return result

@@ -1,4 +1,4 @@
-"""Logs once when something starts to fail, and once when it works again."""
+"""Log once when something starts to fail, and once when it works again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kinesumer.errors import SourceThrottledError, StoreThrottledError
 from kinesumer.telemetry.api import Telemetry
-from kinesumer.telemetry.names import CORRUPT_ROWS, THROTTLES
 
 if TYPE_CHECKING:
     from kinesumer.errors import CorruptRowError, ShardThrottledError
@@ -15,14 +14,37 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kinesumer")
 
+# Something counts as working again if it hasn't failed for this long. Without this
+# wait, a line could be logged for each call, if calls fail and succeed in turn.
 RECOVERY_SECONDS = 5.0
-"""An object works again if it hasn't failed for this long. It prevents a log line for
-each call."""
+# The same for throttled reads. The time is longer, since throttled reads are normal if
+# apps share a shard.
 THROTTLE_RECOVERY_SECONDS = 300.0
-"""The same for throttled reads, which occur now and then if apps share a shard."""
-CORRUPT_ROW_LOG_SECONDS = 60.0
-"""Interval at which a corrupt row is logged again."""
+CORRUPT_ROW_LOG_SECONDS = 60.0  # interval at which a corrupt row is logged again
 MAX_CORRUPT_ROWS = 1000
+
+
+class _Failures:
+    """The first and last failure of each object that fails."""
+
+    def __init__(self, recovery_seconds: float) -> None:
+        self._recovery_seconds = recovery_seconds
+        self._times: dict[str, tuple[float, float]] = {}
+
+    def begins(self, what: str, now: float) -> bool:
+        """Record a failure. Return True if it is the first of successive ones."""
+        is_first = what not in self._times
+        self._times[what] = self._times.get(what, (now, now))[0], now
+        return is_first
+
+    def ended(self, what: str, clock: Clock) -> float | None:
+        """Return a failure's duration if the object works again, else None."""
+        # Another thread may remove the entry meanwhile, so read the entry only once.
+        times = self._times.get(what)
+        if times is None or clock.now() - times[1] < self._recovery_seconds:
+            return None
+        self._times.pop(what, None)
+        return times[1] - times[0]
 
 
 class FailureLog:
@@ -31,31 +53,26 @@ class FailureLog:
     def __init__(self, clock: Clock, telemetry: Telemetry | None = None) -> None:
         self._clock = clock
         self._telemetry = telemetry or Telemetry()
-        self._failing: dict[str, tuple[float, float]] = {}
-        self._throttled: dict[str, tuple[float, float]] = {}
+        self._failing = _Failures(RECOVERY_SECONDS)
+        self._throttled = _Failures(THROTTLE_RECOVERY_SECONDS)
+        # The time of the next log line for a corrupt row, by the error's text.
         self._corrupt: dict[str, float] = {}
-        """When a corrupt row was last logged, by the error's text."""
 
     def record_failure(self, what: str, error: Exception) -> None:
         """Record a failure, and log the first of successive ones."""
         self._count_throttle(error)
-        now = self._clock.now()
-        since, _ = self._failing.get(what, (now, now))
-        if what not in self._failing:
+        if self._failing.begins(what, self._clock.now()):
             logger.warning(
                 "%s fails, trying again: %s",
                 what,
                 error,
                 extra={"object": what, "error": str(error)},
             )
-        self._failing[what] = since, now
 
     def record_throttled_read(self, stream: str, error: ShardThrottledError) -> None:
         """Record a throttled read, and log the first of successive ones."""
         self._count_throttle(error)
-        now = self._clock.now()
-        since, _ = self._throttled.get(stream, (now, now))
-        if stream not in self._throttled:
+        if self._throttled.begins(stream, self._clock.now()):
             logger.warning(
                 "Kinesis throttles %r (five reads per second and shard, shared by "
                 "all apps): reading it more slowly; %s",
@@ -63,20 +80,16 @@ class FailureLog:
                 error,
                 extra={"object": f"stream {stream}", "error": str(error)},
             )
-        self._throttled[stream] = since, now
 
     def record_read(self, stream: str) -> None:
         """Record a successful read, and log the end of throttling."""
-        if stream not in self._throttled:
-            return
-        since, last = self._throttled[stream]
-        if self._clock.now() - last >= THROTTLE_RECOVERY_SECONDS:
-            del self._throttled[stream]
+        seconds = self._throttled.ended(stream, self._clock)
+        if seconds is not None:
             logger.warning(
                 "Kinesis no longer throttles %r, it did for %.1f s",
                 stream,
-                last - since,
-                extra={"object": f"stream {stream}", "seconds": last - since},
+                seconds,
+                extra={"object": f"stream {stream}", "seconds": seconds},
             )
 
     def record_corrupt_row(self, error: CorruptRowError) -> None:
@@ -84,36 +97,28 @@ class FailureLog:
 
         The corrupt row stops only the stream, shard or member that it describes.
         """
-        self._telemetry.count(CORRUPT_ROWS)
+        self._telemetry.count("corrupt_rows")
         now, text = self._clock.now(), str(error)
-        if (
-            now - self._corrupt.get(text, -CORRUPT_ROW_LOG_SECONDS)
-            < CORRUPT_ROW_LOG_SECONDS
-        ):
+        if now < self._corrupt.get(text, now):
             return
         if len(self._corrupt) >= MAX_CORRUPT_ROWS:
             self._corrupt.clear()
-        self._corrupt[text] = now
+        self._corrupt[text] = now + CORRUPT_ROW_LOG_SECONDS
         logger.error("%s", text, extra={"error": text})
 
     def record_success(self, what: str) -> None:
         """Record a success, and log the recovery."""
-        # Two threads record calls to the state store, so look it up once.
-        failing = self._failing.get(what)
-        if failing is None:
-            return
-        since, last = failing
-        if self._clock.now() - last >= RECOVERY_SECONDS:
-            self._failing.pop(what, None)
+        seconds = self._failing.ended(what, self._clock)
+        if seconds is not None:
             logger.warning(
                 "%s works again, it failed for %.1f s",
                 what,
-                last - since,
-                extra={"object": what, "seconds": last - since},
+                seconds,
+                extra={"object": what, "seconds": seconds},
             )
 
     def _count_throttle(self, error: Exception) -> None:
         if isinstance(error, StoreThrottledError):
-            self._telemetry.count(THROTTLES, service="dynamodb")
+            self._telemetry.count("throttles", service="dynamodb")
         elif isinstance(error, SourceThrottledError):
-            self._telemetry.count(THROTTLES, service="kinesis")
+            self._telemetry.count("throttles", service="kinesis")

@@ -8,12 +8,16 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file atomically, and return after it is on the disk."""
+    """Replace a file atomically, and return when the new file is on the disk."""
     target = path.resolve()
+    # The new file is created in the same directory, since a file can be replaced
+    # atomically only within one file system.
     file, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         os.fchmod(file, mode)
         write_all(file, content)
+        # Without fsync(), a power failure after the replacement could leave an empty
+        # file.
         os.fsync(file)
         Path(name).replace(target)
     except OSError:
@@ -27,12 +31,12 @@ def write_atomically(path: Path, content: bytes, mode: int) -> None:
 def write_all(file: int, content: bytes) -> None:
     """Write all content to a file descriptor."""
     view = memoryview(content)
-    while view:
+    while view:  # a full disk or a signal may end a call early
         view = view[os.write(file, view) :]
 
 
 def sync_directory(path: Path) -> None:
-    """Wait until a file's name in its directory is on the disk."""
+    """Wait until the directory entry of a file is on the disk."""
     directory = os.open(path.resolve().parent, os.O_RDONLY)
     try:
         os.fsync(directory)

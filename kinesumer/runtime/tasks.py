@@ -1,4 +1,4 @@
-"""Task groups that end at the first failure."""
+"""A task group that ends at the first failure, and other helpers for tasks."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ T = TypeVar("T")
 
 
 class FailFastTaskGroup(asyncio.TaskGroup):
-    """A task group that shows whether a task has failed."""
+    """A task group with a flag that is set when a task fails."""
 
     def __init__(self) -> None:
         super().__init__()
+        # True if a task has failed and the group is cancelling the others.
         self.is_ending = False
-        """Whether a task has failed, so that the others are being cancelled."""
 
     def create_task(
-        self,
-        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
-        **options: Any,
+        self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], **options: Any
     ) -> asyncio.Task[T]:
         """Start a task. Raise RuntimeError if the group is ending."""
         task = super().create_task(coro, **options)
-        # This runs right after the group's own callback, which cancels the others.
-        task.add_done_callback(self._look)
+        # This callback runs right after the group's own one, which cancels the other
+        # tasks.
+        task.add_done_callback(self._note_failure)
         return task
 
-    def _look(self, task: asyncio.Task[Any]) -> None:
+    def _note_failure(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self.is_ending = True
 
@@ -48,8 +47,18 @@ async def gather_or_cancel(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
+async def wait_and_clear(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set or the time is over, and clear the event."""
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            await event.wait()
+    except TimeoutError:
+        pass
+    event.clear()
+
+
 async def raise_in_task(error: BaseException) -> None:
-    """Raise an error. As a task of a group, it ends the other tasks."""
+    """Raise an error, so that a task group cancels its other tasks."""
     raise error
 
 

@@ -1,7 +1,8 @@
-"""Time-outs that don't expire because user code blocks the event loop.
+"""Time-outs that don't expire only because user code has blocked the event loop.
 
-While user code blocks the loop, responses remain unread. That time says nothing about
-the service. So a time-out also requires several turns of the loop.
+While user code blocks the loop, responses that have arrived remain unread. So a request
+times out only after the loop has also run several turns, in which it can read the
+responses.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-TURNS = 5
-"""Turns of the loop before a time-out, a fifth of its seconds apart."""
+TURNS = 5  # turns of the loop before a time-out, evenly spaced over its seconds
+# Time to handle received responses after the last turn, which may be late.
 GRACE_SECONDS = 0.05
-"""Time after the last turn, which may be late, to handle received responses."""
 
 
 class Countdown:
     """Calls ``expired`` once, after ``seconds`` and a short grace period.
 
-    By then, the event loop has made five turns, even if it was blocked. Create the
-    countdown on a running event loop.
+    The event loop runs five turns before the call, even if user code blocked the loop.
+    Create the countdown on a running event loop.
     """
 
     def __init__(self, seconds: float, expired: Callable[[], None]) -> None:
@@ -33,11 +33,11 @@ class Countdown:
         self._timer = self._loop.call_later(seconds / TURNS, self._turn)
 
     def restart(self) -> None:
-        """Start again with all seconds."""
+        """Start the countdown again from the beginning."""
         self._end, self._turns = self._loop.time() + self._seconds, 0
 
     def cancel(self) -> None:
-        """Stop, without calling ``expired``."""
+        """End the countdown without calling ``expired``."""
         self._timer.cancel()
 
     def pause(self) -> None:
@@ -64,7 +64,7 @@ class Countdown:
 
 
 class timeout:
-    """Like ``asyncio.timeout()``, but for requests to a service: see ``Countdown``."""
+    """Limit a request's time like ``asyncio.timeout()``, with a ``Countdown``."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -83,6 +83,10 @@ class timeout:
     def resume(self) -> None:
         """Continue after ``pause()``."""
         self._countdown.resume()
+
+    def restart(self) -> None:
+        """Start the countdown again from the beginning."""
+        self._countdown.restart()
 
     async def __aexit__(
         self,

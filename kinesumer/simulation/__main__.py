@@ -1,4 +1,4 @@
-"""``python -m kinesumer.simulation``: run seeds, or replay one that failed."""
+"""``python -m kinesumer.simulation`` simulates seeds, or replays a saved run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import secrets
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kinesumer.simulation import results
 from kinesumer.simulation.run import Outcome, Run, draw_run, execute_run, reduce_logging
 from kinesumer.simulation.scenarios import (
+    CALLBACKS,
     CALM,
     DRAWN,
     EACH,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from kinesumer.simulation.scenarios import Scenario
 
-NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM)]
+NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM, CALLBACKS)]
 
 
 @click.command()
@@ -46,7 +47,8 @@ NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM)]
 @click.option("--seed", type=int, help="The first seed; drawn if not given.")
 @click.option(
     "--faults",
-    help="Kinds: all, none, or KIND[:PER_MINUTE[:SECONDS]],…  [by the shape]",
+    help="Kinds: all, subscriptions, none,"
+    " or KIND[:PER_MINUTE[:SECONDS]],…  [by the shape]",
 )
 @click.option(
     "--replay",
@@ -99,12 +101,11 @@ def main(
     first = secrets.randbelow(10**9) if seed is None else seed
     campaign_results = results.CampaignResults(campaign) if campaign else None
     known = campaign_results.entries if campaign_results else {}
+    sizes = {"members": members, "shards": shards}
+    changes: dict[str, Any] = {name: size for name, size in sizes.items() if size}
     runs = (
         _run(
-            _resize(scenario_for(scenario, number), members, shards),
-            number,
-            minutes,
-            faults,
+            replace(scenario_for(scenario, number), **changes), number, minutes, faults
         )
         for number in range(first, first + count)
         if number not in known
@@ -123,14 +124,6 @@ def main(
     )
     if any(entry.violation for entry in entries):
         sys.exit(1)
-
-
-def _resize(
-    scenario: Scenario, members: int | None, shards: tuple[int, ...]
-) -> Scenario:
-    if members is not None:
-        scenario = replace(scenario, members=members)
-    return replace(scenario, shards=shards) if shards else scenario
 
 
 def _run(scenario: Scenario, seed: int, minutes: float, faults: str | None) -> Run:
@@ -169,7 +162,7 @@ def _show_violation(outcome: Outcome, directory: Path, *, shrink: bool) -> None:
     file = directory / f"violation-{run.seed}.json"
     results.save_run(outcome.run, file)
     _show(outcome)
-    click.echo(f"replay it  {results.replay_command(file)}")
+    click.echo(f"replay it  python -m kinesumer.simulation --replay {file}")
 
 
 def _show(outcome: Outcome) -> None:
@@ -186,16 +179,15 @@ def _show(outcome: Outcome) -> None:
 
 def _describe(scenario: Scenario) -> str:
     """Return the fields of a scenario that differ from the default."""
-    given = asdict(scenario)
-    plain = asdict(NAMED[0])
+    values, plain = asdict(scenario), asdict(NAMED[0])
     sizes = ("members", "shards")
-    named = [n for n in given if n in sizes or given[n] != plain[n]]
-    return ", ".join(f"{name} {given[name]}" for name in named)
+    names = [name for name in values if name in sizes or values[name] != plain[name]]
+    return ", ".join(f"{name} {values[name]}" for name in names)
 
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # The order of sets of strings depends on the hash seed.
+        # Start again with a fixed hash seed, since it determines the order of sets.
         again = [sys.executable, "-m", "kinesumer.simulation", *sys.argv[1:]]
         chosen = {**os.environ, "PYTHONHASHSEED": "0"}
         os.execve(sys.executable, again, chosen)  # noqa: S606  this very program

@@ -1,8 +1,9 @@
-"""A network link of limited bandwidth, which answers share while they arrive."""
+"""A network link with limited bandwidth, which the answers in transit share."""
 
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -12,42 +13,43 @@ if TYPE_CHECKING:
     from kinesumer.simulation.event_loop import VirtualLoop
 
 
+@dataclass(eq=False, slots=True)
 class Transfer:
-    """An answer in transit."""
+    """An answer on its way over the link."""
 
-    __slots__ = ("arrived", "is_over", "size")
-
-    def __init__(self, size: int, arrived: Callable[[], None]) -> None:
-        self.size = size
-        self.arrived = arrived
-        self.is_over = False
-        """Whether it has arrived, or the client has closed the connection."""
+    size: int
+    arrived: Callable[[], None]
+    # True if the answer has arrived or the client has closed the connection.
+    is_over: bool = False
 
 
 class SharedLink:
-    """Carries answers at the same time, each with an equal share of the bandwidth.
+    """Carries several answers at once. Each gets an equal share of the bandwidth.
 
-    ``bytes_per_second`` is 0 where there is no limit.
+    The bandwidth is unlimited if ``bytes_per_second`` is 0.
     """
 
     def __init__(self, loop: VirtualLoop, bytes_per_second: float = 0.0) -> None:
         self.bytes_per_second = bytes_per_second
+        # Total size of the answers in transit.
         self.bytes_in_flight = 0
-        """Size of all answers in transit."""
-        self.changed: Callable[[], None] = _nothing
-        """Called when another answer is in transit."""
+        # A function to call when a transfer starts.
+        self.changed: Callable[[], None] = lambda: None
         self._loop = loop
+        # A heap of transfers: the value of ``_share`` at which the transfer will be
+        # complete, a tie-breaker, and the transfer.
         self._under_way: list[tuple[float, int, Transfer]] = []
-        """Ordered by the share at which each transfer is complete."""
         self._active = 0
+        # Bytes that a transfer would have received if it had started with the first
+        # one.
         self._share = 0.0
-        """Bytes that a transfer has received if it has run since the start."""
         self._shared_at = 0.0
         self._ties = count()
+        # The number of the latest timer. Earlier timers do nothing when they fire.
         self._plans = 0
 
     def carry(self, size: int, arrived: Callable[[], None]) -> Transfer:
-        """Begin to carry an answer, and call ``arrived`` when it is complete."""
+        """Start an answer's transfer. Call ``arrived`` when it is complete."""
         self._count_up()
         transfer = Transfer(size, arrived)
         end = self._share + size
@@ -59,14 +61,14 @@ class SharedLink:
         return transfer
 
     def drop(self, transfer: Transfer) -> None:
-        """Stop carrying an answer, since the client has closed the connection."""
+        """End a transfer early, since the client has closed the connection."""
         if not transfer.is_over:
             self._count_up()
             self._end(transfer)
             self._plan()
 
     def set_rate(self, bytes_per_second: float) -> None:
-        """Set the bandwidth from now on (0: no limit)."""
+        """Change the bandwidth. 0 means no limit."""
         self._count_up()
         self.bytes_per_second = bytes_per_second
         self._plan()
@@ -83,7 +85,7 @@ class SharedLink:
         self.bytes_in_flight -= transfer.size
 
     def _plan(self) -> None:
-        """Set a timer for the next arrival, in place of earlier timers."""
+        """Set a timer for the next arrival. It replaces earlier timers."""
         while self._under_way and self._under_way[0][2].is_over:
             heapq.heappop(self._under_way)
         self._plans += 1
@@ -102,7 +104,3 @@ class SharedLink:
         self._end(transfer)
         transfer.arrived()
         self._plan()
-
-
-def _nothing() -> None:
-    pass

@@ -1,13 +1,14 @@
-"""Format the last events of a simulation for people."""
+"""Format the last events of a simulation as text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kinesumer.ports import Write
+from kinesumer.wire.deaths import TRIED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kinesumer.model.rows import Value
 
@@ -40,19 +41,22 @@ def _is_beat(write: Write) -> bool:
 
 def _write(write: Write) -> str:
     kind, _, rest = write.key.pk.partition("#")
+    key, values, stream = write.key.sk, write.set, rest.rpartition("/")[2]
+    shard = f"{stream}/{key.rpartition('/')[2]}"
     if write.delete:
-        return f"prunes {_shard(write) if kind == 'shard' else write.key.sk}"
+        return f"prunes {shard if kind == 'shard' else key}"
     if kind == "member":
-        return _member(write)
-    if kind == "leader":
-        return _leader(write)
+        return _member(key, values)
     if kind == "shard":
-        return _shard_write(write)
-    return f"writes {rest.rpartition('/')[2]} {write.key.sk.rpartition('/')[2]}"
+        return _shard(shard, values, write.remove)
+    if kind != "leader":
+        return f"writes {stream} {key.rpartition('/')[2]}"
+    if "session" in values:
+        return f"leads in session {values['session']}, epoch {values['leader_epoch']}"
+    return f"publishes plan version {values.get('plan_version')}"
 
 
-def _member(write: Write) -> str:
-    client_id, values = write.key.sk, write.set
+def _member(client_id: str, values: Mapping[str, Value]) -> str:
     if "session" in values:
         return f"registers {client_id} as session {values['session']}"
     if "dead" in values:
@@ -65,33 +69,28 @@ def _member(write: Write) -> str:
     return f"changes {', '.join(values)} of {client_id}"
 
 
-def _leader(write: Write) -> str:
-    values = write.set
-    if "session" in values:
-        return f"leads in session {values['session']}, epoch {values['leader_epoch']}"
-    return f"publishes plan version {values.get('plan_version')}"
-
-
-def _shard(write: Write) -> str:
-    stream = write.key.pk.rpartition("/")[2]
-    return f"{stream}/{write.key.sk.rpartition('/')[2]}"
-
-
-def _shard_write(write: Write) -> str:
-    shard, values = _shard(write), write.set
-    at = _position(values)
-    if "epoch" in values and "claim" in write.remove:
+def _shard(shard: str, values: Mapping[str, Value], removed: Sequence[str]) -> str:
+    at = ""
+    if "sequence_number" in values:
+        part = values.get("sub_sequence_number")
+        at = f" at …{str(values['sequence_number'])[-6:]}"
+        at += "" if part is None else f" part {part}"
+    if "epoch" in values and "claim" in removed:
         return f"seeks {shard} to {at or values.get('start')}, epoch {values['epoch']}"
-    if "paused" in (*values, *write.remove):
+    if "paused" in (*values, *removed):
         return f"{'pauses' if 'paused' in values else 'resumes'} {shard}"
     if "claim" in values:
-        return f"claims {shard} for {values.get('owner')}, epoch {values.get('epoch')}"
-    if values.get("ended") is True and "owner" in write.remove:
-        return f"ends {shard}{at}"
-    if "owner" in write.remove:
-        return f"releases {shard}{at}"
+        claim = f"claims {shard} for {values.get('owner')}, epoch {values.get('epoch')}"
+        return f"{claim}{_deaths(values)}"
+    if TRIED in values:
+        return f"notes that {shard} tries {_short(values[TRIED])}"
+    if "owner" in removed:
+        return f"{'ends' if values.get('ended') is True else 'releases'} {shard}{at}"
     if "sequence_number" in values:
-        return f"commits {shard}{at}"
+        forgets = ", and forgets its deaths" if "deaths" in removed else ""
+        return f"commits {shard}{at}{forgets}"
+    if TRIED in removed:
+        return f"forgets the {'deaths' if 'deaths' in removed else 'tried'} of {shard}"
     if "tip" in values:
         return f"notes the tip of {shard}, {values['tip']}"
     if "ready" in values and len(values) == 1:
@@ -99,9 +98,14 @@ def _shard_write(write: Write) -> str:
     return f"creates {shard}, parents {values.get('parents', 'none')}"
 
 
-def _position(values: Mapping[str, Value]) -> str:
-    if "sequence_number" not in values:
+def _deaths(values: Mapping[str, Value]) -> str:
+    """Return what a claim says about the deaths of the shard's owners."""
+    if "deaths" not in values:
         return ""
-    number = str(values["sequence_number"])
-    part = values.get("sub_sequence_number")
-    return f" at …{number[-6:]}" + ("" if part is None else f" part {part}")
+    named = [f"{n} {_short(values[n])}" for n in ("suspect", "poison") if n in values]
+    return ", ".join(["", f"deaths {values['deaths']}", *named])
+
+
+def _short(position: Value) -> str:
+    number, _, part = str(position).partition(":")
+    return f"…{number[-6:]}" + (f" part {part}" if part else "")

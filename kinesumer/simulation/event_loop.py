@@ -1,9 +1,10 @@
-"""An event loop in virtual time, whose machines can be frozen or killed.
+"""An event loop in virtual time, which runs the callbacks of simulated machines.
 
-Time jumps to the next timer. Whatever is ready runs in an order drawn from a seeded
-generator, machine by machine: within one machine callbacks keep their order, as asyncio
-promises. Each callback belongs to the machine named in its context, so that a machine
-can be frozen (SIGSTOP), suspended or killed (SIGKILL) as a whole.
+If no callback is ready, time jumps to the next timer. If several machines have ready
+callbacks, a seeded random generator chooses the machine that runs its next one. The
+callbacks of one machine run in their order, as in asyncio. The context of a callback
+names its machine. So a machine can be frozen (SIGSTOP), suspended or killed (SIGKILL)
+as a whole.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 from contextvars import copy_context
-from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from kinesumer.simulation.machine import MACHINE, Handle, Machine
+from kinesumer.simulation.machine import MACHINE, Handle, Machine, Scheduler, Task
 
 if TYPE_CHECKING:
     import random
@@ -23,67 +23,37 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# If more callbacks than this run at one virtual time, there must be an endless loop.
 SPIN_LIMIT = 100_000
-"""More callbacks than this at one time mean an endless loop."""
-
-
+# The tolerance for times, which are inexact sums of floats, and a timer's minimum
+# delay.
 TICK = 1e-6
-"""Tolerance and minimum length of timers, since clocks are sums of floats."""
 
 
 class SpinningError(Exception):
-    """Callbacks run in an endless loop, and time stands still."""
+    """Callbacks run in an endless loop, so that virtual time stands still."""
 
 
-class Task(asyncio.Task[T]):
-    """A task with its machine, and a hash that is the same in every run."""
-
-    def __init__(
-        self,
-        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
-        *,
-        loop: VirtualLoop,
-        name: str | None,
-        context: Context | None,
-    ) -> None:
-        self.number = loop.next_task()
-        self.machine = loop.machine_of(context)
-        self.coro = coro
-        super().__init__(coro, loop=loop, name=name, context=context)
-
-    # The order of sets of tasks, as in TaskGroup, depends on their hashes.
-    def __hash__(self) -> int:
-        return self.number
-
-
-class VirtualLoop(asyncio.BaseEventLoop):
-    """The loop. Only it and the checker know ``real``, the true time."""
+class VirtualLoop(Scheduler):
+    """The event loop. ``real`` is the true time, which simulated clients don't know."""
 
     _running = False
 
     def __init__(self, random: random.Random) -> None:
         super().__init__()
-        self.real = 0.0
         self.steps = 0
+        # An exception that ends the run. ``run()`` raises it.
         self.halted: BaseException | None = None
-        """If this is set, the run ends with it."""
         self.random = random
+        # What asyncio reported about each exception that no code handled.
         self.failures: list[dict[str, Any]] = []
-        """Contexts of exceptions that no code handled."""
-        self.services = Machine(self, "services")
-        self._runnable: list[Machine] = []
-        self._timers: list[tuple[float, int, Handle]] = []
-        self._ties = count()
-        self._tasks = count(1)
-        self._abandoned: list[Task[Any]] = []
-        self.services_context = self._context = copy_context()
-        self._context.run(MACHINE.set, self.services)
-        self._current = self.services
+        # The machine whose callback is running.
+        self.current = self.services
 
     # --- running ---
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the services' machine until it ends."""
+        """Run a coroutine on the machine of the simulated services until it ends."""
         before = asyncio._get_running_loop()
         self._running = True
         asyncio._set_running_loop(self)
@@ -117,7 +87,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if handle.is_cancelled or not machine.alive:
             return
         early = handle.due - machine.timers_now()
-        if early > TICK:  # it was suspended, or its clocks run slower now
+        if early > TICK:  # not due: the machine slept, or its clock has slowed
             self._schedule(handle, self.real + early / machine.rate)
         else:
             self._enqueue(handle, machine)
@@ -126,17 +96,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready, draw, ran = self._runnable, self.random.random, 0
         while ready:
             many = len(ready)
-            place = int(draw() * many) if many > 1 else 0
-            machine = ready[place]
+            index = int(draw() * many) if many > 1 else 0
+            machine = ready[index]
             queue = machine.queue
             handle = queue.popleft()
             if not queue:
-                ready[place] = ready[-1]
+                # Remove the machine in constant time. This changes the order of the
+                # others, which doesn't matter, since the next machine is drawn.
+                ready[index] = ready[-1]
                 ready.pop()
                 machine.is_runnable = False
-            self._current = machine
+            self.current = machine
             handle.context.run(handle.callback, *handle.args)
-            self._current = self.services
+            self.current = self.services
             ran += 1
             if machine.steps_left >= 0:
                 self._count_down(machine)
@@ -156,25 +128,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             machine.is_runnable = True
             self._runnable.append(machine)
 
-    def make_runnable(self, machine: Machine) -> None:
-        """Let a machine run its callbacks again."""
-        if machine.queue and not machine.is_runnable:
-            machine.is_runnable = True
-            self._runnable.append(machine)
-
-    def make_idle(self, machine: Machine) -> None:
-        """Run nothing of a machine until it is made runnable."""
-        if machine.is_runnable:
-            machine.is_runnable = False
-            self._runnable.remove(machine)
-
     # --- what asyncio asks of a loop ---
-
-    def machine_of(self, context: Context | None) -> Machine:
-        """Return the machine that a context (None: the current one) belongs to."""
-        if context is None:
-            return MACHINE.get(self.services)
-        return context.get(MACHINE, self.services)
 
     def call_soon(  # type: ignore[override]
         self,
@@ -182,16 +136,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> Handle:
-        """Run a callback on its context's machine when its turn comes."""
+        """Put a callback into the queue of its context's machine."""
         if context is None:
             context = copy_context()
         machine = context.get(MACHINE, self.services)
         handle = Handle(callback, args, context, machine)
         if machine.alive and not self._closed:
-            machine.queue.append(handle)
-            if not machine.is_runnable and self.real >= machine.frozen_until:
-                machine.is_runnable = True
-                self._runnable.append(machine)
+            self._enqueue(handle, machine)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -209,7 +160,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         machine = context.get(MACHINE, self.services)
         handle = Handle(callback, args, context, machine)
         handle.due = machine.timers_now() + delay
-        # A shorter delay may not change the float: the timer would never be due.
+        # Adding a very short delay may not change the float, and time would stand
+        # still.
         self._schedule(handle, self.real + max(TICK, delay / machine.rate))
         return handle
 
@@ -220,32 +172,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> Handle:
-        """Run a callback at a time on its machine's timers."""
+        """Run a callback at a given time of its machine's timers."""
         delay = when - self.machine_of(context).timers_now()
         return self.call_later(max(0.0, delay), callback, *args, context=context)
 
-    def at_real(self, when: float, callback: Callable[..., Any], *args: Any) -> Handle:
-        """Run a callback of the services at a real time."""
-        handle = Handle(callback, args, self._context, self.services)
-        handle.due = when
-        self._schedule(handle, when)
-        return handle
-
-    def _schedule(self, handle: Handle, when: float) -> None:
-        heapq.heappush(self._timers, (when, next(self._ties), handle))
-
-    @property
-    def current(self) -> Machine:
-        """The machine whose callback is running."""
-        return self._current
-
     def time(self) -> float:
         """Return the time of the current machine's timers."""
-        return self._current.timers_now()
-
-    def next_task(self) -> int:
-        """Return a number for a new task."""
-        return next(self._tasks)
+        return self.current.timers_now()
 
     def create_task(
         self,
@@ -266,7 +199,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return False
 
     def is_running(self) -> bool:
-        """Return whether ``run`` is running."""
+        """Return True while ``run`` is running."""
         return self._running
 
     def is_closed(self) -> bool:
@@ -277,7 +210,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, executor: object, func: object, *args: object
     ) -> NoReturn:
         """Raise NotImplementedError, since threads don't run in virtual time."""
-        raise NotImplementedError("no threads in virtual time")
+        raise NotImplementedError("threads don't run in virtual time")
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Record an exception that no code handled."""
@@ -297,17 +230,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context.run(MACHINE.set, machine)
         return self.create_task(main, context=context)
 
-    def abandon_tasks(self, machine: Machine) -> None:
-        """Keep a killed machine's tasks from running their cleanup code."""
-        for task in asyncio.all_tasks(self):
-            if isinstance(task, Task) and task.machine is machine:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                self._abandoned.append(task)
-
     def _end_all(self) -> None:
         self._closed = True
         self._runnable.clear()
         self._timers.clear()
+        # A set of tasks has no fixed order. Sort the tasks by number, which is their
+        # hash.
         for task in sorted(asyncio.all_tasks(self), key=hash):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             if isinstance(task, Task):

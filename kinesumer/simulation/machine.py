@@ -3,90 +3,137 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import types
 from collections import deque
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from contextvars import ContextVar, copy_context
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from contextvars import Context
 
+T = TypeVar("T")
+
+# The services' wall clock at the start of a simulation.
 EPOCH = 1_800_000_000.0
-"""The services' wall clock at the start of a simulation."""
 
 
-class Scheduler(Protocol):
-    """The event loop, as far as machines and what runs on them use it."""
+class Scheduler(asyncio.BaseEventLoop):
+    """The part of the event loop that machines use."""
 
-    real: float
-    """The true time, in seconds since the simulation began."""
+    def __init__(self) -> None:
+        super().__init__()
+        # The true time, in seconds since the simulation began.
+        self.real = 0.0
+        self.services = Machine(self, "services")
+        self.tasks_made = count(1)
+        self._runnable: list[Machine] = []
+        self._timers: list[tuple[float, int, Handle]] = []
+        self._ties = count()
+        self._abandoned: list[Task[Any]] = []
+        self._context = copy_context()
+        self._context.run(MACHINE.set, self.services)
 
-    def at_real(self, when: float, callback: Callable[..., Any], *args: Any) -> object:
-        """Call ``callback`` at a true time."""
+    def at_real(self, when: float, callback: Callable[..., Any], *args: Any) -> Handle:
+        """Run a callback of the simulated services at a given true time."""
+        handle = Handle(callback, args, self._context, self.services)
+        handle.due = when
+        self._schedule(handle, when)
+        return handle
 
-    def call_soon(
-        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> object:
-        """Call ``callback`` on the context's machine, when that machine runs."""
+    def _schedule(self, handle: Handle, when: float) -> None:
+        heapq.heappush(self._timers, (when, next(self._ties), handle))
 
-    def create_future(self) -> asyncio.Future[Any]:
-        """Return a future of this loop."""
-
-    def create_task(
-        self, coro: Coroutine[Any, Any, Any], *, context: Context | None = None
-    ) -> asyncio.Task[Any]:
-        """Start a task on the context's machine."""
+    def machine_of(self, context: Context | None) -> Machine:
+        """Return the machine that a context names, by default the current context."""
+        if context is None:
+            return MACHINE.get(self.services)
+        return context.get(MACHINE, self.services)
 
     def make_runnable(self, machine: Machine) -> None:
         """Let a machine run its callbacks again."""
+        if machine.queue and not machine.is_runnable:
+            machine.is_runnable = True
+            self._runnable.append(machine)
 
     def make_idle(self, machine: Machine) -> None:
-        """Run nothing of a machine until it is made runnable."""
+        """Keep a machine's callbacks from running until ``make_runnable()``."""
+        if machine.is_runnable:
+            machine.is_runnable = False
+            self._runnable.remove(machine)
 
     def abandon_tasks(self, machine: Machine) -> None:
         """Keep a killed machine's tasks from running their cleanup code."""
+        for task in asyncio.all_tasks(self):
+            if isinstance(task, Task) and task.machine is machine:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self._abandoned.append(task)
+
+
+class Task(asyncio.Task[T]):
+    """A task that knows its machine. Its hash is the same in every run."""
+
+    def __init__(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        loop: Scheduler,
+        name: str | None,
+        context: Context | None,
+    ) -> None:
+        self.number = next(loop.tasks_made)
+        self.machine = loop.machine_of(context)
+        self.coro = coro
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    # asyncio.TaskGroup keeps its tasks in a set, whose order depends on their hashes.
+    def __hash__(self) -> int:
+        return self.number
 
 
 class Machine:
-    """A process on its own computer, with clocks and a queue of callbacks."""
+    """A process, or a thread of one, with its own clocks and queue of callbacks."""
 
     def __init__(self, loop: Scheduler, name: str, rate: float = 1.0) -> None:
         self.loop = loop
         self.name = name
+        # Seconds that the machine's clocks count in one true second.
         self.rate = rate
-        """Seconds that its clocks count in one real second."""
+        # Seconds by which the clocks are ahead of ``real * rate``, due to earlier
+        # rates.
         self._ahead = 0.0
-        """Seconds that its clocks gained at earlier rates."""
         self.wall_offset = 0.0
         self.alive = True
         self.queue: deque[Handle] = deque()
         self.is_runnable = False
         self.frozen_until = 0.0
+        # Seconds by which timers are behind, since they stand still in suspend.
         self.suspended = 0.0
-        """Seconds that timers missed while the computer slept."""
+        # The number of callbacks to run before ``after_steps_action``; -1 for no
+        # action.
         self.steps_left = -1
-        """Callbacks to run before ``after_steps_action`` (-1: none is set)."""
         self.after_steps_action: Callable[[], None] | None = None
+        # Other threads of the process. They share its clocks and end with it.
         self.threads: list[Machine] = []
-        """Other threads of its process, with the same clocks and the same end."""
 
     def thread(self, name: str) -> Machine:
         """Return another thread of the same process, with an event loop of its own."""
-        made = Machine(self.loop, f"{self.name}/{name}", self.rate)
-        self.threads.append(made)
-        return made
+        thread = Machine(self.loop, f"{self.name}/{name}", self.rate)
+        self.threads.append(thread)
+        return thread
 
     def now(self) -> float:
-        """Return seconds on a clock that runs through suspend (ports.Clock)."""
+        """Return the time of a clock that also runs during suspend (ports.Clock)."""
         return self._ahead + self.loop.real * self.rate
 
     def wall(self) -> float:
-        """Return what this computer believes the time to be (ports.Clock)."""
+        """Return this computer's wall-clock time, which may be wrong (ports.Clock)."""
         return EPOCH + self.now() + self.wall_offset
 
     def timers_now(self) -> float:
-        """Return the time of asyncio's timers, which stands still in suspend."""
+        """Return the time of asyncio's timers, which stop during suspend."""
         return self._ahead + self.loop.real * self.rate - self.suspended
 
     def set_rate(self, rate: float) -> None:
@@ -95,13 +142,13 @@ class Machine:
         self.rate = rate
 
     def freeze(self, seconds: float, *, suspend: bool = False) -> None:
-        """Run nothing for a time; with ``suspend``, timers stop too."""
+        """Freeze the process for a time. If ``suspend`` is true, timers stop too."""
         self.block(seconds, suspend=suspend)
         for thread in self.threads:
             thread.block(seconds, suspend=suspend)
 
     def block(self, seconds: float, *, suspend: bool = False) -> None:
-        """Run nothing on this thread for a time."""
+        """Block this thread for a time."""
         until = self.loop.real + seconds
         if until <= self.frozen_until or not self.alive:
             return
@@ -116,30 +163,30 @@ class Machine:
     def busy(self, seconds: float) -> Generator[None, None, None]:
         """Let the current task block this thread, so that no other task runs.
 
-        The task goes on before everything that has become due by then.
+        The task continues before callbacks that become due in the meantime.
         """
-        place = len(self.queue)  # where the task's next step goes
+        index = len(self.queue)  # where the task's next step will be queued
         self.block(seconds)
-        self.loop.at_real(self.loop.real, self._go_first, place)
+        self.loop.at_real(self.loop.real, self._go_first, index)
         yield
 
-    def _go_first(self, place: int) -> None:
-        if place < len(self.queue):
-            step = self.queue[place]
-            del self.queue[place]
+    def _go_first(self, index: int) -> None:
+        if index < len(self.queue):
+            step = self.queue[index]
+            del self.queue[index]
             self.queue.appendleft(step)
 
     def is_blocked_past(self, due: float) -> bool:
-        """Return whether it is blocked until after a timer is due."""
+        """Return True if the thread will still be blocked when a timer is due."""
         late = self.frozen_until - self.loop.real
         return late > 0 and self.timers_now() + late * self.rate > due
 
     def after_steps(self, steps: int, then: Callable[[], None]) -> None:
-        """Call ``then`` after this many more callbacks."""
+        """Call ``then`` when ``steps`` more callbacks have run."""
         self.steps_left, self.after_steps_action = steps, then
 
     def kill(self) -> None:
-        """End at once: none of its code runs again, not even ``finally`` blocks."""
+        """End the process at once, without running even its ``finally`` blocks."""
         for thread in self.threads:
             thread.kill()
         self.alive = False
@@ -156,7 +203,7 @@ MACHINE: ContextVar[Machine] = ContextVar("MACHINE")
 
 
 class Handle(asyncio.TimerHandle):
-    """A callback to run on a machine, now or at a time."""
+    """A callback to run on a machine, at once or at a given time."""
 
     __slots__ = ("args", "callback", "context", "due", "is_cancelled", "machine")
 
@@ -167,26 +214,26 @@ class Handle(asyncio.TimerHandle):
         context: Context,
         machine: Machine,
     ) -> None:
-        # The parent's fields stay unset: nothing of the parent is used but its type.
+        # The parent class is needed only for the type, so leave its fields unset.
         self.callback = callback
         self.args = args
         self.context = context
         self.machine = machine
         self.is_cancelled = False
+        # The time at which the callback is due, on its machine's timers.
         self.due = 0.0
-        """When to run it, on its machine's timers."""
 
     def cancel(self) -> None:
-        """Never run the callback."""
+        """Cancel the callback, so that it never runs."""
         self.is_cancelled = True
-        self.callback, self.args = _nothing, ()
+        self.callback, self.args = (lambda: None), ()
 
     def cancelled(self) -> bool:
-        """Tell whether it was cancelled."""
+        """Return True if the callback was cancelled."""
         return self.is_cancelled
 
     def when(self) -> float:
-        """Return the time it is due, on its machine's timers."""
+        """Return the time at which the callback is due, on its machine's timers."""
         return self.due
 
     def __repr__(self) -> str:
@@ -194,7 +241,3 @@ class Handle(asyncio.TimerHandle):
 
     __hash__ = object.__hash__
     __eq__ = object.__eq__
-
-
-def _nothing() -> None:
-    pass

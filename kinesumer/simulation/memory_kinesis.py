@@ -1,4 +1,4 @@
-"""Kinesis in memory: streams that split, merge, expire records, and limit reads."""
+"""Kinesis in memory, with reshards, retention and a limit on reads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections import deque
 from contextlib import nullcontext
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import (
@@ -18,16 +20,19 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
-from kinesumer.model.streams import HASH_KEYS, ChildShard, Shard, StreamInfo
+from kinesumer.model.streams import HASH_KEYS, Shard, StreamInfo
+from kinesumer.ports import Polled
 from kinesumer.wire.records import JSON_PER_RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from kinesumer.model.streams import Start
     from kinesumer.ports import Clock, Reservation
 
+# Limits of AWS: an iterator expires after five minutes, a page holds up to 10 MB, and
+# all consumers of a shard together may read it five times a second.
 ITERATOR_SECONDS = 300.0
 PAGE_BYTES = 10 * 1024 * 1024
 READS_PER_SECOND = 5
@@ -42,39 +47,46 @@ class StoredRecord(NamedTuple):
     arrived_at: float
 
 
+@dataclass(eq=False)
 class MemoryShard:
-    """One shard and its log. Places in the log count from the shard's beginning."""
+    """One shard and its log, which keeps expired records so that indexes stay valid."""
 
-    def __init__(self, shard: Shard, serial: int) -> None:
-        self.shard = shard
-        self.serial = serial
-        self.log: list[StoredRecord] = []
-        self.trimmed = 0
-        """How many records of the log have expired."""
-        self.children: list[MemoryShard] = []
-        self.closed_at: float | None = None
-        self.reads: deque[float] = deque()
+    shard: Shard
+    serial: int
+    log: list[StoredRecord] = field(default_factory=list)
+    # The number of expired records. They are the first ones in the log.
+    trimmed: int = 0
+    children: list[MemoryShard] = field(default_factory=list)
+    closed_at: float | None = None
+    reads: deque[float] = field(default_factory=deque)
+    # Functions to call when the log grows, or when the shard or the stream ends.
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+
+    def changed(self) -> None:
+        """Tell the subscriptions to look at the shard."""
+        for listener in list(self.listeners):
+            listener()
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more records."""
+        """True if the shard takes no more records."""
         return self.closed_at is not None
 
     def place_after(self, sequence_number: str) -> int:
-        """Return the place of the first record after a sequence number."""
+        """Return the index of the first record after a sequence number."""
         return bisect_right(self.log, _order(sequence_number), key=_record_order)
 
     def place_at(self, sequence_number: str) -> int:
-        """Return the place of the first record not before a sequence number."""
+        """Return the index of the first record at or after a sequence number."""
         return bisect_left(self.log, _order(sequence_number), key=_record_order)
 
     def place_since(self, timestamp: float) -> int:
-        """Return the place of the first record that arrived at or after a time."""
-        return bisect_left(self.log, timestamp, key=_arrival)
+        """Return the index of the first record that arrived at or after a time."""
+        return bisect_left(self.log, timestamp, key=attrgetter("arrived_at"))
 
 
 class MemoryStream:
-    """One stream: its shards, its sequence numbers, its retention."""
+    """One stream, with its shards, its next sequence number and its retention."""
 
     def __init__(self, arn: str, created_at: float, retention_hours: float) -> None:
         self.arn = arn
@@ -82,43 +94,45 @@ class MemoryStream:
         self.retention_hours = retention_hours
         self.status = "ACTIVE"
         self.shards: dict[str, MemoryShard] = {}
+        # Open shards by first hash key.
         self.open: list[MemoryShard] = []
-        """Open shards by first hash key."""
-        # Crosses a power of ten, so that comparing numbers as mere text would show.
+        # After 40 records, sequence numbers have one more digit. This reveals code that
+        # compares them as text.
         self.next_number = 10**55 - 40
         self._serial = 0
 
     def add(self, first: int, last: int, parents: tuple[str, ...] = ()) -> MemoryShard:
-        """Open a shard over first … last."""
+        """Open a shard with the hash keys from ``first`` to ``last``."""
         shard_id = f"shardId-{self._serial:012}"
-        made = MemoryShard(Shard(shard_id, first, last, parents), self._serial)
+        shard = MemoryShard(Shard(shard_id, first, last, parents), self._serial)
         self._serial += 1
-        self.shards[shard_id] = made
-        self.open.append(made)
+        self.shards[shard_id] = shard
+        self.open.append(shard)
         self.open.sort(key=lambda shard: shard.shard.first_hash)
-        return made
+        return shard
 
     def close(self, shard: MemoryShard, at: float) -> None:
         """Close an open shard."""
         self.open.remove(shard)
         shard.closed_at = at
         shard.shard = shard.shard._replace(closed=True)
+        shard.changed()
 
     def route(self, hash_key: int) -> MemoryShard:
         """Return the open shard that takes a hash key."""
-        place = bisect_right(self.open, hash_key, key=lambda s: s.shard.first_hash)
-        return self.open[place - 1]
+        index = bisect_right(self.open, hash_key, key=lambda s: s.shard.first_hash)
+        return self.open[index - 1]
 
     def shard(self, shard_id: str) -> MemoryShard:
         """Return a shard that hasn't expired. Raises ShardMissingError."""
-        found = self.shards.get(shard_id)
-        if found is None:
+        shard = self.shards.get(shard_id)
+        if shard is None:
             raise ShardMissingError(f"{self.arn} has no shard {shard_id}")
-        return found
+        return shard
 
 
 class MemoryKinesis:
-    """Any number of streams. ``reads_per_second`` limits reads of one shard (0: no)."""
+    """Kinesis in memory. ``reads_per_second`` limits each shard; 0 means no limit."""
 
     def __init__(
         self,
@@ -137,7 +151,7 @@ class MemoryKinesis:
     def create_stream(
         self, name: str, shards: int = 1, *, retention_hours: float = 24
     ) -> MemoryStream:
-        """Create an active stream with evenly split shards."""
+        """Create an active stream whose shards have equal ranges of hash keys."""
         arn = self._where + name
         stream = MemoryStream(arn, self.clock.wall(), retention_hours)
         for index in range(shards):
@@ -148,10 +162,11 @@ class MemoryKinesis:
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream and its records."""
-        del self._streams[name]
+        for shard in self._streams.pop(name).shards.values():
+            shard.changed()
 
     def stream(self, name: str) -> MemoryStream:
-        """Return a stream by name or ARN. Raises StreamMissingError."""
+        """Return the stream with a name or ARN. Raises StreamMissingError."""
         stream = self._streams.get(name.rpartition("/")[2])
         if stream is None or (name.startswith("arn:") and stream.arn != name):
             raise StreamMissingError(
@@ -176,10 +191,11 @@ class MemoryKinesis:
         stream.next_number += 1
         wall = self.clock.wall()
         shard.log.append(StoredRecord(number, data, partition_key or None, wall))
+        shard.changed()
         return shard.shard.shard_id, number
 
     def split(self, name: str, shard_id: str, at: int | None = None) -> list[str]:
-        """Split an open shard at a hash key (its middle); return the children's ids."""
+        """Split an open shard, by default in the middle. Return the children's ids."""
         stream = self.stream(name)
         parent = stream.shard(shard_id)
         first, last = parent.shard.first_hash, parent.shard.last_hash
@@ -192,7 +208,7 @@ class MemoryKinesis:
         return [child.shard.shard_id for child in parent.children]
 
     def merge(self, name: str, shard_id: str, adjacent_id: str) -> str:
-        """Merge two open neighbours, the lower first; return the child's id."""
+        """Merge an open shard and its upper neighbour. Return the child's id."""
         stream = self.stream(name)
         low, high = stream.shard(shard_id), stream.shard(adjacent_id)
         if low.closed or high.closed:
@@ -207,7 +223,7 @@ class MemoryKinesis:
         return child.shard.shard_id
 
     def expire(self, name: str, before: float) -> None:
-        """Let records older than a time expire, and closed shards left empty."""
+        """Expire records older than a time, and shards closed before that time."""
         stream = self.stream(name)
         for shard in list(stream.shards.values()):
             shard.trimmed = max(shard.trimmed, shard.place_since(before))
@@ -215,17 +231,17 @@ class MemoryKinesis:
                 del stream.shards[shard.shard.shard_id]
 
     def apply_retention(self) -> None:
-        """Let expire in every stream what its retention says."""
+        """Expire the records in each stream that are older than its retention."""
         for name, stream in self._streams.items():
             self.expire(name, self.clock.wall() - stream.retention_hours * 3600)
 
     def source(self, name: str) -> MemorySource:
-        """Return the ports.StreamSource of a stream by name or ARN."""
+        """Return a ports.StreamSource for the stream with a name or ARN."""
         return MemorySource(self, name)
 
 
-class MemorySource:
-    """A ports.StreamSource over one stream of a MemoryKinesis."""
+class MemorySource(Polled):
+    """A ports.StreamSource for one stream of a MemoryKinesis."""
 
     def __init__(self, kinesis: MemoryKinesis, name: str) -> None:
         self.kinesis, self.name = kinesis, name
@@ -239,7 +255,7 @@ class MemorySource:
         return self.list_shards_now()
 
     def connection(self) -> AbstractAsyncContextManager[None]:
-        """Return a connection at once: there is no limit."""
+        """Return a connection at once, since the number of connections is unlimited."""
         return nullcontext()
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
@@ -262,7 +278,7 @@ class MemorySource:
         stream = self.kinesis.stream(self.name)
         now = self.kinesis.clock.wall()
         info = StreamInfo(stream.arn, stream.status, stream.created_at, now=now)
-        # A simulation of minutes keeps records for a fraction of an hour.
+        # The retention may be a fraction of an hour, since simulations take minutes.
         return info._replace(retention_hours=stream.retention_hours)  # type: ignore[arg-type]
 
     def list_shards_now(self) -> list[Shard]:
@@ -275,10 +291,10 @@ class MemorySource:
     ) -> str:
         """Return an iterator that expires in five minutes.
 
-        The server's clock is ``skew`` seconds ahead of Kinesis's.
+        The clock of the server that answers is ``skew`` seconds fast.
         """
         shard = self.kinesis.stream(self.name).shard(shard_id)
-        return self._iterator(shard, self._place(shard, after, skew))
+        return self._iterator(shard, self.index_of(shard, after, skew))
 
     def get_records_now(self, iterator: str, limit: int) -> Page:
         """Return the next page of a shard."""
@@ -287,27 +303,33 @@ class MemorySource:
         created, shard_id, at, issued = iterator.split("|")
         now = clock.now()
         if created != repr(stream.created_at):
-            raise ExpiredIteratorError(f"an iterator of another {stream.arn}")
+            raise ExpiredIteratorError(
+                f"the iterator was issued for a deleted stream named {stream.arn}"
+            )
         if float(issued) < now - ITERATOR_SECONDS:
-            raise ExpiredIteratorError(f"iterator of {shard_id} is too old")
+            raise ExpiredIteratorError(f"the iterator of {shard_id} has expired")
         shard = stream.shard(shard_id)
         self._limit_reads(shard, now)
-        place = max(int(at), shard.trimmed)
-        found = _page(shard.log, place, limit)
-        place += len(found)
-        at_end = place == len(shard.log)
-        behind = 0 if at_end else int(1000 * (clock.wall() - found[-1].arrived_at))
-        size = _body_bytes(found)
+        index = max(int(at), shard.trimmed)
+        stored = _page(shard.log, index, limit)
+        index += len(stored)
+        at_end = index == len(shard.log)
+        behind = 0 if at_end else int(1000 * (clock.wall() - stored[-1].arrived_at))
+        # Approximate length of the answer's body, which is JSON with base64 data.
+        data_bytes = sum([len(record.data) for record in stored])
+        size = data_bytes * 4 // 3 + JSON_PER_RECORD * 4 // 3 * len(stored)
+        records = [Record(*record) for record in stored]
         if shard.closed and at_end:
-            return Page(_records(found), None, 0, _children(shard), size)
-        following = self._iterator(shard, place)
-        return Page(_records(found), following, behind, (), size)
+            return Page(records, None, 0, _children(shard), size)
+        following = self._iterator(shard, index)
+        return Page(records, following, behind, (), size)
 
-    def _place(
+    def index_of(
         self, shard: MemoryShard, after: Position | Start, skew: float = 0.0
     ) -> int:
+        """Return the index of the first record to read. Raises TrimmedPositionError."""
         if isinstance(after, Position):
-            return self._place_of(shard, after)
+            return self._index_of(shard, after)
         if after.type == "LATEST":
             return len(shard.log)
         if after.type == "TRIM_HORIZON" or after.timestamp is None:
@@ -318,10 +340,10 @@ class MemorySource:
                 f"{self.name}/{shard.shard.shard_id}: {after.timestamp} is later than "
                 f"{now}, the time of Kinesis"
             )
-        # As a service that knows whole seconds only: it begins early, never late.
+        # Round the timestamp down to whole seconds, as some implementations do.
         return max(shard.trimmed, shard.place_since(after.timestamp // 1))
 
-    def _place_of(self, shard: MemoryShard, after: Position) -> int:
+    def _index_of(self, shard: MemoryShard, after: Position) -> int:
         number = after.sequence_number
         if shard.place_at(number) < shard.trimmed:
             raise TrimmedPositionError(
@@ -331,10 +353,10 @@ class MemorySource:
             return shard.place_after(number)
         return shard.place_at(number)
 
-    def _iterator(self, shard: MemoryShard, place: int) -> str:
+    def _iterator(self, shard: MemoryShard, index: int) -> str:
         created = self.kinesis.stream(self.name).created_at
         now = self.kinesis.clock.now()
-        return f"{created!r}|{shard.shard.shard_id}|{place}|{now!r}"
+        return f"{created!r}|{shard.shard.shard_id}|{index}|{now!r}"
 
     def _limit_reads(self, shard: MemoryShard, now: float) -> None:
         limit, reads = self.kinesis.reads_per_second, shard.reads
@@ -348,31 +370,18 @@ class MemorySource:
         reads.append(now)
 
 
-def _page(log: list[StoredRecord], place: int, limit: int) -> list[StoredRecord]:
-    found = log[place : place + limit]
+def _page(log: list[StoredRecord], index: int, limit: int) -> list[StoredRecord]:
+    records = log[index : index + limit]
     size = 0
-    for count, record in enumerate(found):
+    for count, record in enumerate(records):
         size += len(record.data)
         if size > PAGE_BYTES and count:
-            return found[:count]
-    return found
+            return records[:count]
+    return records
 
 
-def _body_bytes(found: list[StoredRecord]) -> int:
-    """Return about how long the answer's body is: base64 within JSON."""
-    data = sum([len(record.data) for record in found])
-    return data * 4 // 3 + JSON_PER_RECORD * 4 // 3 * len(found)
-
-
-def _records(found: list[StoredRecord]) -> list[Record]:
-    return [Record(*record) for record in found]
-
-
-def _children(shard: MemoryShard) -> tuple[ChildShard, ...]:
-    return tuple(
-        ChildShard(child.shard_id, child.first_hash, child.last_hash, child.parents)
-        for child in (made.shard for made in shard.children)
-    )
+def _children(shard: MemoryShard) -> tuple[Shard, ...]:
+    return tuple(child.shard._replace(closed=False) for child in shard.children)
 
 
 def _order(sequence_number: str) -> tuple[int, str]:
@@ -381,7 +390,3 @@ def _order(sequence_number: str) -> tuple[int, str]:
 
 def _record_order(record: StoredRecord) -> tuple[int, str]:
     return _order(record.sequence_number)
-
-
-def _arrival(record: StoredRecord) -> float:
-    return record.arrived_at

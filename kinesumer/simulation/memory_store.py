@@ -1,4 +1,4 @@
-"""The state store in memory: one table that behaves and bills as DynamoDB's."""
+"""The state store in memory, with DynamoDB's behaviour and billing."""
 
 from __future__ import annotations
 
@@ -9,44 +9,41 @@ from typing import TYPE_CHECKING
 
 from kinesumer.errors import StateStoreMissingError, StoreThrottledError
 from kinesumer.model.rows import Key
-from kinesumer.ports import WriteResult
-from kinesumer.simulation.conditions import (
-    applied,
-    check_write,
-    holds,
-    index_units,
-    row_bytes,
-)
+from kinesumer.ports import AllOf, Compare, WriteResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.model.rows import Row
-    from kinesumer.ports import Clock, Write
+    from kinesumer.model.rows import Row, Value
+    from kinesumer.ports import Clock, Condition, Write
 
     OnWrite = Callable[[Write, Row | None, Row | None], None]
 
+# The maximum age of the rows that an eventually consistent read returns.
 HISTORY_SECONDS = 10.0
-"""How far back stale reads can look."""
-PAGE_BYTES = 1 << 20
+PAGE_BYTES = 1 << 20  # DynamoDB ends a query's page at 1 MB
+_NO_ROW: Row = {}
+_KEYS = ("pk", "sk")
 
 
 @dataclass
 class Usage:
-    """What the table was asked, and what DynamoDB would bill for it."""
+    """The requests to the table, and the units that DynamoDB would bill for them."""
 
     requests: Counter[str] = field(default_factory=Counter)
     write_units: int = 0
     read_units: float = 0.0
 
     def wrote(self, size: int, index_units: int = 0) -> None:
-        """Count a write by the larger of the rows before and after it."""
+        """Count a write. ``size`` is the larger size of the row, before or after it."""
+        # A write unit is 1 KB. A write that changes the index costs more units.
         self.requests["write"] += 1
         self.write_units += max(1, -(-size // 1024)) + index_units
 
     def read(self, kind: str, size: int, *, consistent: bool) -> None:
-        """Count a read of ``size`` bytes, a query's pages each as one request."""
+        """Count a read of ``size`` bytes. Each page of a query counts as a request."""
         self.requests[kind] += max(1, -(-size // PAGE_BYTES))
+        # A read unit is 4 KB. An eventually consistent read costs half of it.
         self.read_units += max(1, -(-size // 4096)) * (1.0 if consistent else 0.5)
 
 
@@ -56,8 +53,8 @@ class _Partition:
     def __init__(self) -> None:
         self.keys: list[str] = []
         self.rows: dict[str, Row] = {}
+        # Sizes of rows in bytes. A size is computed when it is first needed.
         self.sizes: dict[str, int] = {}
-        """Bytes of rows, as far as somebody has asked for them."""
 
     def put(self, sk: str, row: Row | None) -> None:
         self.sizes.pop(sk, None)
@@ -74,38 +71,34 @@ class _Partition:
         stop = bisect_right(self.keys, last) if last else len(self.keys)
         return self.keys[start:stop]
 
-    def between(self, first: str, last: str) -> list[Row]:
-        rows = self.rows
-        return [rows[sk] for sk in self.keys_between(first, last)]
-
     def size(self, sk: str) -> int:
         size = self.sizes.get(sk)
         if size is None:
-            size = self.sizes[sk] = row_bytes(self.rows.get(sk))
+            size = self.sizes[sk] = _row_bytes(self.rows.get(sk))
         return size
 
 
 class MemoryStore:
-    """A ports.StateStore: conditions, index, consistency and bill as in DynamoDB.
+    """A ports.StateStore with DynamoDB's conditions, index, consistency and billing.
 
-    Functions in ``on_write`` are called with every applied write and the row before
-    and after it. Rows handed out are copies.
+    After each applied write, the functions in ``on_write`` are called with the write
+    and the row before and after it. All methods return copies of rows.
     """
 
     def __init__(self, clock: Clock, table_id: str = "table-1") -> None:
         self.clock = clock
         self.usage = Usage()
         self.on_write: list[OnWrite] = []
+        # The limit of the table's write units, or None for no limit. The units of one
+        # second may be used at once. Then writes raise StoreThrottledError for a while.
         self.write_units_per_second: float | None = None
-        """What the table takes, as if all of it were one partition; one second's may
-        come at once. More raises StoreThrottledError. None: there is no limit."""
         self.throttled_writes = 0
         self._table_id = table_id
         self._partitions: dict[str, _Partition] = {}
         self._history: deque[tuple[float, Key, Row | None]] = deque()
         self._deleted = False
+        # How many of one second's units were in use at ``_used_at``.
         self._units_used = 0.0
-        """Of one second's units, as of the last write."""
         self._used_at = 0.0
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
@@ -123,7 +116,7 @@ class MemoryStore:
         return self.write_now(write)
 
     async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
-        """Return the keys of a partition whose ``last_update`` is <= moment."""
+        """Return the keys of the rows whose ``last_update`` is at most ``moment``."""
         return self.not_updated_since_now(pk, moment)
 
     async def verify(self) -> str:
@@ -146,7 +139,7 @@ class MemoryStore:
         row = self._row(key)
         if age and (past := self._overlay(age)):
             row = past.get(key, row)
-        self.usage.read("get", row_bytes(row), consistent=consistent)
+        self.usage.read("get", _row_bytes(row), consistent=consistent)
         return None if row is None else row.copy()
 
     def query_now(
@@ -173,59 +166,58 @@ class MemoryStore:
     def not_updated_since_now(
         self, pk: str, moment: str, *, age: float = 0.0
     ) -> list[Key]:
-        """Return what the index held ``age`` seconds ago."""
+        """Query the index as it was ``age`` seconds ago."""
         self._require()
         partition = self._at(pk, age)
-        found = sorted(
+        keys = sorted(
             (str(row["last_update"]), sk)
             for sk, row in (partition.rows.items() if partition else ())
             if "last_update" in row and str(row["last_update"]) <= moment
         )
-        size = sum(len(update) + len(pk) + len(sk) + 15 for update, sk in found)
+        size = sum(len(update) + len(pk) + len(sk) + 15 for update, sk in keys)
         self.usage.read("query", size, consistent=False)
-        return [Key(pk, sk) for _, sk in found]
+        return [Key(pk, sk) for _, sk in keys]
 
     def write_now(self, write: Write) -> WriteResult:
-        """Apply one conditional write. Raises StoreThrottledError above the limit."""
+        """Apply one conditional write. Raises StoreThrottledError over the limit."""
         self._require()
-        check_write(write)
+        _check_write(write)
         self._admit()
         partition = self._partition(write.key.pk)
         before, size = partition.rows.get(write.key.sk), partition.size(write.key.sk)
         if not holds(write.condition, before):
             self._bill_write(size)
             return WriteResult(False, None if before is None else before.copy())
-        after = applied(write, before)
+        after = _applied(write, before)
         self._store(write.key, before, after)
         size = max(size, partition.size(write.key.sk))
-        self._bill_write(size, index_units(before, after))
+        self._bill_write(size, _index_units(before, after))
         for observe in self.on_write:
             observe(write, before, after)
         return WriteResult(True, None if after is None else after.copy())
 
     def rows(self, pk: str) -> list[Row]:
-        """Return a partition's rows, unbilled: for assertions."""
-        partition = self._partitions.get(pk)
-        return [row.copy() for row in partition.between("", "")] if partition else []
+        """Return a partition's rows, without billing the read."""
+        partition = self._partitions.get(pk, _Partition())
+        return [partition.rows[sk].copy() for sk in partition.keys]
 
     def delete_table(self) -> None:
-        """Lose the table with all its rows."""
+        """Delete the table with all its rows."""
         self._deleted = True
         self._partitions.clear()
         self._history.clear()
 
     def create_table(self, table_id: str) -> None:
-        """Make the table anew, empty."""
+        """Create the table again, without any rows."""
         self.delete_table()
         self._deleted, self._table_id = False, table_id
 
     def snapshot(self) -> list[Row]:
-        """Return all rows: a backup."""
-        parts = self._partitions.values()
-        return [row.copy() for part in parts for row in part.between("", "")]
+        """Return a backup with all rows."""
+        return [row for pk in self._partitions for row in self.rows(pk)]
 
     def restore(self, rows: list[Row], table_id: str) -> None:
-        """Make the table anew from a backup, with no word to anybody."""
+        """Create the table again from a backup. ``on_write`` isn't called."""
         self.create_table(table_id)
         for row in rows:
             self._partition(str(row["pk"])).put(str(row["sk"]), row.copy())
@@ -237,7 +229,7 @@ class MemoryStore:
             )
 
     def _admit(self) -> None:
-        """Refuse a write while a second's units are used up, as DynamoDB does."""
+        """Raise StoreThrottledError if the units of one second are used up."""
         limit = self.write_units_per_second
         if limit is None:
             return
@@ -271,11 +263,11 @@ class MemoryStore:
         self._partition(key.pk).put(key.sk, after)
 
     def _overlay(self, age: float) -> dict[Key, Row | None]:
-        """Return what was different ``age`` seconds ago: the earliest value wins."""
+        """Return the rows that changed in the last ``age`` seconds, as they were."""
         since = self.clock.now() - age
         past: dict[Key, Row | None] = {}
-        for moment, key, before in reversed(self._history):
-            if moment <= since:
+        for written_at, key, before in reversed(self._history):
+            if written_at <= since:
                 break
             past[key] = before
         return past
@@ -290,3 +282,98 @@ class MemoryStore:
         for sk, row in (partition.rows | changed).items():
             then.put(sk, row)
         return then
+
+
+def holds(condition: Condition, row: Row | None) -> bool:
+    """Return True if a condition holds for a row. None stands for a missing row."""
+    stored = _NO_ROW if row is None else row
+    if isinstance(condition, Compare):
+        return _test(condition, stored)
+    if isinstance(condition, AllOf):
+        return all(holds(part, stored) for part in condition.parts)
+    return any(holds(part, stored) for part in condition.parts)
+
+
+def _test(test: Compare, row: Row) -> bool:
+    value, op, than = row.get(test.attribute), test.op, test.value
+    if op == "exists":
+        return value is not None
+    if op == "absent":
+        return value is None
+    if value is None:
+        return False
+    if op == "=":
+        return type(value) is type(than) and value == than
+    if op in ("size<", "size="):
+        if type(than) is not int:
+            raise ValueError(f"size must be compared with a number, not {than!r}")
+        if isinstance(value, int):
+            return False
+        size = len(value.encode()) if isinstance(value, str) else len(value)
+        return size < than if op == "size<" else size == than
+    if op not in ("<", "<="):
+        raise ValueError(f"unknown operator {op!r}")
+    if isinstance(than, bool | frozenset):
+        raise ValueError(f"DynamoDB can't order a {type(than).__name__}: {than!r}")
+    # DynamoDB orders text by UTF-8 bytes, which is the order of code points.
+    if isinstance(value, str) and isinstance(than, str):
+        return value <= than if op == "<=" else value < than
+    if type(value) is int and type(than) is int:
+        return value <= than if op == "<=" else value < than
+    return False
+
+
+def _applied(write: Write, before: Row | None) -> Row | None:
+    """Return the row after a write, or None if the write deletes the row."""
+    if write.delete:
+        return None
+    if write.replace or before is None:
+        after: Row = dict(zip(_KEYS, write.key, strict=True))
+    else:
+        after = before.copy()
+    after.update(write.set)
+    for name in write.remove:
+        after.pop(name, None)
+    return after
+
+
+def _check_write(write: Write) -> None:
+    """Raise ValueError for a write that DynamoDB would refuse as invalid."""
+    if not all(write.key):
+        raise ValueError(f"a key can't be empty: {write.key}")
+    both = write.set.keys() & {*write.remove}
+    if both:
+        raise ValueError(f"one write both sets and removes {sorted(both)}")
+    for name, value in write.set.items():
+        if name in _KEYS:
+            raise ValueError(f"a write can't change the key attribute {name!r}")
+        if not isinstance(value, str | int | frozenset) or value == frozenset():
+            raise ValueError(f"{name}={value!r} can't be stored")
+        if name == "last_update" and not (isinstance(value, str) and value):
+            raise ValueError(f"last_update is an index key, not {value!r}")
+
+
+def _row_bytes(row: Row | None) -> int:
+    """Return the size of a row as DynamoDB counts it."""
+    if row is None:
+        return 0
+    return sum([len(name) + _value_bytes(value) for name, value in row.items()])
+
+
+def _value_bytes(value: Value) -> int:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode())
+    if isinstance(value, bool):
+        return 1
+    if isinstance(value, int):
+        return (len(str(abs(value))) + 1) // 2 + 1
+    return sum(len(part.encode()) for part in value)
+
+
+def _index_units(before: Row | None, after: Row | None) -> int:
+    """Return the write units that a write costs in the index on ``last_update``."""
+    old = before.get("last_update") if before else None
+    new = after.get("last_update") if after else None
+    if old == new:
+        return 0
+    return (old is not None) + (new is not None)

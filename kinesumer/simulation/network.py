@@ -1,7 +1,7 @@
-"""Both ports behind a network that delays, loses and repeats calls.
+"""A network that delays, loses and repeats the clients' requests to the services.
 
-The service carries out a request even if the machine is frozen or dead
-when the answer arrives.
+A service carries out a request even if the client's machine is frozen or dead when the
+answer arrives.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -20,6 +21,7 @@ from kinesumer.errors import (
     StoreThrottledError,
     StoreUnavailableError,
 )
+from kinesumer.ports import Polled
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
@@ -34,127 +36,104 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard, Start, StreamInfo
     from kinesumer.ports import Reservation, Write, WriteResult
     from kinesumer.simulation.bandwidth import SharedLink
+    from kinesumer.simulation.invariants.checker import InvariantChecker
     from kinesumer.simulation.machine import Machine
     from kinesumer.simulation.memory_kinesis import MemorySource
     from kinesumer.simulation.memory_store import MemoryStore
 
 T = TypeVar("T")
 
+# How long a client waits for a page, and for an answer from the state store.
 ANSWER_SECONDS = 30.0
-"""How long a client waits for a page …"""
 STORE_ANSWER_SECONDS = 5.0
-"""… and for the store's answer."""
+# A delay of the network that is longer than this excuses a late client.
 SLOW_SECONDS = 0.5
-"""A network that is slower excuses a client that is late."""
+# The longest delay of a late or repeated request.
 LATE_SECONDS = 60.0
-"""The longest delay of a late or repeated request."""
+# The greatest age of an eventually consistent read.
 STALE_SECONDS = 5.0
-"""The greatest age of an eventually consistent read."""
+FAILURES = ("lost", "unanswered", "late", "twice", "throttled", "failing")
 
 
 @dataclass
 class NetworkConditions:
     """The faults of the network between one machine and one service.
 
-    Rates are probabilities per request; those up to ``failing`` exclude each other, and
-    the first ones win.
+    Rates are probabilities per request. A request has at most one of ``FAILURES``.
     """
 
     latency: float = 0.01
-    lost: float = 0.0
-    """The request never arrives: a timeout."""
-    unanswered: float = 0.0
-    """It is carried out, but the answer never arrives: a timeout."""
-    late: float = 0.0
-    """A timeout, but it is carried out up to a minute later."""
-    twice: float = 0.0
-    """Carried out and answered, and once more up to a minute later."""
+    lost: float = 0.0  # the request is lost, so the client times out
+    unanswered: float = 0.0  # carried out, but the answer is lost
+    late: float = 0.0  # carried out up to a minute after the timeout
+    twice: float = 0.0  # answered, and carried out again up to a minute later
     throttled: float = 0.0
-    failing: float = 0.0
-    """Answered with a 500; every third was carried out."""
-    stale: float = 0.0
-    """Share of eventually consistent reads that are old."""
-    expired: float = 0.0
-    """Share of iterators that have expired."""
-    short: float = 0.0
-    """Share of pages that hold only a few records."""
-    cut_off: float = 0.0
-    """Share of shard lists that are incomplete."""
-    skew: float = 0.0
-    """Greatest error of the clocks of Kinesis's servers, in seconds."""
+    failing: float = 0.0  # status 500, although every third request is carried out
+    stale: float = 0.0  # share of eventually consistent reads that return old rows
+    expired: float = 0.0  # share of iterators that have expired
+    short: float = 0.0  # share of pages that hold only a few records
+    cut_off: float = 0.0  # share of shard lists that are incomplete
+    skew: float = 0.0  # greatest error of the clocks of Kinesis's servers, in seconds
 
     def __post_init__(self) -> None:
         """Begin without faults."""
+        # The time of the last request that could be lost or slow.
         self.last_disturbed_at = -math.inf
-        """When a request was last lost, or slow."""
-        self.update()
+        self._update()
 
-    def update(self) -> None:
-        """Derive the sums from changed rates."""
-        self.bad = (
-            self.lost
-            + self.unanswered
-            + self.late
-            + self.twice
-            + self.throttled
-            + self.failing
-        )
+    def _update(self) -> None:
+        self.bad = sum([getattr(self, name) for name in FAILURES])
         self.is_disturbed = bool(self.bad) or self.latency > SLOW_SECONDS
 
     def set(self, **rates: float) -> None:
-        """Change rates."""
+        """Change the given rates."""
         for name, rate in rates.items():
             if not hasattr(self, name):
                 raise AttributeError(name)
             setattr(self, name, rate)
-        self.update()
+        self._update()
 
     def clear(self, *names: str) -> None:
-        """Reset the named rates, or all of them."""
+        """Reset the rates with these names, or all rates."""
         for each in fields(self):
             if not names or each.name in names:
                 setattr(self, each.name, each.default)
-        self.update()
-
-
-class WriteObserver(Protocol):
-    """Observes writes: the checker."""
-
-    def sent(self, machine: Machine, write: Write) -> None:
-        """Check a write that a machine sends."""
-
-    def answered(self, machine: Machine, write: Write, written: WriteResult) -> None:
-        """Observe that a write's answer reached its machine."""
-
-    def writes(self, machine: Machine) -> None:
-        """Observe that the store's next write is this machine's."""
+        self._update()
 
 
 class MachineDeadError(RuntimeError):
     """Cleanup code of a killed machine made a call."""
 
 
+class _Request(NamedTuple):
+    """A request in transit, and the future that receives its answer."""
+
+    act: Callable[[], Any]
+    future: asyncio.Future[Any]
+    due: float  # when the client's time-out is due, on its timers
+
+
 class Link:
     """One machine's link to one service. ``thread`` waits for the answers."""
+
+    throttled: type[KinesumerError]
+    unavailable: type[KinesumerError]
+    answer_seconds: float
 
     def __init__(
         self,
         machine: Machine,
         random: random.Random,
-        throttled: type[KinesumerError],
-        unavailable: type[KinesumerError],
-        answer_seconds: float = math.inf,
+        network: NetworkConditions | None = None,
         thread: Machine | None = None,
     ) -> None:
         self.machine = machine
         self.random = random
-        self.network = NetworkConditions()
+        self.network = network or NetworkConditions()
         self._thread = thread or machine
-        self._answer_seconds = answer_seconds
-        self._throttled, self._unavailable = throttled, unavailable
 
     async def call(self, act: Callable[[], T]) -> T:
-        """Send a request; return or raise the service's answer."""
+        """Send a request. Return the service's answer or raise its error."""
         machine, network = self.machine, self.network
         if not machine.alive:
             raise MachineDeadError(machine.name)
@@ -162,72 +141,65 @@ class Link:
         future: asyncio.Future[T] = loop.create_future()
         draw = self.random.random
         there = loop.real + network.latency * (0.2 + draw())
-        due = self._thread.timers_now() + self._answer_seconds
+        due = self._thread.timers_now() + self.answer_seconds
+        request = _Request(act, future, due)
         if network.is_disturbed:
             network.last_disturbed_at = loop.real
         if not network.bad or (choice := draw()) >= network.bad:
-            loop.at_real(there, self._serve, act, future, due)
+            loop.at_real(there, self._serve, request)
         else:
-            self._inject_failure(choice, there, act, future, due)
+            self._inject_failure(choice, there, request)
         return await future
 
-    def _inject_failure(
-        self,
-        choice: float,
-        there: float,
-        act: Callable[[], T],
-        future: asyncio.Future[T],
-        due: float,
-    ) -> None:
+    def _inject_failure(self, choice: float, there: float, request: _Request) -> None:
         network, loop, draw = self.network, self.machine.loop, self.random.random
         timeout = loop.real + 0.5 + 5 * draw()
         later = there + LATE_SECONDS * draw()
         if (choice := choice - network.lost) < 0:
-            self._fail_at(timeout, future, "timed out")
+            self._fail_at(timeout, request, "timed out")
         elif (choice := choice - network.unanswered) < 0:
-            loop.at_real(there, _ignore_error, act)
-            self._fail_at(timeout, future, "timed out, unanswered")
+            loop.at_real(there, _serve_unanswered, request)
+            self._fail_at(timeout, request, "timed out, unanswered")
         elif (choice := choice - network.late) < 0:
-            loop.at_real(later, _ignore_error, act)
-            self._fail_at(timeout, future, "timed out, late")
+            loop.at_real(later, _serve_unanswered, request)
+            self._fail_at(timeout, request, "timed out, late")
         elif (choice := choice - network.twice) < 0:
-            loop.at_real(there, self._serve, act, future, due)
-            loop.at_real(later, _ignore_error, act)
+            loop.at_real(there, self._serve, request)
+            loop.at_real(later, _serve_unanswered, request)
         elif (choice := choice - network.throttled) < 0:
-            error = self._throttled("throttled")
-            loop.at_real(there + network.latency, _answer, future, None, error)
+            error = self.throttled("throttled")
+            loop.at_real(there + network.latency, _answer, request.future, None, error)
         else:
             if draw() < 0.33:
-                loop.at_real(there, _ignore_error, act)
-            self._fail_at(there + network.latency, future, "internal error")
+                loop.at_real(there, _serve_unanswered, request)
+            self._fail_at(there + network.latency, request, "internal error")
 
-    def _serve(
-        self, act: Callable[[], T], future: asyncio.Future[T], due: float
-    ) -> None:
-        result: T | None = None
-        error: KinesumerError | None = None
+    def _serve(self, request: _Request) -> None:
+        result = error = None
         try:
-            result = act()
+            result = request.act()
         except KinesumerError as caught:
             error = caught
+        self._return(request, result, error)
+
+    def _return(
+        self, request: _Request, result: object, error: KinesumerError | None
+    ) -> None:
         loop = self.machine.loop
         back = loop.real + self.network.latency * (0.2 + self.random.random())
-        loop.at_real(back, self._deliver, future, due, result, error)
+        loop.at_real(back, self._deliver, request, result, error)
 
     def _deliver(
-        self,
-        future: asyncio.Future[T],
-        due: float,
-        result: T | None,
-        error: KinesumerError | None = None,
+        self, request: _Request, result: object, error: KinesumerError | None
     ) -> None:
-        """Deliver an answer, unless it times out before the thread runs."""
-        if self._thread.is_blocked_past(due):
-            error = self._unavailable("timed out before the answer was read")
-        _answer(future, result, error)
+        """Deliver an answer, or an error if the thread runs after the time-out."""
+        if self._thread.is_blocked_past(request.due):
+            error = self.unavailable("timed out before the answer was read")
+        _answer(request.future, result, error)
 
-    def _fail_at(self, when: float, future: asyncio.Future[T], why: str) -> None:
-        self.machine.loop.at_real(when, _answer, future, None, self._unavailable(why))
+    def _fail_at(self, when: float, request: _Request, why: str) -> None:
+        error = self.unavailable(why)
+        self.machine.loop.at_real(when, _answer, request.future, None, error)
 
 
 def _answer(
@@ -241,77 +213,67 @@ def _answer(
         future.set_exception(error)
 
 
-def _ignore_error(act: Callable[[], object]) -> None:
+def _serve_unanswered(request: _Request) -> None:
     try:
-        act()
+        request.act()
     except KinesumerError:
         return
 
 
 class LinkedStore(Link):
-    """The ports.StateStore of one machine."""
+    """The ports.StateStore that one machine uses over its link."""
+
+    throttled, unavailable = StoreThrottledError, StoreUnavailableError
+    answer_seconds = STORE_ANSWER_SECONDS
 
     def __init__(
         self,
         machine: Machine,
         random: random.Random,
         store: MemoryStore,
-        observer: WriteObserver,
+        checker: InvariantChecker,
         network: NetworkConditions | None = None,
         thread: Machine | None = None,
     ) -> None:
-        super().__init__(
-            machine,
-            random,
-            StoreThrottledError,
-            StoreUnavailableError,
-            STORE_ANSWER_SECONDS,
-            thread,
-        )
-        self.network = network or self.network
+        super().__init__(machine, random, network, thread)
         self._store = store
-        self._observer = observer
+        self._checker = checker
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, which may be old unless ``consistent`` is true."""
         age = 0.0 if consistent else self._age()
-        return await self.call(
-            lambda: self._store.get_now(key, consistent=consistent, age=age)
-        )
+        get = self._store.get_now
+        return await self.call(partial(get, key, consistent=consistent, age=age))
 
     async def query(
         self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
     ) -> list[Row]:
         """Return rows, which may be old unless ``consistent`` is true."""
         age = 0.0 if consistent else self._age()
-        return await self.call(
-            lambda: self._store.query_now(
-                pk, first=first, last=last, consistent=consistent, age=age
-            )
-        )
+        query = partial(self._store.query_now, consistent=consistent, age=age)
+        return await self.call(partial(query, pk, first=first, last=last))
 
     async def write(self, write: Write) -> WriteResult:
-        """Apply one conditional write, once, later, twice or not at all."""
+        """Send one conditional write, which may be applied late, twice or never."""
         if not self.machine.alive:
             raise MachineDeadError(self.machine.name)
-        self._observer.sent(self.machine, write)
-        written = await self.call(lambda: self._write(write))
-        self._observer.answered(self.machine, write, written)
+        self._checker.sent(self.machine, write)
+        written = await self.call(partial(self._write, write))
+        self._checker.answered(self.machine, write, written)
         return written
 
     async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
-        """Query the index, which may be old."""
+        """Return keys from the index, which may be out of date."""
         age = self._age()
-        return await self.call(
-            lambda: self._store.not_updated_since_now(pk, moment, age=age)
-        )
+        query = self._store.not_updated_since_now
+        return await self.call(partial(query, pk, moment, age=age))
 
     async def verify(self) -> str:
         """Return the table's id."""
         return await self.call(self._store.verify_now)
 
     def _write(self, write: Write) -> WriteResult:
-        self._observer.writes(self.machine)
+        self._checker.writer = self.machine
         return self._store.write_now(write)
 
     def _age(self) -> float:
@@ -320,8 +282,12 @@ class LinkedStore(Link):
         return STALE_SECONDS * self.random.random()
 
 
-class LinkedSource(Link):
-    """The ports.StreamSource of one machine and stream."""
+class LinkedSource(Link, Polled):
+    """The ports.StreamSource that one machine uses for a stream over its link."""
+
+    throttled, unavailable = SourceThrottledError, SourceUnavailableError
+    # No time-out: after a block, a thread reads its answers before time-outs fire.
+    answer_seconds = math.inf
 
     def __init__(
         self,
@@ -331,11 +297,9 @@ class LinkedSource(Link):
         network: NetworkConditions,
         line: SharedLink | None = None,
     ) -> None:
-        # A blocked thread reads its answers before its timeouts fire.
-        super().__init__(machine, random, SourceThrottledError, SourceUnavailableError)
-        self.network = network
+        super().__init__(machine, random, network)
         self._source = source
-        self._line = line
+        self.line = line
 
     async def describe(self) -> StreamInfo:
         """Return the stream, with the time of a server whose clock may be wrong."""
@@ -352,15 +316,14 @@ class LinkedSource(Link):
         return shards
 
     def connection(self) -> AbstractAsyncContextManager[None]:
-        """Return a connection at once: there is no limit."""
+        """Return a connection at once, since the number of connections is unlimited."""
         return nullcontext()
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator."""
         skew = self._skew() if self.network.skew else 0.0
-        return await self.call(
-            lambda: self._source.get_iterator_now(shard_id, after, skew=skew)
-        )
+        get_iterator = self._source.get_iterator_now
+        return await self.call(partial(get_iterator, shard_id, after, skew=skew))
 
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
@@ -371,19 +334,17 @@ class LinkedSource(Link):
             raise ExpiredIteratorError("the iterator has expired")
         if network.short and self.random.random() < network.short:
             limit = min(limit, self.random.randrange(1, 4))
-        page = await self.call(lambda: self._source.get_records_now(iterator, limit))
+        page = await self.call(partial(self._source.get_records_now, iterator, limit))
         if reservation is not None and not reservation.covers(page.wire_bytes):
             await reservation.grow(page.wire_bytes)
-        if self._line is not None and self._line.bytes_per_second:
-            await self._carry(self._line, page)
+        if self.line is not None and self.line.bytes_per_second:
+            await self._carry(self.line, page)
         return page
 
     async def _carry(self, line: SharedLink, page: Page) -> None:
         """Carry a page over the link. Raises SlowAnswerError if it takes too long."""
         future: asyncio.Future[None] = self.machine.loop.create_future()
-        transfer = line.carry(
-            page.wire_bytes, lambda: _answer(future, None, error=None)
-        )
+        transfer = line.carry(page.wire_bytes, partial(_answer, future, None, None))
         try:
             async with timeout(ANSWER_SECONDS):
                 await future
@@ -395,13 +356,9 @@ class LinkedSource(Link):
     def _skew(self) -> float:
         return self.network.skew * (2 * self.random.random() - 1)
 
-    def _serve(
-        self, act: Callable[[], T], future: asyncio.Future[T], due: float
+    def _return(
+        self, request: _Request, result: object, error: KinesumerError | None
     ) -> None:
-        # A read needs no delay for its answer, since it changes nothing.
-        try:
-            result = act()
-        except KinesumerError as error:
-            self._deliver(future, due, None, error)
-        else:
-            self._deliver(future, due, result)
+        # The delay of the request is enough, since reads change nothing. Answer at
+        # once.
+        self._deliver(request, result, error)

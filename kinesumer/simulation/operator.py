@@ -1,4 +1,4 @@
-"""Commands of operators: pause, drain and seek, sometimes interrupted."""
+"""Operators' commands for pauses, drains and seeks, which may be interrupted."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.simulation.network import LinkedSource, LinkedStore, NetworkConditions
+from kinesumer.wire import admin_writes
+from kinesumer.wire.rows import read_shard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     Work = Callable[["Operator"], Awaitable[object]]
 
 
+# The time between attempts to undo drains. One attempt isn't enough: a drained client
+# whose session has died registers again, still as drained.
 AGAIN_SECONDS = 10.0
-"""A drained client whose session has died registers again as drained."""
 
 
 class Operator:
@@ -56,20 +59,20 @@ class Operator:
         self.task = world.loop.spawn(self.machine, self._run(work))
 
     def die_after(self, steps: int) -> None:
-        """Kill the machine after this many callbacks."""
+        """Kill the machine after ``steps`` more callbacks."""
         self.machine.after_steps(steps, self.machine.kill)
 
     def stop_after(self, steps: int, seconds: float) -> None:
-        """Stop the machine for a time after this many callbacks."""
+        """Freeze the machine for a time after ``steps`` more callbacks."""
         self.machine.after_steps(steps, lambda: self.machine.freeze(seconds))
 
     @property
     def busy(self) -> bool:
-        """Whether its command is running."""
+        """True while the operator's command is running."""
         return self.machine.alive and not self.task.done()
 
     def end_faults(self) -> None:
-        """End the faults of its network and machine."""
+        """End the faults of the operator's network and machine."""
         self.store.network.clear()
         self.machine.after_steps_action = None
 
@@ -93,14 +96,17 @@ class Operator:
 
     async def undo_all(self) -> None:
         """Undo pauses and drains when all other operators are done."""
+        # A command that is still running could pause or drain something again.
         while any(other.busy for other in self._operators if other is not self):
             await asyncio.sleep(1)
         await self.resume()
         await self.undrain()
+        await self.retry_poison()
         await pauses.notify(self.context)
         for _ in range(3):
             await asyncio.sleep(AGAIN_SECONDS)
             await self.undrain()
+            await self.retry_poison()
 
     async def resume(self) -> None:
         """Resume everything that is paused."""
@@ -116,6 +122,21 @@ class Operator:
                     shard_id = str(row["sk"]).partition("/")[2]
                     await pauses.resume(context, arn, shard_id)
 
+    async def retry_poison(self) -> None:
+        """Let stopped shards be read again from where they are.
+
+        That is what an operator does after a correction of the user's code.
+        """
+        app = self.world.scenario.app
+        for name in self.world.streams:
+            for stored in self.world.store.rows(f"shard#{app}#{self.world.arn(name)}"):
+                row = read_shard(stored)
+                if row.poison is not None:
+                    to = row.position or row.start
+                    write = admin_writes.seek(app, row, to, waits=False)
+                    await self.context.write(write)
+                    await pauses.notify(self.context)
+
     async def undrain(self) -> None:
         """Undo all drains."""
         for row in self.world.store.rows(f"member#{self.world.scenario.app}"):
@@ -127,7 +148,8 @@ class Operator:
 
     async def _open(self, name: str) -> OpenStream:
         source = self.world.kinesis.source(name)
-        # A right clock, so that the checker knows what a seek to a time means.
+        # Use a link without a clock error, so that the checker knows a seek's exact
+        # time.
         link = LinkedSource(self.machine, self.random, source, NetworkConditions())
         info = await link.describe()
         return OpenStream(Stream(info.arn), link, info, Start.LATEST)

@@ -1,4 +1,4 @@
-"""Files of a campaign: the result of each run, and runs to replay."""
+"""The files of a campaign, which store the results of runs, and runs to replay."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kinesumer.simulation.final_phases import AT_REST, FATAL, LATENCY
-from kinesumer.simulation.limit_faults import KINDS
 from kinesumer.simulation.run import Run
+from kinesumer.simulation.subscription_faults import EVERY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from kinesumer.simulation.run import Outcome
 
 RUNS, SUMMARY = "runs.jsonl", "summary.json"
+COUNTS = ("delivered", "redelivered", "takeovers", "handovers")
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """The result of a run, as a line in the file."""
+    """The result of a run, which is one line in the file of results."""
 
     seed: int
     scenario: str
@@ -39,27 +40,24 @@ class RunResult(msgspec.Struct, frozen=True):
 
 
 def result_of(outcome: Outcome) -> RunResult:
-    """Return the result of a run."""
+    """Return the result to store for the outcome of a run."""
     run = outcome.run
     return RunResult(
-        run.seed,
-        run.scenario.name,
-        run.scenario.members,
-        sum(run.scenario.shards),
-        run.ending,
-        dict(sorted(outcome.faults.items())),
-        round(outcome.simulated, 3),
-        round(outcome.cpu_seconds, 3),
-        outcome.delivered,
-        outcome.redelivered,
-        outcome.takeovers,
-        outcome.handovers,
-        outcome.violation,
+        seed=run.seed,
+        scenario=run.scenario.name,
+        members=run.scenario.members,
+        shards=sum(run.scenario.shards),
+        ending=run.ending,
+        faults=dict(sorted(outcome.faults.items())),
+        simulated=round(outcome.simulated, 3),
+        cpu_seconds=round(outcome.cpu_seconds, 3),
+        violation=outcome.violation,
+        **{name: getattr(outcome, name) for name in COUNTS},
     )
 
 
 class CampaignResults:
-    """The results in a directory, so that no seed is run again."""
+    """The results of a campaign in its directory. Seeds with results are skipped."""
 
     def __init__(self, directory: Path) -> None:
         self.entries: dict[int, RunResult] = {}
@@ -82,7 +80,7 @@ class CampaignResults:
             lines.write(msgspec.json.encode(entry) + b"\n")
 
     def close(self) -> str:
-        """Write the summary of all runs; return it in a line."""
+        """Write the summary of all runs, and return a line with the totals."""
         entries = self.entries.values()
         text = msgspec.json.format(msgspec.json.encode(totals_of(entries)), indent=2)
         (self._directory / SUMMARY).write_bytes(text + b"\n")
@@ -96,14 +94,7 @@ def totals_of(entries: Iterable[RunResult]) -> dict[str, Any]:
     endings = Counter(entry.ending for entry in entries)
     totals = {
         name: round(sum(getattr(entry, name) for entry in entries))
-        for name in (
-            "simulated",
-            "cpu_seconds",
-            "delivered",
-            "redelivered",
-            "takeovers",
-            "handovers",
-        )
+        for name in ("simulated", "cpu_seconds", *COUNTS)
     }
     return {
         "runs": len(entries),
@@ -121,7 +112,7 @@ def totals_of(entries: Iterable[RunResult]) -> dict[str, Any]:
 
 
 def summary(entries: Iterable[RunResult]) -> str:
-    """Return the totals of runs in a line."""
+    """Return the totals of runs as one line of text."""
     total = totals_of(entries)
     cpu = max(1, total["cpu_seconds"])
     return (
@@ -134,14 +125,14 @@ def summary(entries: Iterable[RunResult]) -> str:
 
 
 def _ranges(seeds: list[int]) -> list[str]:
-    """Return ascending numbers as ranges."""
-    found: list[tuple[int, int]] = []
+    """Return sorted numbers as texts, in which consecutive numbers form a range."""
+    ranges: list[tuple[int, int]] = []
     for seed in seeds:
-        if found and found[-1][1] == seed - 1:
-            found[-1] = found[-1][0], seed
+        if ranges and ranges[-1][1] == seed - 1:
+            ranges[-1] = ranges[-1][0], seed
         else:
-            found.append((seed, seed))
-    return [str(low) if low == high else f"{low}-{high}" for low, high in found]
+            ranges.append((seed, seed))
+    return [str(low) if low == high else f"{low}-{high}" for low, high in ranges]
 
 
 # --- runs to replay ---
@@ -157,14 +148,9 @@ def load_run(path: Path) -> Run:
     try:
         run = msgspec.json.decode(path.read_bytes(), type=Run)
     except msgspec.DecodeError as error:
-        raise ValueError(f"{path} holds no run: {error}") from error
-    unknown = {fault.kind for fault in run.faults} - KINDS.keys()
+        raise ValueError(f"{path} doesn't contain a valid run: {error}") from error
+    unknown = {fault.kind for fault in run.faults} - EVERY_KIND.keys()
     unknown |= {run.ending} - AT_REST.keys() - FATAL.keys() - LATENCY.keys()
     if unknown:
         raise ValueError(f"{path} names unknown faults: {', '.join(sorted(unknown))}")
     return run
-
-
-def replay_command(path: Path) -> str:
-    """Return the command that replays a file."""
-    return f"python -m kinesumer.simulation --replay {path}"

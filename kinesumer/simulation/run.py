@@ -1,4 +1,4 @@
-"""Run one seed: faults, then rest, a final phase, and the last checks."""
+"""Simulate one seed: a time with faults, a time at rest, a final phase, and checks."""
 
 from __future__ import annotations
 
@@ -20,36 +20,37 @@ from kinesumer.simulation.convergence import (
 )
 from kinesumer.simulation.event_log import format_events
 from kinesumer.simulation.event_loop import SpinningError
+from kinesumer.simulation.faults import FaultInjector
 from kinesumer.simulation.final_phases import AT_REST, FATAL, LATENCY
 from kinesumer.simulation.invariants.base import ViolationError
 from kinesumer.simulation.invariants.liveness import LivenessMonitor, LossLogHandler
-from kinesumer.simulation.limit_faults import KINDS, LimitFaultInjector
 from kinesumer.simulation.scenarios import EACH, Scenario, scenario_for
 from kinesumer.simulation.schedule import Fault, draw_faults, parse_rates
 from kinesumer.simulation.simulation import Simulation
+from kinesumer.simulation.subscription_faults import EVERY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesumer.simulation.schedule import Rate
 
+# Ownership must match the plan within this time after the faults (L2). If ownership
+# still changes then, wait up to MAX_SETTLE_CHECKS times for it to settle.
 SETTLE_SECONDS = 60.0
-"""Time after the faults within which ownership must match the plan (L2) …"""
 MAX_SETTLE_CHECKS = 9
-"""… with this many more checks while ownership still changes."""
+# Every record must be done within this time after the last record's arrival (L3). If
+# only some of the records were done in this time, wait for the same time again.
 FINISH_SECONDS = 15.0
-"""After the last record: every record must be done by then, or soon after another such
-time in which some were (L3)."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that determines a simulation."""
+    """The parameters of a simulation. They determine all that happens in it."""
 
     scenario: Scenario
     seed: int
+    # The minutes with faults. The time to settle and the final phase come after them.
     minutes: float
-    """Minutes with faults; then come a time to settle and the final phase."""
     faults: tuple[Fault, ...]
     ending: str = "nothing"
 
@@ -74,7 +75,7 @@ class Outcome:
 
     @property
     def line(self) -> str:
-        """The outcome as a line."""
+        """The outcome as a line of text."""
         run = self.run
         return (
             f"seed {run.seed} {run.scenario.name}: {self.faults.total()} faults, "
@@ -91,35 +92,36 @@ def draw_run(
     draw = random.Random(f"{seed} {scenario.name} schedule")
     faults = draw_faults(rates, 60 * minutes, draw)
     fatal = [rate.kind for rate in rates if rate.kind in FATAL]
-    # Checks at rest find more than a fault that ends all clients.
+    # Draw a check at rest twice as often as a fatal fault, since checks find more.
     endings = [*AT_REST, *AT_REST, *fatal] if faults or not fatal else fatal
     if scenario.commit == "manual":
-        # User code commits at any time, so that the cost has no bound.
+        # Leave out the cost, which has no bound if user code may commit at any time.
         endings = [name for name in endings if name != "cost"]
     if scenario.apps > 1:
-        # Only the first app expects to end when a stream is recreated.
+        # Leave out fatal faults: a recreated stream ends the clients of all apps, and
+        # only the first app would expect that.
         others = [name for name in AT_REST if name in endings]
         endings = [*LATENCY] * len(others) + others
     return Run(scenario, seed, minutes, faults, draw.choice(endings))
 
 
 def draw_dense_run(seed: int, *, minutes: float = 10.0) -> Run:
-    """Return a run with all kinds of faults; scenarios take turns."""
+    """Draw a run with all kinds of faults. The seed also selects the scenario."""
     scenario = scenario_for(EACH, seed)
-    return draw_run(scenario, seed, minutes, parse_rates("all"))
+    return draw_run(scenario, seed, minutes, parse_rates(scenario.faults))
 
 
 def reduce_logging() -> None:
     """Log errors only, since faults cause many warnings.
 
-    A process of a pool can import this function, but none of ``__main__``.
+    It isn't in ``__main__``, since the processes of a pool can't import that.
     """
     logging.getLogger("kinesumer").setLevel(logging.ERROR)
     logging.getLogger("kinesumer").propagate = False
 
 
 def execute_run(run: Run) -> Outcome:
-    """Simulate one run. A violation is part of the outcome, and isn't raised."""
+    """Simulate one run. The outcome contains any violation, which isn't raised."""
     sim = Simulation(run.scenario, run.seed)
     outcome = Outcome(run)
     try:
@@ -142,10 +144,8 @@ def play(sim: Simulation, outcome: Outcome) -> None:
             sim.run(lambda sim: _play(sim, outcome, monitors))
     finally:
         outcome.cpu_seconds = time.process_time() - started
-        outcome.simulated = sim.loop.real
-        outcome.ids_in_use = sim.ids_in_use
-        outcome.produced = sim.produced
-        checker = sim.checker
+        outcome.simulated, checker = sim.loop.real, sim.checker
+        outcome.ids_in_use, outcome.produced = sim.ids_in_use, sim.produced
         outcome.delivered = checker.delivered_count
         outcome.redelivered = checker.redelivered
         outcome.takeovers, outcome.handovers = checker.takeovers, checker.handovers
@@ -165,7 +165,7 @@ async def _play(
         await asyncio.sleep(fault.at - sim.loop.real)
         sim.checker.note("fault", fault.kind, f"for {fault.duration_seconds:.1f} s")
         outcome.faults[fault.kind] += 1
-        KINDS[fault.kind](LimitFaultInjector(sim, fault.draw), fault.duration_seconds)
+        EVERY_KIND[fault.kind](FaultInjector(sim, fault.draw), fault.duration_seconds)
     await asyncio.sleep(60 * run.minutes - sim.loop.real)
     await asyncio.gather(*starting)
     for app in sim.apps:
@@ -179,8 +179,11 @@ async def _play(
     sim.producing = False
     await production
     await retention
+    # The last record of each open shard shows that the shard is still consumed.
     sim.put_everywhere()
     await _finish(sim)
+    if sim.scenario.assignor == "load":  # a plan may have just followed the load
+        await _until_unchanged(sim)
     for monitor in monitors:
         check_settled(monitor.sim)
         await monitor.check_at_rest()
@@ -191,15 +194,21 @@ async def _play(
 
 
 async def _settle(sim: Simulation, monitors: Sequence[LivenessMonitor]) -> None:
-    """Wait until plan and ownership have settled.
+    """Wait until the plan and the owners of shards no longer change.
 
-    A reshard may be noticed late, and a backlog delays a shard's end.
+    This may take some time, since the group may notice a reshard late, and a backlog
+    delays the end of a shard.
     """
     allowed = max(monitor.backlog_seconds() for monitor in monitors)
     await asyncio.sleep(max(SETTLE_SECONDS, allowed))
     for monitor in monitors:
         monitor.check_backlog()
         monitor.check_repeats()
+    await _until_unchanged(sim)
+
+
+async def _until_unchanged(sim: Simulation) -> None:
+    """Wait until no plan is made and no shard moves for some seconds."""
     before: object = None
     for _ in range(MAX_SETTLE_CHECKS):
         if before == (before := [settling_state(app) for app in sim.apps]):
@@ -208,7 +217,7 @@ async def _settle(sim: Simulation, monitors: Sequence[LivenessMonitor]) -> None:
 
 
 async def _finish(sim: Simulation) -> None:
-    """Wait while the number of records that aren't done gets less."""
+    """Wait until all records are done, or until no progress is made."""
     before = math.inf
     await asyncio.sleep(FINISH_SECONDS)
     while 0 < (left := sum(count_waiting(app) for app in sim.apps)) < before:

@@ -1,4 +1,4 @@
-"""The groups that can be simulated: named ones, and ones drawn from a seed."""
+"""The groups to simulate, which have a name or are drawn from a seed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import Any, Literal
 
 from kinesumer.model.streams import Start
 
+# The total rate of all kinds of faults.
 FAULTS_PER_MINUTE = 6.0
-"""Faults of all kinds together."""
 SMALL_RECORD_BYTES = 20
+# The kinds of faults of a group that uses fan-out.
+WITH_SUBSCRIPTIONS = "all,subscriptions"
+# Records that kill each process that gets them, beside other kinds of faults.
+POISON = "poison:0.5"
+# Names that select a scenario by the seed: a drawn one, one of NAMED, one of LIMITED.
 DRAWN, EACH, LIMITS = "drawn", "each", "limits"
-"""Names for several scenarios: drawn from the seed, each in turn, or with limits."""
 
 
 @dataclass(frozen=True)
@@ -23,51 +27,57 @@ class Scenario:
 
     name: str = "plain"
     members: int = 3
+    """Clients at the start."""
     shards: tuple[int, ...] = (8,)
     """Shards of each stream at the start."""
     records_per_second: float = 20.0
-    """Over all streams."""
+    """The total rate of records over all streams."""
     aggregated: float = 0.0
     """Share of the Kinesis records that hold several user records."""
-    assignor: Literal["range", "sticky"] = "range"
+    assignor: Literal["range", "sticky", "load"] = "range"
     commit: Literal["auto", "manual"] = "auto"
     batches: bool = False
     concurrency: int = 0
-    """Calls at a time in a shard by ``run()``, with many partition keys; 0: user code
-    iterates."""
+    """Concurrent handler calls per shard. If it is 0, clients don't use ``run()``."""
     start: Start = Start.TRIM_HORIZON
     mixed: bool = False
-    """Members consume different streams."""
+    """True if members may consume different streams."""
     min_read_interval_seconds: float = 0.2
     """Shortest time between two reads of a shard."""
     static_ids: bool = False
-    """A restarted process has its predecessor's id."""
+    """True if a restarted process keeps the client ID of its predecessor."""
     faults_per_minute: float = FAULTS_PER_MINUTE
-    """All kinds together, if no rates are given."""
+    """The total rate of all kinds of faults, if no rates are given."""
     drift: float = 0.05
-    """How much faster or slower a machine's clocks may run."""
+    """The maximum deviation of a machine's clock rate from 1."""
     together: bool = False
-    """All start at the same moment."""
+    """True if all members start at the same time."""
     labels: int = 0
-    """How many zones the members are spread over; 0: they don't say."""
+    """Number of zones of the members, or 0 for no zones."""
     app: str = "app"
     faults: str = "all"
-    """What goes wrong, unless something else is asked for."""
+    """Kinds of faults and their rates, unless others are requested."""
     tasks: int = 1
-    """How many tasks of a client iterate over its batches (``commit="manual"``)."""
+    """Number of tasks with which a client iterates over its batches."""
     record_bytes: int = SMALL_RECORD_BYTES
     link_bytes_per_second: float = 0.0
-    """What each client's network carries of Kinesis's answers; 0: no limit."""
+    """Bandwidth of each client for Kinesis's answers, or 0 for no limit."""
     table_units_per_second: float | None = None
-    """Write units that the table takes while there are faults; None: no limit."""
+    """Write units per second of the table during faults, or None for no limit."""
     apps: int = 1
-    """How many apps consume the streams, each with so many members."""
+    """Number of apps that consume the streams, each with ``members`` clients."""
     idle: float = 0.0
-    """Share of the shards that get no records after the first ones."""
+    """Share of the shards that get no records after the first seconds."""
     retention_seconds: float = 0.0
-    """After so long records expire; 0: only where a fault says so."""
+    """Age at which records expire. If it is 0, only faults expire records."""
     skew_seconds: float = 0.0
-    """How far the clocks of Kinesis's servers are off while there are faults."""
+    """Greatest error of the clocks of Kinesis's servers during the faults."""
+    fan_out: float = 0.0
+    """Share of the streams that each client reads by fan-out."""
+    subscription_seconds: float = 300.0
+    """Time after which a subscription ends."""
+    callbacks: bool = False
+    """True if clients have ``on_assigned`` and ``on_revoked``."""
     config: dict[str, Any] = field(default_factory=dict)
 
 
@@ -88,8 +98,28 @@ NAMED = (
     Scenario(
         "latest", shards=(4, 2), start=Start.LATEST, static_ids=True, together=True
     ),
+    Scenario("full", members=5, shards=(8, 4), config={"max_shards": 4}),
+    Scenario("load", members=4, shards=(12, 4), assignor="load"),
     Scenario("mixed", members=4, shards=(3, 3, 2), mixed=True),
+    Scenario(
+        "fan-out",
+        members=4,
+        shards=(4, 3),
+        aggregated=0.1,
+        fan_out=0.7,
+        subscription_seconds=30,
+        faults=WITH_SUBSCRIPTIONS,
+    ),
+    Scenario(
+        "poison",
+        members=3,
+        shards=(4, 2),
+        aggregated=0.1,
+        concurrency=2,
+        faults=f"all,{POISON}",
+    ),
 )
+# A group with a fault every six hours and little traffic, to simulate weeks.
 CALM = Scenario(
     "calm",
     shards=(4,),
@@ -97,7 +127,9 @@ CALM = Scenario(
     min_read_interval_seconds=5.0,
     faults_per_minute=1 / 360,
 )
-"""A fault every six hours and little traffic, for simulated weeks."""
+# A group whose user code has state per shard, in callbacks.
+CALLBACKS = Scenario("callbacks", members=4, shards=(4, 3), callbacks=True)
+# Groups that reach the limits of links, tables, streams, processes or clocks.
 LIMITED = (
     Scenario(
         "link",
@@ -174,38 +206,50 @@ LIMITED = (
         faults="skew:1,seek:4,crash:1,join:1,leave:1,refresh:1,split:0.5,merge:0.5,drift:0.5",
     ),
 )
-"""Groups at limits of links, tables, streams, processes and clocks."""
+# The sizes of drawn groups. Most groups are small, since large ones take a hundred
+# times as long. A random number from 0 to 1 selects the first entry with a greater
+# bound. After its bound, an entry has a range of members and a range of shards.
 SIZES = ((0.9, (2, 6), (1, 16)), (0.99, (3, 20), (4, 60)), (1.0, (5, 50), (20, 500)))
-"""Most drawn groups are small, since large ones take a hundred times as long: up to
-which draw, members from … to, shards from … to."""
 SLOW_FROM_SHARDS = 30
+# Share of the drawn groups that have a limit.
 LIMITED_SHARE = 0.4
-"""Share of the drawn groups that have a limit."""
+# Share of the drawn groups in which some clients read by fan-out.
+FAN_OUT_SHARE = 0.4
+# Share of the drawn groups whose clients have ``max_shards``.
+MAX_SHARDS_SHARE = 0.25
+# Share of the drawn groups in which some records kill each process that gets them.
+POISON_SHARE = 0.4
+# Share of the drawn groups whose user code has callbacks.
+CALLBACKS_SHARE = 0.3
 
 
 def scenario_for(name: str, seed: int) -> Scenario:
-    """Return the scenario of a seed. Raises KeyError."""
+    """Return the scenario with a name. Raises KeyError.
+
+    If the name is that of a set of scenarios, the seed selects or draws one of the set.
+    """
     if name == DRAWN:
         return draw_scenario(seed)
     if name == EACH:
         return NAMED[seed % len(NAMED)]
     if name == LIMITS:
         return LIMITED[seed % len(LIMITED)]
-    return {scenario.name: scenario for scenario in (*NAMED, *LIMITED, CALM)}[name]
+    named = (*NAMED, *LIMITED, CALM, CALLBACKS)
+    return {scenario.name: scenario for scenario in named}[name]
 
 
 def draw_scenario(seed: int) -> Scenario:
-    """Return the group that belongs to a seed."""
+    """Draw a group from a seed."""
     draw = random.Random(f"shape {seed}")
     chance = draw.random()
-    members, shards = next(sizes for most, *sizes in SIZES if chance < most)
+    members, shards = next(sizes for limit, *sizes in SIZES if chance < limit)
     total = _between(draw, *shards)
     scenario = Scenario(
         DRAWN,
         members=_between(draw, *members),
         shards=_streams(draw, total),
         aggregated=draw.choice((0.0, 0.0, 0.1, 0.3)),
-        assignor=draw.choice(("range", "range", "sticky")),
+        assignor=draw.choice(("range", "load", "sticky")),
         commit=draw.choice(("auto", "auto", "manual")),
         batches=draw.random() < 0.3,
         start=draw.choice((Start.TRIM_HORIZON, Start.LATEST)),
@@ -223,17 +267,45 @@ def draw_scenario(seed: int) -> Scenario:
     calls = draw.choice((0, 0, 1, 4)) if scenario.commit == "auto" else 0
     scenario = replace(scenario, concurrency=calls)
     if draw.random() < LIMITED_SHARE:
-        return _limited(draw, scenario)
+        scenario = _limited(draw, scenario)
+    scenario = _with_max_shards(random.Random(f"max_shards {seed}"), scenario)
+    callbacks = random.Random(f"callbacks {seed}").random() < CALLBACKS_SHARE
+    scenario = replace(scenario, callbacks=callbacks)
+    scenario = _with_fan_out(random.Random(f"fan-out {seed}"), scenario)
+    if random.Random(f"poison {seed}").random() < POISON_SHARE:
+        scenario = replace(scenario, faults=f"{scenario.faults},{POISON}")
     return scenario
 
 
+def _with_max_shards(draw: random.Random, scenario: Scenario) -> Scenario:
+    """Return the scenario, in some cases with clients that own few shards at most."""
+    others = scenario.members - 1
+    if draw.random() >= MAX_SHARDS_SHARE or scenario.mixed or not others:
+        return scenario
+    limit = math.ceil(draw.choice((1.2, 1.5)) * sum(scenario.shards) / others)
+    return replace(scenario, config=scenario.config | {"max_shards": limit})
+
+
+def _with_fan_out(draw: random.Random, scenario: Scenario) -> Scenario:
+    """Return the scenario, in some cases with clients that read by fan-out."""
+    if draw.random() >= FAN_OUT_SHARE:
+        return scenario
+    return replace(
+        scenario,
+        fan_out=draw.choice((1.0, 0.7, 0.4)),
+        subscription_seconds=draw.choice((300, 60, 20)),
+        faults=WITH_SUBSCRIPTIONS,
+    )
+
+
 def _limited(draw: random.Random, scenario: Scenario) -> Scenario:
-    """Give a group a limit, in proportion to its size."""
+    """Return the scenario with one limit that fits the size of the group."""
     shards = sum(scenario.shards)
     match draw.choice(("link", "tasks", "apps", "table", "idle", "clocks")):
         case "link":
             size = draw.choice((20_000, 100_000))
-            # One client may have to read all records, faster than they arrive.
+            # Even one client alone must be able to read all records faster than they
+            # arrive.
             return replace(
                 scenario,
                 record_bytes=size,
@@ -257,13 +329,13 @@ def _limited(draw: random.Random, scenario: Scenario) -> Scenario:
     return replace(scenario, skew_seconds=0.5)
 
 
-def _between(draw: random.Random, least: int, most: int) -> int:
-    """Draw a size with a logarithmic distribution."""
-    return round(least * math.pow(most / least, draw.random()))
+def _between(draw: random.Random, low: int, high: int) -> int:
+    """Draw a size between two bounds, with a logarithmic distribution."""
+    return round(low * math.pow(high / low, draw.random()))
 
 
 def _streams(draw: random.Random, total: int) -> tuple[int, ...]:
-    """Distribute shards to one to four streams."""
+    """Distribute the shards over one to four streams."""
     cuts = draw.sample(range(1, total), min(total - 1, draw.choice((0, 0, 1, 2, 3))))
     ends = [0, *sorted(cuts), total]
     return tuple(high - low for low, high in pairwise(ends))

@@ -1,4 +1,4 @@
-"""Find the shortest run that still violates a predicate."""
+"""Find a shorter run that violates the same predicate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kinesumer.simulation.run import Outcome, Run, execute_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from kinesumer.simulation.schedule import Fault
 
@@ -18,19 +18,16 @@ MAX_RUNS = 200
 class Shrinker:
     """Tries smaller runs, and keeps those that violate the same predicate.
 
-    First faults are left out, in halves, quarters, and so on (delta debugging), then
-    the time gets shorter, the faults and the group.
+    The shrinker first leaves out half of the faults, then a quarter, and so on (delta
+    debugging). Then it shortens the run and the faults, and makes the group smaller.
     """
 
-    def __init__(
-        self, outcome: Outcome, tell: Callable[[str], None] = lambda _: None
-    ) -> None:
+    def __init__(self, outcome: Outcome) -> None:
         self.best = outcome
         self.runs = 0
-        self._report = tell
 
     def shrink(self) -> Outcome:
-        """Return the smallest run found that shows the violation."""
+        """Return the outcome of the smallest run that shows the violation."""
         self._drop_what_came_later()
         before: Run | None = None
         while before != self.best.run and self.runs < MAX_RUNS:
@@ -46,12 +43,10 @@ class Shrinker:
             return False
         self.runs += 1
         outcome = execute_run(run)
+        # A violation of another predicate may have another cause.
         if outcome.predicate != self.best.predicate:
             return False
         self.best = outcome
-        self._report(
-            f"{len(run.faults)} faults in {outcome.simulated:.0f} s still show it"
-        )
         return True
 
     def _drop_what_came_later(self) -> None:
@@ -63,7 +58,7 @@ class Shrinker:
         self._fails(replace(run, faults=faults))
 
     def _drop_faults(self) -> None:
-        """Leave out faults by delta debugging (ddmin, complements only)."""
+        """Leave out ever smaller groups of faults (ddmin with complements only)."""
         parts = 2
         while (faults := self.best.run.faults) and parts <= 2 * len(faults):
             size = max(1, len(faults) // parts)
@@ -87,23 +82,21 @@ def _shorter_times(run: Run) -> Iterator[Run]:
         yield replace(run, minutes=round(run.minutes * share, 3))
     if run.ending != "nothing":
         yield replace(run, ending="nothing")
-    # All faults sooner, while the group is still starting.
+    # Move all faults to earlier times. The group may still be starting then.
     for share in (0.5, 0.8):
         faults = tuple(replace(f, at=round(f.at * share, 3)) for f in run.faults)
         yield replace(run, faults=faults, minutes=run.minutes * share)
 
 
 def _calmer_faults(run: Run) -> Iterator[Run]:
-    for place, fault in enumerate(run.faults):
-        for duration_seconds in (0.0, round(fault.duration_seconds / 2, 1)):
-            if duration_seconds < fault.duration_seconds:
-                yield _with(
-                    run, place, replace(fault, duration_seconds=duration_seconds)
-                )
+    for index, fault in enumerate(run.faults):
+        for seconds in (0.0, round(fault.duration_seconds / 2, 1)):
+            if seconds < fault.duration_seconds:
+                yield _with(run, index, replace(fault, duration_seconds=seconds))
 
 
-def _with(run: Run, place: int, fault: Fault) -> Run:
-    faults = (*run.faults[:place], fault, *run.faults[place + 1 :])
+def _with(run: Run, index: int, fault: Fault) -> Run:
+    faults = (*run.faults[:index], fault, *run.faults[index + 1 :])
     return replace(run, faults=faults)
 
 
@@ -112,8 +105,8 @@ def _smaller_groups(run: Run) -> Iterator[Run]:
     for members in {scenario.members // 2, scenario.members - 1}:
         if members > 0:
             yield replace(run, scenario=replace(scenario, members=members))
-    for place, shards in enumerate(scenario.shards):
-        others = scenario.shards[:place], scenario.shards[place + 1 :]
+    for index, shards in enumerate(scenario.shards):
+        others = scenario.shards[:index], scenario.shards[index + 1 :]
         if others != ((), ()):
             yield replace(
                 run, scenario=replace(scenario, shards=(*others[0], *others[1]))

@@ -1,6 +1,7 @@
-"""The true history of each shard: its records, its owners, and their progress.
+"""The true history of each shard, with its records, owners, and their progress.
 
-Built from writes, deliveries and done marks only, without the library's own code.
+The history consists of writes, deliveries, and records that user code has done. It is
+recorded without any code of the library.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Row
     from kinesumer.simulation.machine import Machine
 
+# A record's position in its shard, in a form that can be sorted: the length of the
+# sequence number, the sequence number, and the sub-sequence number.
 RecordPosition = tuple[int, str, int]
-"""A record's sortable position in its shard: length, number, sub-sequence number."""
+# A sub-sequence number that stands for the whole Kinesis record.
 WHOLE = 1 << 53
 
 
 def record_position(sequence_number: str, sub: int | None) -> RecordPosition:
-    """Return a comparable place; without a part, it's after all parts."""
+    """Return a sortable position. Without ``sub``, it is after the whole record."""
     return len(sequence_number), sequence_number, WHOLE if sub is None else sub
 
 
@@ -34,28 +37,29 @@ def row_position(row: Row | None) -> RecordPosition | None:
 
 @dataclass
 class Ownership:
-    """One epoch of a shard: its owner, first record, and progress."""
+    """One epoch of a shard, with its owner, first record, and progress."""
 
     epoch: int
     session: str
     machine: Machine
+    # Index of the record that must be delivered first.
     first: int
-    """Index of the record that must be delivered first."""
     claimed_at: float = 0.0
+    # The time of the first record's delivery.
     started_at: float | None = None
-    """When its first record was delivered."""
+    # When the owner released the shard, or another session took it.
     ended_at: float | None = None
-    """When the owner released the shard, or another session took it."""
+    # True if the owner has tried to release or end the shard.
     released: bool = False
-    """Its owner has tried to release or end the shard."""
+    # The index after the last delivered record. There is one for each partition key if
+    # order matters only within a key, and else a single one with the key None.
     cursors: dict[str | None, int] = field(default_factory=dict)
-    """Index after the last one delivered, by partition key if only keys have order."""
     done: set[int] = field(default_factory=set)
+    # Every index from ``first`` to this one (exclusive) is done.
     done_until: int = 0
-    """Every index from ``first`` to this one (exclusive) is done."""
 
     def mark(self, index: int) -> None:
-        """Record that a record was done in this epoch."""
+        """Note that user code has done a record in this epoch."""
         self.done.add(index)
         while self.done_until in self.done:
             self.done.remove(self.done_until)
@@ -73,29 +77,36 @@ class ShardTrace:
         self.index: dict[tuple[str, int | None], int] = {}
         self.done = bytearray()
         self.delivered = bytearray()
+        # All records before this index are done, expired, or before the start.
         self.done_until = 0
-        """All records before this index are done, expired, or before the start."""
         self.expired = 0
         self.ownerships: dict[int, Ownership] = {}
         self.row: Row | None = None
+        # True if Kinesis no longer lists the shard.
         self.forgotten = False
-        """Whether Kinesis no longer lists it."""
         self.pruned = False
+        # The time at which the shard's end was stored.
         self.ended_at: float | None = None
-        """When its end was stored."""
+        # The target index of the last seek, if there was a seek.
         self.seek_index: int | None = None
-        """Index that the last seek moved to, if there was one."""
+        # The epoch that the last seek began. Deliveries and acks in earlier epochs
+        # don't count.
         self.seeked_epoch = 0
-        """Deliveries and acks in earlier epochs don't count."""
+        # For each operator, the number of its last seek of this shard. The seeks of all
+        # shards are numbered in one sequence.
         self.seeked: dict[str, int] = {}
-        """The number of each operator's last seek, counted over all shards."""
+        # The operator and number of the last seek that undid the shard's end.
         self.reopened: tuple[str, int] = ("", 0)
-        """The operator and number of the last seek that undid the shard's end."""
 
-    def seek(self, first: int, epoch: int, operator: str, place: int) -> None:
-        """Record a seek to an index, which begins an epoch without an owner."""
+    @property
+    def has_expired(self) -> bool:
+        """True if all records of the shard have expired."""
+        return self.expired == len(self.log)
+
+    def seek(self, first: int, epoch: int, operator: str, number: int) -> None:
+        """Record a seek to an index. The seek begins an epoch that has no owner."""
         self.seek_index, self.seeked_epoch = first, epoch
-        self.seeked[operator] = place
+        self.seeked[operator] = number
         self.done_until = first
         self.done[:first] = b"\1" * first
         for marks in (self.done, self.delivered):
@@ -110,47 +121,47 @@ class ShardTrace:
         self.delivered.append(0)
 
     def expire(self, before: float) -> None:
-        """Record that records older than a time have expired."""
+        """Note that the records older than ``before`` have expired."""
         self.expired = max(self.expired, bisect_left(self.arrivals, before))
 
-    def through(self, place: RecordPosition) -> int:
-        """Return how many records lie at or before a place."""
-        return bisect_right(self.log, place)
+    def through(self, position: RecordPosition) -> int:
+        """Return the number of records that are at or before a position."""
+        return bisect_right(self.log, position)
 
     def since(self, start: str) -> int:
-        """Return the index of the first record that counts for a stored start."""
+        """Return the index of the first record at or after a stored start."""
         kind, _, timestamp = start.partition(" ")
         if kind == "AT_TIMESTAMP":
             return bisect_left(self.arrivals, float(timestamp))
         return 0
 
     def first_of(self, row: Row) -> int:
-        """Return the index that an owner begins with who claimed this row."""
-        place = row_position(row)
-        if place is not None:
-            return self.through(place)
+        """Return the index of the first record that an owner with this row reads."""
+        position = row_position(row)
+        if position is not None:
+            return self.through(position)
         return self.since(str(row["start"]))
 
     def first_due(self, row: Row) -> int:
-        """Return the index of the first record behind the checkpoint that counts.
+        """Return the index of the first record after both the checkpoint and the start.
 
-        Pages of records from before the start leave a checkpoint among these.
+        The checkpoint is before the start if the owner has only read older records.
         """
         return max(self.first_of(row), self.since(str(row["start"])))
 
     def first_undone(self, first: int, stop: int) -> int | None:
-        """Return the first index in a range that is neither done nor expired."""
+        """Return the first index before ``stop`` that is neither done nor expired."""
         index = max(first, self.expired, min(self.done_until, stop))
-        found = self.done.find(0, index, stop) if index < stop else -1
-        return None if found < 0 else found
+        undone = self.done.find(0, index, stop) if index < stop else -1
+        return None if undone < 0 else undone
 
     def may_precede(self, parent: ShardTrace) -> bool:
-        """Return whether it may be read although an operator has reopened its parent.
+        """Return True if the shard may be read although its parent was reopened.
 
-        That operator's seek is still to reach it, whatever others did to it meanwhile.
+        That is so until the operator that reopened the parent has seeked this shard.
         """
-        operator, place = parent.reopened
-        return self.seeked.get(operator, 0) < place
+        operator, number = parent.reopened
+        return self.seeked.get(operator, 0) < number
 
     def mark(self, index: int, epoch: int) -> None:
         """Record that user code has done a record."""

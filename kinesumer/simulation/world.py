@@ -16,36 +16,42 @@ from kinesumer.simulation.invariants.checker import InvariantChecker
 from kinesumer.simulation.memory_kinesis import MemoryKinesis
 from kinesumer.simulation.memory_store import MemoryStore
 from kinesumer.simulation.scenarios import SMALL_RECORD_BYTES, Scenario
-from kinesumer.wire.put_records import UserRecord, aggregate
+from kinesumer.wire.put_records import Entry, aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kinesumer.handlers.signature import Handler
+    from kinesumer.consuming.assignment_callbacks import OnAssigned, OnRevoked
+    from kinesumer.handlers.signature import HandlerFunction
+    from kinesumer.simulation.invariants.deadly import RecordKey
+    from kinesumer.simulation.machine import Machine
+    from kinesumer.simulation.memory_consumers import MemoryConsumers
 
 PRODUCE_SECONDS = 0.5
 MAX_UNCOMMITTED = 100
 KEYS = 20
 SMALL_RECORD = b"x" * SMALL_RECORD_BYTES
+# Idle shards get records only in this many seconds after the start.
 BUSY_SECONDS = 30.0
-"""How long a shard that is to be idle gets records."""
 RETENTION_STEPS = 10
 DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True)
 class UserCode:
-    """A user's handler that simulated clients call with each record."""
+    """A user's handler and callbacks that simulated clients call."""
 
-    handler: Handler
+    handler: HandlerFunction
+    # The function that returns the nth record's data.
     data: Callable[[int], bytes] | None = None
-    """Returns the nth record's data."""
+    # Types of user code's errors after which the process is started again.
     restarts_after: tuple[type[Exception], ...] = ()
-    """Errors of the handler after which its process starts again."""
+    on_assigned: OnAssigned | None = None
+    on_revoked: OnRevoked | None = None
 
 
 class World:
-    """The services of one app, its invariant checker, and how far a run has come."""
+    """The services of one app, its invariant checker, and the run's progress."""
 
     def __init__(
         self,
@@ -60,34 +66,48 @@ class World:
             self.kinesis = MemoryKinesis(self.loop.services)
         else:
             self.loop, self.kinesis = host.loop, host.kinesis
+        # The app's registered consumers, in runs with fan-out.
+        self.consumers: MemoryConsumers | None = None
+        if scenario.fan_out:
+            # This imports AWS's client.
+            from kinesumer.simulation.memory_consumers import MemoryConsumers
+
+            seconds = scenario.subscription_seconds
+            self.consumers = MemoryConsumers(self.kinesis, seconds)
+        # If a consumer was deregistered, clients without fallback may end.
+        self.was_deregistered = False
         self.random = self.random_for("world")
         self.store = MemoryStore(self.loop.services)
         self.store.write_units_per_second = scenario.table_units_per_second
-        self.config = Config(
-            **{
-                "assignor": scenario.assignor,
-                "commit": scenario.commit,
-                "max_uncommitted_records": MAX_UNCOMMITTED,
-                **scenario.config,
-            }
-        )
+        options = {
+            "assignor": scenario.assignor,
+            "commit": scenario.commit,
+            "max_uncommitted_records": MAX_UNCOMMITTED,
+        }
+        self.config = Config(**(options | scenario.config))
         self.checker = InvariantChecker(
-            self.loop, self.config.max_uncommitted_records, scenario.assignor
+            self.loop,
+            self.config.max_uncommitted_records,
+            scenario.assignor,
+            self.config.max_shards,
         )
         self.checker.is_by_key = scenario.concurrency > 1
+        self.deadly = self.checker.deadly
+        self.checker.calls.is_active = scenario.callbacks
+        self.checker.calls.wait_seconds = self.config.drain_timeout_seconds
         self.store.on_write.append(self.checker.applied)
         self.streams = tuple(f"stream-{index}" for index in range(len(scenario.shards)))
         self.producing = True
         self.faults_ended = False
         self.expects_fatal = False
         self.ids_in_use = 0
+        # The last error that the user's handler raised after the faults ended.
         self.late_failure: Exception | None = None
-        """The last error that the user's handler raised after the faults ended."""
         self.produced = 0
         self._data = b"x" * scenario.record_bytes
         self._ids = count(1)
+        # The checkers of all apps that consume the streams.
         self._checkers: Sequence[InvariantChecker] = [self.checker]
-        """The checkers of all apps that consume the streams."""
 
     def create_streams(self, checkers: Sequence[InvariantChecker]) -> None:
         """Create the streams, and report their shards and records to ``checkers``."""
@@ -99,17 +119,17 @@ class World:
             self._note_new_shards(name)
 
     def random_for(self, purpose: str) -> random.Random:
-        """Return a generator of its own for a purpose."""
+        """Return a random generator that is used for one purpose only."""
         if self.scenario.app != Scenario.app:
             purpose = f"{purpose} of {self.scenario.app}"
         return random.Random(f"{self.seed} {self.scenario.name} {purpose}")
 
     def new_id(self) -> str:
-        """Return an id that nobody else has."""
+        """Return an id that is not in use."""
         return f"id-{next(self._ids)}"
 
     def config_of(self, client_id: str) -> Config:
-        """Return the configuration of one member, in a zone if there are any."""
+        """Return the configuration of a member. Its label is a zone, if any."""
         if not self.scenario.labels:
             return self.config
         zone = crc32(client_id.encode()) % self.scenario.labels
@@ -117,13 +137,17 @@ class World:
 
     @property
     def auto(self) -> bool:
-        """Whether a request for the next record acks the one before."""
+        """True if a request for the next record acks the previous record."""
         return self.config.commit == "auto"
 
     @property
     def retention_seconds(self) -> float:
-        """The retention that the streams report."""
+        """The retention period of the streams, in seconds."""
         return self.scenario.retention_seconds or DAY_SECONDS
+
+    def killed(self, machine: Machine, key: RecordKey) -> None:
+        """Kill the process whose user code got a deadly record."""
+        raise NotImplementedError
 
     def report_crash(self, name: str, error: BaseException) -> None:
         """Report a process that ended with an unexpected error."""
@@ -139,39 +163,39 @@ class World:
         return self.kinesis.stream(name).arn
 
     def some_streams(self, random: random.Random) -> tuple[str, ...]:
-        """Return all streams, or all but one."""
+        """Return all streams, or at random all but one."""
         if len(self.streams) == 1 or random.random() < 0.5:
             return self.streams
         return tuple(sorted(random.sample(self.streams, len(self.streams) - 1)))
 
     def put(
         self, name: str, hash_key: int | None = None, data: bytes | None = None
-    ) -> None:
-        """Produce one record, at a random hash key by default."""
+    ) -> tuple[str, str, Sequence[int | None]]:
+        """Produce one record, at a random hash key by default.
+
+        Return its shard id, its sequence number, and its sub-sequence numbers.
+        """
         if hash_key is None:
+            # Idle shards are those with the highest hash keys.
             hash_key = self.random.getrandbits(128) % HASH_KEYS
             if self.scenario.idle and self.loop.real > BUSY_SECONDS:
                 hash_key = int(hash_key * (1 - self.scenario.idle))
-        parts, key = 0, self._key()
+        concurrent = self.scenario.concurrency
+        key = f"key-{self.random.randrange(KEYS)}" if concurrent else "key"
         data = self._data if data is None else data
         if self.user is not None and self.user.data is not None:
             data = self.user.data(self.produced)
+        parts: Sequence[int | None] = (None,)
         if self.random.random() < self.scenario.aggregated:
-            parts = self.random.randrange(1, 6)
-            data = aggregate([UserRecord(data, key, str(hash_key))] * parts)
+            parts = range(self.random.randrange(1, 6))
+            data = aggregate([Entry(data, key, str(hash_key))] * len(parts))
         shard_id, number = self.kinesis.put(name, data, key, hash_key)
         now = self.kinesis.clock.wall()
-        places: list[tuple[str, int | None]] = [(number, None)]
-        if parts:
-            places = [(number, part) for part in range(parts)]
-        self.produced += len(places)
+        self.produced += len(parts)
+        positions = [(number, part) for part in parts]
         for checker in self._checkers:
-            checker.produced(self.arn(name), shard_id, places, now)
-
-    def _key(self) -> str:
-        if self.scenario.concurrency:
-            return f"key-{self.random.randrange(KEYS)}"
-        return "key"
+            checker.produced(self.arn(name), shard_id, positions, now)
+        return shard_id, number, parts
 
     def put_everywhere(self) -> None:
         """Put a small record into each open shard."""
@@ -180,7 +204,7 @@ class World:
                 self.put(name, shard.shard.first_hash, SMALL_RECORD)
 
     async def produce(self) -> None:
-        """Produce records at the scenario's rate while ``producing``."""
+        """Produce records at the scenario's rate, while ``producing`` is true."""
         rate, draw = self.scenario.records_per_second, self.random.random
         every = max(PRODUCE_SECONDS, 1 / rate)
         mean = rate * every / len(self.streams)
@@ -191,7 +215,7 @@ class World:
             await asyncio.sleep(every)
 
     async def apply_retention(self) -> None:
-        """Let records expire by their age while ``producing``."""
+        """Expire records that are too old, while ``producing`` is true."""
         while self.producing and (seconds := self.scenario.retention_seconds):
             await asyncio.sleep(seconds / RETENTION_STEPS)
             for name in self.streams:
@@ -222,7 +246,7 @@ class World:
 
     def _note_new_shards(self, name: str) -> None:
         stream = self.kinesis.stream(name)
-        for shard_id, made in stream.shards.items():
+        for shard_id, shard in stream.shards.items():
             if (stream.arn, shard_id) not in self.checker.shards:
                 for checker in self._checkers:
-                    checker.opened(stream.arn, shard_id, made.shard.parents)
+                    checker.opened(stream.arn, shard_id, shard.shard.parents)

@@ -1,10 +1,11 @@
 """Amazon Kinesis for PySpark: ``format("kinesumer")``.
 
-Importing it finds a Java for PySpark, or says how to get one, and lets Spark's workers
-use this interpreter. The format itself needs no import: Spark finds it by itself.
+Spark finds the format even if this package isn't imported. Importing it sets the
+environment so that PySpark finds a Java, and so that Spark's workers use this Python
+interpreter. If there is no Java, a warning says how to get one.
 """
 
-from kinesumer.spark.options.stream_list import streams_option
+from kinesumer.spark.options.streams import streams_option
 from kinesumer.spark.runtime.jvm import prepare
 
 __all__ = ["streams_option"]

@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.driver import Driver
 
+# Means that there is no limit. ReadAllAvailable can't be used for this, since Spark
+# passes it for the only batch of Trigger.Once.
 NO_LIMIT = ReadMaxRows((1 << 63) - 1)
-"""Differs from ReadAllAvailable, with which Spark requests a query's only batch."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams batch by batch. Tasks call ``read`` of a pickled copy."""
+    """Reads streams batch by batch. Tasks call ``read`` on a pickled copy."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
@@ -46,7 +47,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._mirror: Mirror | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset before the first batch, whose end names its begin."""
+        """Return an empty offset.
+
+        Where the first batch begins is stored in the ``origin`` of its end offset.
+        """
+        # Spark calls this twice and logs neither answer. So both must be the same.
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -59,15 +64,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return NO_LIMIT
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of the query."""
+        """Choose where the query ends."""
         event_loop_thread().run(self._opened().fix_targets())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch, or ``start`` itself if nothing is new."""
         driver = self._opened()
         committed = from_json(start)
+        # The batch that ended at ``start`` is complete. Spark calls commit() later, or
+        # not at all if no batch follows.
         self._committed(committed)
-        if isinstance(limit, ReadAllAvailable):  # Trigger.Once: the only batch
+        if isinstance(limit, ReadAllAvailable):  # the only batch of Trigger.Once
             end = event_loop_thread().run(driver.all_there_is(committed))
         else:
             end = event_loop_thread().run(driver.latest(committed, self._limits(limit)))
@@ -82,41 +89,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> list[InputPartition]:
         """Return a batch's tasks. After a restart, this may be Spark's first call."""
         driver = self._opened()
+        # The two offsets must suffice: Spark's log keeps nothing else of a batch.
         work = driver.partitions(from_json(start), from_json(end))
         return [*event_loop_thread().run(work)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
-        # Not at the top: only tasks need it, and its import takes as long as the rest.
+        # Imported late, since only tasks need this slow import.
         from kinesumer.spark.reading.task_reader import read
 
         assert isinstance(partition, Task)
         return read(partition, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Mirror the end of a completed batch."""
+        """If the query has an app, store the end of a completed batch for its group."""
         self._committed(from_json(end))
 
     def stop(self) -> None:
-        """Leave the group. Spark ends this process right after."""
+        """Leave the group. Spark ends this process right afterwards."""
         if self._mirror is not None:
             mirror, self._mirror = self._mirror, None
             event_loop_thread().run(mirror.stop())
 
     def _opened(self) -> Driver:
-        """Return the driver, opened when Spark first asks for work."""
+        """Return the driver. The first call opens it."""
         if self._driver is None:
             stop_on_sigterm()
             self._driver = event_loop_thread().run(self._open())
         return self._driver
 
     async def _open(self) -> Driver:
-        # Not at the top: processes that plan a query or read a task need no driver.
-        from kinesumer.spark.planning.driver import Driver
-        from kinesumer.spark.runtime.sources import sources
-
         options = self._options
-        driver = Driver(options, sources(options.connection).open)
+        driver = _new_driver(options)
         if options.app is not None:
             from kinesumer.spark.mirror.mirror import open_mirror
 
@@ -127,49 +131,52 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _committed(self, offset: Offset) -> None:
         mirror = self._mirror
         if mirror is not None and offset:
-            event_loop_thread().call(mirror.committed, offset)
+            mirror.committed(offset)
 
     def _limits(self, limit: ReadLimit) -> Limits:
         """Return Spark's limit together with the limits of the options."""
         options = self._options
-        if limit == NO_LIMIT:
-            return Limits()
-        if isinstance(limit, ReadMaxRows):
-            return Limits(limit.max_rows, options.max_bytes_per_batch)
         if isinstance(limit, ReadMaxBytes):
             return Limits(options.max_rows_per_batch, limit.max_bytes)
+        if isinstance(limit, ReadMaxRows) and limit != NO_LIMIT:
+            return Limits(limit.max_rows, options.max_bytes_per_batch)
         return Limits()
 
 
 class BatchReader(DataSourceReader):
-    """Reads a bounded part of the streams. Tasks call ``read`` of a pickled copy."""
+    """Reads a bounded part of the streams. Tasks call ``read`` on a pickled copy."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks, whose ranges are fixed from now on."""
+        """Return the tasks of the read. They don't read records that arrive later."""
         return [*event_loop_thread().run(self._planned())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
         from kinesumer.spark.reading.task_reader import read
 
-        # If there is nothing to read, Spark passes a partition of its own.
+        # If there are no tasks, Spark starts one itself, with a partition of its own.
         if not isinstance(partition, Task):
             return iter(())
         return read(partition, self._options, self._schema)
 
     async def _planned(self) -> list[Task]:
-        # Not at the top: tasks need no driver.
-        from kinesumer.spark.planning.driver import Driver
-        from kinesumer.spark.runtime.sources import sources
-
-        options = self._options
-        if isinstance(options.starting, FromCheckpoint):
+        if isinstance(self._options.starting, FromCheckpoint):
             raise ConfigurationError(
-                "option startingPosition=checkpoint is for readStream: a bounded read "
-                "doesn't take part in a group"
+                "option startingPosition=checkpoint is for readStream: use another "
+                "one, as a bounded read doesn't take part in a group"
             )
-        driver = Driver(options, sources(options.connection).open)
-        return await driver.bounded()
+        return await _new_driver(self._options).bounded()
+
+
+def _new_driver(options: ReadOptions) -> Driver:
+    # Imported late: Spark also loads readers in processes that don't plan batches.
+    from kinesumer.spark.planning.driver import Driver
+    from kinesumer.spark.runtime.process_cache import sources
+
+    shared = sources(options.connection)
+    driver = Driver(options, shared.open)
+    driver.find_consumer = shared.find_consumer
+    return driver

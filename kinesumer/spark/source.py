@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class KinesumerDataSource(DataSource):
-    """Kinesis streams as tables. Spark pickles it to all processes of a query."""
+    """Presents Kinesis streams as tables. Spark pickles its instances."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         require_pyspark()
         super().__init__(options)
-        # Resolved on the driver, so that executors use the same endpoints.
+        # Read the environment on the driver, so that executors use the same endpoints.
         self._connection = connection_from(options)
 
     @classmethod
@@ -38,12 +38,13 @@ class KinesumerDataSource(DataSource):
         return "kinesumer"
 
     def schema(self) -> str:
-        """Return the columns of a source without a given schema."""
+        """Return the default columns of a source."""
         parse_read(self.options, self._connection)
         return DEFAULT_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of ``spark.read``."""
+        # Imported late, here and below: some of Spark's processes need only the schema.
         from kinesumer.spark.readers import BatchReader
 
         return BatchReader(parse_read(self.options, self._connection, BATCH), schema)
@@ -57,20 +58,23 @@ class KinesumerDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of ``df.write``."""
-        from kinesumer.spark.sink.writer import BatchWriter
+        from kinesumer.spark.sink import BatchWriter
 
         if overwrite:
-            raise ConfigurationError('a stream can only be added to: mode("append")')
+            raise ConfigurationError(
+                'rows can only be added to a stream: use mode("append")'
+            )
         return BatchWriter(parse_write(self.options, self._connection), schema)
 
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Return the writer of ``df.writeStream``."""
-        from kinesumer.spark.sink.writer import StreamWriter
+        from kinesumer.spark.sink import StreamWriter
 
         if overwrite:
             raise ConfigurationError(
-                'a stream can only be added to: outputMode("append") or ("update")'
+                'rows can only be added to a stream: use outputMode("append") or '
+                '("update")'
             )
         return StreamWriter(parse_write(self.options, self._connection), schema)

@@ -1,5 +1,1 @@
-"""Metrics and spans: names, the interface of the engine, and OpenTelemetry.
-
-Only OpenTelemetry's API is used. It is loaded when a client starts, and does nothing
-without an SDK.
-"""
+"""Metrics and spans: an interface for the engine, and its OpenTelemetry version."""

@@ -1,4 +1,9 @@
-"""The engine's interface to telemetry, and the values that gauges show."""
+"""The interface through which the engine reports metrics and spans.
+
+``docs/monitoring.md`` describes the names, with the prefix ``kinesumer.``. If the KCL
+has the same metric, the name is the KCL's name in snake case. Attributes don't contain
+shards, records or clients. The resource of OpenTelemetry's SDK tells processes apart.
+"""
 
 from __future__ import annotations
 
@@ -6,61 +11,68 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
 
 class StreamState(NamedTuple):
-    """One stream in one client at the time of collection."""
+    """The values of the gauges for one stream in one client."""
 
     arn: str
-    current_leases: int
-    leases_to_take: int
-    total_leases: int | None
-    """None: this client doesn't lead."""
-    millis_behind: int | None
-    """None: nothing was read yet."""
-    uncommitted: int
+    current_leases: int = 0
+    leases_to_take: int = 0
+    total_leases: int | None = None  # None unless this client leads
+    millis_behind_latest: int | None = None  # None before the first read
+    records_uncommitted: int = 0
+    # 1 if the client polls since it can't use fan-out; None if it wasn't requested.
+    fan_out_polling: int | None = None
+    # The shards that are read one record at a time, since their owners died.
+    isolated_leases: int = 0
 
 
 class ClientState(NamedTuple):
-    """One client at the time of collection."""
+    """The values of the gauges for one client."""
 
     app: str
     buffered_bytes: int
-    num_workers: int | None
-    """None: this client doesn't lead."""
+    num_workers: int | None  # None unless this client leads
     streams: tuple[StreamState, ...]
+    work: float | None = None  # in seconds per second; None until it is measured
+    clients_wanted: int | None = None  # None unless this client leads
+
+
+class ProducerState(NamedTuple):
+    """The values of the gauges for one producer."""
+
+    arn: str
+    put_buffered_bytes: int
 
 
 class Telemetry:
-    """Receives counts, durations and spans by the names of ``telemetry.names``.
-
-    This class ignores them, for tests and simulations.
-    """
+    """Counts, measures and traces. This base class does nothing."""
 
     def count(
-        self, counter: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
+        self, name: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
     ) -> None:
-        """Increase a counter."""
+        """Increase a counter. ``service`` is the AWS service that throttles."""
 
     def measure(
-        self, duration: str, stream_arn: str = ""
+        self, name: str, stream_arn: str = ""
     ) -> AbstractContextManager[object]:
         """Measure the block's duration unless the block raises.
 
-        The block of a round or of a hand-over has a span, too.
+        The measures ``round`` and ``hand_over`` are also traced as spans.
         """
         return nullcontext()
 
     def trace(
         self,
-        span: str,
+        name: str,
         stream_arn: str = "",
-        attributes: Mapping[str, int] | None = None,
         traceparents: Iterable[str] = (),
+        **counts: int,
     ) -> AbstractContextManager[object]:
-        """Trace the block, linked to the producers' spans."""
+        """Trace the block with links to producers' spans, and counts as attributes."""
         return nullcontext()
 
     def trace_record(

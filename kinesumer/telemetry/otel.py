@@ -1,44 +1,17 @@
-"""Telemetry by OpenTelemetry's API, with one set of instruments per process."""
+"""Telemetry through OpenTelemetry's API, with one set of instruments per process."""
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from kinesumer.telemetry.api import Telemetry
-from kinesumer.telemetry.names import (
-    ACCOUNT,
-    APP,
-    BUFFERED_BYTES,
-    COMMIT_DURATION,
-    CORRUPT_ROWS,
-    CURRENT_LEASES,
-    DATA_BYTES_PROCESSED,
-    DEAD_LETTERS,
-    HAND_OVER_DURATION,
-    HAND_OVER_SPAN,
-    HANDLE_RECORD_SPAN,
-    HANDLER_FAILURES,
-    HEARTBEAT_DURATION,
-    LEASES_TO_TAKE,
-    LOST_LEASES,
-    MILLIS_BEHIND_LATEST,
-    NUM_WORKERS,
-    RECORDS_OUTSIDE,
-    RECORDS_PROCESSED,
-    RECORDS_UNCOMMITTED,
-    REGION,
-    ROUND_DURATION,
-    ROUND_SPAN,
-    SERVICE,
-    STREAM_NAME,
-    THROTTLES,
-    TOTAL_LEASES,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from opentelemetry.context import Context
@@ -46,52 +19,51 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Link, Tracer
 
     from kinesumer.ports import Clock
-    from kinesumer.telemetry.api import ClientState
+    from kinesumer.telemetry.api import ClientState, ProducerState
 
     Attributes = dict[str, str]
-    ReadGauge = Callable[[ClientState], Iterable[tuple[str, int | None]]]
 
-MAX_LINKS = 128
-"""OpenTelemetry's limit of links per span."""
-MAX_TRACEPARENT_CHARACTERS = 512
-"""A header has 55. A later version's may have more."""
+MAX_LINKS = 128  # OpenTelemetry's limit of links per span
+MAX_TRACEPARENT_CHARACTERS = 512  # a header has 55 now, and may have more later
 
-_COUNTERS = {
-    RECORDS_PROCESSED: "{record}",
-    DATA_BYTES_PROCESSED: "By",
-    RECORDS_OUTSIDE: "{record}",
-    LOST_LEASES: "{shard}",
-    THROTTLES: "{request}",
-    CORRUPT_ROWS: "{row}",
-    HANDLER_FAILURES: "{call}",
-    DEAD_LETTERS: "{record}",
+COUNTERS = {
+    "records_processed": "{record}",
+    "data_bytes_processed": "By",
+    "records_outside_hash_range": "{record}",
+    "lost_leases": "{shard}",
+    "throttles": "{request}",
+    "corrupt_rows": "{row}",
+    "decode_failures": "{record}",
+    "handler_failures": "{call}",
+    "dead_letters": "{record}",
+    "records_put": "{record}",
+    "data_bytes_put": "By",
+    "put_retries": "{record}",
 }
-
-_DURATIONS = {
-    ROUND_DURATION: ROUND_SPAN,
-    HAND_OVER_DURATION: HAND_OVER_SPAN,
-    COMMIT_DURATION: None,
-    HEARTBEAT_DURATION: None,
+DURATIONS = ("round", "hand_over", "commit", "coordination.heartbeat", "put")
+MEASURED_SPANS = ("round", "hand_over")  # durations that also have spans
+SPANS = (*MEASURED_SPANS, "commit", "handle", "handle_record")
+# Bounds of the histograms' buckets in seconds, from the time of a quick request to the
+# default of ``drain_timeout_seconds``.
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+# The gauges and their units. The names are fields of StreamState, ClientState and
+# ProducerState, with dots for some underscores.
+STREAM_GAUGES = {
+    "millis_behind_latest": "ms",
+    "current_leases": "{shard}",
+    "leases_to_take": "{shard}",
+    "total_leases": "{shard}",
+    "records_uncommitted": "{record}",
+    "fan_out_polling": "{client}",
+    "isolated_leases": "{shard}",
 }
-"""The span that each duration has, if any."""
-
-_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Seconds, from one quick request to ``drain_timeout_seconds``."""
-
-
-def _per_stream(field: str) -> ReadGauge:
-    return lambda client: [(s.arn, getattr(s, field)) for s in client.streams]
-
-
-_GAUGES: Mapping[str, tuple[str, ReadGauge]] = {
-    MILLIS_BEHIND_LATEST: ("ms", _per_stream("millis_behind")),
-    CURRENT_LEASES: ("{shard}", _per_stream("current_leases")),
-    LEASES_TO_TAKE: ("{shard}", _per_stream("leases_to_take")),
-    TOTAL_LEASES: ("{shard}", _per_stream("total_leases")),
-    RECORDS_UNCOMMITTED: ("{record}", _per_stream("uncommitted")),
-    NUM_WORKERS: ("{client}", lambda client: [("", client.num_workers)]),
-    BUFFERED_BYTES: ("By", lambda client: [("", client.buffered_bytes)]),
+CLIENT_GAUGES = {
+    "num_workers": "{client}",
+    "clients.wanted": "{client}",
+    "buffered_bytes": "By",
+    "work": "s/s",
 }
+PRODUCER_GAUGES = {"put_buffered_bytes": "By"}
 
 
 class Instruments:
@@ -100,47 +72,71 @@ class Instruments:
     def __init__(self, meter: Meter, tracer: Tracer) -> None:
         self.tracer = tracer
         self.clients: list[Callable[[], ClientState]] = []
+        self.producers: list[Callable[[], ProducerState]] = []
         self.counters = {
-            name: meter.create_counter(name, unit) for name, unit in _COUNTERS.items()
+            name: meter.create_counter(f"kinesumer.{name}", unit)
+            for name, unit in COUNTERS.items()
         }
         self.durations = {
             name: meter.create_histogram(
-                name, "s", explicit_bucket_boundaries_advisory=_BUCKETS
+                f"kinesumer.{name}.duration",
+                "s",
+                explicit_bucket_boundaries_advisory=BUCKETS,
             )
-            for name in _DURATIONS
+            for name in DURATIONS
         }
-        for name, (unit, read) in _GAUGES.items():
-            meter.create_observable_gauge(name, [self._callback(name, read)], unit)
+        for name, unit in (STREAM_GAUGES | CLIENT_GAUGES).items():
+            observe = self._callback(name)
+            meter.create_observable_gauge(f"kinesumer.{name}", [observe], unit)
+        for name, unit in PRODUCER_GAUGES.items():
+            meter.create_observable_gauge(
+                f"kinesumer.{name}", [self._observe_producers], unit
+            )
 
-    def _callback(
-        self, name: str, read: ReadGauge
-    ) -> Callable[[CallbackOptions], list[Observation]]:
+    def _observe_producers(self, _: CallbackOptions) -> list[Observation]:
+        from opentelemetry.metrics import Observation
+
+        sums: Counter[str] = Counter()
+        for producer in [state() for state in self.producers]:
+            sums[producer.arn] += producer.put_buffered_bytes
+        return [
+            Observation(value, stream_attributes(arn)) for arn, value in sums.items()
+        ]
+
+    def _callback(self, name: str) -> Callable[[CallbackOptions], list[Observation]]:
         from opentelemetry.metrics import Observation
 
         def observe(_: CallbackOptions) -> list[Observation]:
-            # Attributes don't tell the clients of one process apart: values add up,
-            # except for the lag, where the greatest counts.
-            merged: dict[tuple[str, str], int] = {}
+            # Attributes don't tell the clients of a process apart. So a gauge shows the
+            # sum of all clients' values, and the gauge of the lag shows the greatest
+            # value.
+            merge = max if name == "millis_behind_latest" else operator.add
+            merged: dict[tuple[str, str], float] = {}
             for client in [state() for state in self.clients]:
-                for arn, value in read(client):
+                for arn, value in _read_gauge(client, name):
                     if value is not None:
                         key = client.app, arn
-                        other = merged.get(key, 0)
-                        is_lag = name == MILLIS_BEHIND_LATEST
-                        merged[key] = max(other, value) if is_lag else other + value
+                        merged[key] = merge(merged.get(key, 0), value)
             return [
-                Observation(value, {APP: app} | stream_attributes(arn))
+                Observation(value, {"kinesumer.app": app} | stream_attributes(arn))
                 for (app, arn), value in merged.items()
             ]
 
         return observe
 
 
+def _read_gauge(client: ClientState, name: str) -> list[tuple[str, float | None]]:
+    """Return a gauge's values by stream ARN, or one value of the client."""
+    if name in CLIENT_GAUGES:
+        return [("", getattr(client, name.replace(".", "_")))]
+    return [(stream.arn, getattr(stream, name)) for stream in client.streams]
+
+
 @cache
 def process_instruments() -> Instruments:
     """Return the instruments of the global providers.
 
-    They are created once, since an SDK keeps one callback per name.
+    They are created once, since an SDK keeps only one callback for each gauge's name.
     """
     from opentelemetry import metrics, trace
 
@@ -153,9 +149,9 @@ def stream_attributes(arn: str) -> Attributes:
         return {}
     *_, region, account, resource = arn.split(":", 5)
     return {
-        STREAM_NAME: resource.removeprefix("stream/"),
-        REGION: region,
-        ACCOUNT: account,
+        "aws.kinesis.stream_name": resource.removeprefix("stream/"),
+        "cloud.region": region,
+        "cloud.account.id": account,
     }
 
 
@@ -163,58 +159,63 @@ class OpenTelemetry(Telemetry):
     """Passes telemetry to the SDK that the application has set up, if any."""
 
     def __init__(
-        self, app: str, clock: Clock, instruments: Instruments | None = None
+        self, app: str | None, clock: Clock, instruments: Instruments | None = None
     ) -> None:
-        self._app: Attributes = {APP: app}
+        # A producer has no app.
+        self._app: Attributes = {} if app is None else {"kinesumer.app": app}
         self._clock = clock
         self._instruments = instruments or process_instruments()
         self._tracer = self._instruments.tracer
         self._streams: dict[str, Attributes] = {}
-        self._client: Callable[[], ClientState] | None = None
+        self._unwatch: Callable[[], None] = lambda: None
 
     def watch(self, state: Callable[[], ClientState]) -> None:
-        """Let gauges read a client's state, from the exporter's thread."""
-        self._client = state
+        """Let gauges read a client's state, in the thread of the exporter."""
         self._instruments.clients.append(state)
+        self._unwatch = partial(self._instruments.clients.remove, state)
+
+    def watch_producer(self, state: Callable[[], ProducerState]) -> None:
+        """Let gauges read a producer's state, in the thread of the exporter."""
+        self._instruments.producers.append(state)
+        self._unwatch = partial(self._instruments.producers.remove, state)
 
     def unwatch(self) -> None:
-        """End ``watch()``, if it was called."""
-        if self._client is not None:
-            self._instruments.clients.remove(self._client)
-            self._client = None
+        """End ``watch()`` or ``watch_producer()``, if one was called."""
+        unwatch, self._unwatch = self._unwatch, lambda: None
+        unwatch()
 
     def count(
-        self, counter: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
+        self, name: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
     ) -> None:
         """Increase a counter."""
         attributes = self._attributes(stream_arn)
         if service:
-            attributes = {**attributes, SERVICE: service}
-        self._instruments.counters[counter].add(amount, attributes)
+            attributes = {**attributes, "kinesumer.service": service}
+        self._instruments.counters[name].add(amount, attributes)
 
     @contextmanager
-    def measure(self, duration: str, stream_arn: str = "") -> Iterator[None]:
+    def measure(self, name: str, stream_arn: str = "") -> Iterator[None]:
         """Measure the block's duration unless the block raises."""
-        attributes = self._attributes(stream_arn)
-        span = _DURATIONS[duration]
-        start_span = self._tracer.start_as_current_span
-        with start_span(span, attributes=attributes) if span else nullcontext():
+        is_span = name in MEASURED_SPANS
+        with self.trace(name, stream_arn) if is_span else nullcontext():
             started = self._clock.now()
             yield
             seconds = self._clock.now() - started
-            self._instruments.durations[duration].record(seconds, attributes)
+            attributes = self._attributes(stream_arn)
+            self._instruments.durations[name].record(seconds, attributes)
 
     def trace(
         self,
-        span: str,
+        name: str,
         stream_arn: str = "",
-        attributes: Mapping[str, int] | None = None,
         traceparents: Iterable[str] = (),
+        **counts: int,
     ) -> AbstractContextManager[object]:
-        """Trace the block, linked to the producers' spans."""
+        """Trace the block with links to the producers' spans."""
+        attributes = {f"kinesumer.{key}": count for key, count in counts.items()}
         return self._tracer.start_as_current_span(
-            span,
-            attributes={**self._attributes(stream_arn), **(attributes or {})},
+            f"kinesumer.{name}",
+            attributes={**self._attributes(stream_arn), **attributes},
             links=links_to(traceparents),
         )
 
@@ -226,7 +227,7 @@ class OpenTelemetry(Telemetry):
 
         current = trace.get_current_span().get_span_context()
         return self._tracer.start_as_current_span(
-            HANDLE_RECORD_SPAN,
+            "kinesumer.handle_record",
             context=_producer_context(traceparent),
             attributes=self._attributes(stream_arn),
             links=[trace.Link(current)] if current.is_valid else (),
@@ -253,14 +254,15 @@ def links_to(traceparents: Iterable[str]) -> list[Link]:
 
 
 def _producer_context(traceparent: str) -> Context:
-    """Return the context that a W3C traceparent header names; else an empty one."""
+    """Return the context of a W3C traceparent header, or an empty context."""
     from opentelemetry.context import Context as NewContext
     from opentelemetry.trace.propagation.tracecontext import (
         TraceContextTextMapPropagator,
     )
 
-    # Producers write this text. Some versions of OpenTelemetry take seconds to match
-    # a long run of spaces, and others log each one.
+    # The text comes from producers, so it may be long. Some versions of OpenTelemetry
+    # take seconds to parse a long sequence of spaces, and others log each text that is
+    # too long.
     if len(traceparent) > MAX_TRACEPARENT_CHARACTERS:
         return NewContext()
     carrier = {"traceparent": traceparent}

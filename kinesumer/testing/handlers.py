@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kinesumer.handlers.signature import read_handler
+from kinesumer.consuming.assignment_callbacks import read_callbacks
+from kinesumer.handlers.signature import read_function
 from kinesumer.model.validation import require_error_types
 from kinesumer.simulation.event_log import format_events
 from kinesumer.simulation.invariants.base import ViolationError
@@ -18,15 +19,16 @@ from kinesumer.simulation.world import UserCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.client import Handle
+    from kinesumer.consuming.assignment_callbacks import OnAssigned, OnRevoked
+    from kinesumer.handlers.handler import Handle
 
 PLAIN = Scenario()
+# Prefixes of the names of the invariants that are checked after all faults have ended.
 AT_REST = ("L", "I12", "I13")
-"""Prefixes of the predicates that are checked after the faults."""
 
 
 def simulate_handler(
-    handler: Handle,
+    handler: Handle[bytes],
     *,
     batch: bool | None = None,
     faults: str = "all",
@@ -35,31 +37,41 @@ def simulate_handler(
     scenario: Scenario = PLAIN,
     data: Callable[[int], bytes] | None = None,
     restarts_after: tuple[type[Exception], ...] = (),
+    on_assigned: OnAssigned | None = None,
+    on_revoked: OnRevoked | None = None,
 ) -> Outcome:
     """Let simulated clients call a handler with each record or batch, in virtual time.
 
-    Handlers are what ``client.run()`` takes, and ``batch`` is as there. They run in an
-    event loop without real time, plain functions too: they may sleep by asyncio, and
-    must not do I/O. Each client is killed, stopped, cut off and restarted as ``faults``
-    says (``KIND[:PER_MINUTE[:SECONDS]],…``). A fault may end a call of the handler, or
-    delay it. ``all`` excludes ``seek`` here, because operators may skip records.
-    ``data`` makes the nth record's data. A client starts again after an error in
-    ``restarts_after``. With ``Scenario(concurrency=…)`` the call is tried again
-    instead, and then the record becomes a dead letter. Any other error of the handler
-    ends the simulation.
+    ``handler`` and ``batch`` have the same meaning as in ``client.run()``. All
+    handlers, even those that aren't async, run in an event loop in virtual time. They
+    may call ``asyncio.sleep()``, and must not do I/O. Clients are killed, stopped, cut
+    off and restarted as ``faults`` specifies (``KIND[:PER_MINUTE[:SECONDS]],…``). A
+    fault may end a call of the handler, or delay it. ``all`` doesn't include ``seek``
+    here, because a seek may skip records. ``data`` returns the nth record's data.
 
-    Raises ConfigurationError for what isn't a handler, what the handler raised, and
-    ViolationError where the library breaks one of its own promises. With
-    ``PYTHONHASHSEED=0`` a seed repeats exactly.
+    ``on_assigned`` and ``on_revoked`` have the same meaning as in ``client.run()``.
+    They run in the event loop, too. A fault may delay a call, or end it.
+
+    If the handler or a callback raises an error of a type in ``restarts_after``, the
+    client starts again. With ``Scenario(concurrency=…)`` a handler's call is repeated
+    instead, and finally the record becomes a dead letter. Any other error of the
+    handler or a callback ends the simulation.
+
+    Raises ConfigurationError if the handler is invalid, any error that the handler
+    raised, and ViolationError if the library breaks one of its own promises. With
+    ``PYTHONHASHSEED=0`` the same seed gives exactly the same run.
     """
-    read = read_handler(handler, batch)
+    read = read_function(handler, batch)
+    if read_callbacks(on_assigned, on_revoked, in_threads=False) is not None:
+        scenario = replace(scenario, callbacks=True)
     if read.takes_batches:
         scenario = replace(scenario, batches=True)
     rates = parse_rates(faults, scenario.faults_per_minute)
     rates = tuple(r for r in rates if r.kind != "seek" or "seek" in faults)
     run = draw_run(scenario, seed, minutes, rates)
     restarts_after = require_error_types("restarts_after", restarts_after)
-    sim = Simulation(scenario, seed, UserCode(read, data, restarts_after))
+    user = UserCode(read, data, restarts_after, on_assigned, on_revoked)
+    sim = Simulation(scenario, seed, user)
     outcome = Outcome(run)
     try:
         play(sim, outcome)

@@ -1,4 +1,4 @@
-"""Both ports in memory: the state store and Kinesis."""
+"""Replacements, in memory, for the state store and for Kinesis."""
 
 from kinesumer.simulation.memory_kinesis import (
     MemoryKinesis,

@@ -1,1 +1,1 @@
-"""Bytes and dictionaries to the model and back, without I/O."""
+"""Convert bytes and dictionaries to the model and back, without I/O."""

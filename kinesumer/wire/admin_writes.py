@@ -1,6 +1,6 @@
 """Conditional writes of operators: notices, pauses, drains, resets, seeks and imports.
 
-Each write has a condition on its row, as in ``writes``.
+Each write has a condition on its row, as in the module ``writes``.
 """
 
 from __future__ import annotations
@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING
 from kinesumer.model.streams import Start
 from kinesumer.ports import AllOf, Compare, Write
 from kinesumer.wire import rows
-from kinesumer.wire.writes import (
-    ALIVE,
-    as_read,
-    create_shard,
-    position_values,
-    shard_row_key,
-)
+from kinesumer.wire.conditions import ALIVE, as_read
+from kinesumer.wire.deaths import ATTRIBUTES as DEATHS
+from kinesumer.wire.writes import create_shard, position_values, shard_row_key
 
 if TYPE_CHECKING:
     from kinesumer.model.positions import Position
@@ -30,7 +26,7 @@ def notify(app: str, member: MemberRow) -> Write:
     """
     notice = member.notice or None
     condition = AllOf(
-        (Compare("session", "=", member.session), ALIVE, as_read("notice", notice))
+        Compare("session", "=", member.session), ALIVE, as_read("notice", notice)
     )
     key = rows.member_key(app, member.client_id)
     return Write(key, condition, {"notice": member.notice + 1})
@@ -38,7 +34,7 @@ def notify(app: str, member: MemberRow) -> Write:
 
 def drain(app: str, member: MemberRow, *, drained: bool) -> Write:
     """Drain a session, so that the leader plans no shards for it, or end the drain."""
-    condition = AllOf((Compare("session", "=", member.session), ALIVE))
+    condition = AllOf(Compare("session", "=", member.session), ALIVE)
     key = rows.member_key(app, member.client_id)
     if drained:
         return Write(key, condition, {"drained": True})
@@ -64,7 +60,7 @@ def begin_reset(app: str) -> Write:
 
 
 def give_up_reset(app: str) -> Write:
-    """Let clients start again, after no row was deleted."""
+    """Let clients start again. Call this only if the reset has deleted no row."""
     return Write(rows.group_key(app), Compare("pk", "exists"), remove=("resetting",))
 
 
@@ -76,30 +72,31 @@ def delete(key: Key) -> Write:
 def seek(app: str, shard: ShardRow, to: Position | Start, *, waits: bool) -> Write:
     """Set a shard's position, and reopen the shard if it has ended.
 
-    The owner stays, since it may be delivering, but the epoch rises. So the owner's
-    commits fail, and only the owner may claim the shard again. If ``waits`` is true,
-    the shard's parents must be read first.
+    The row keeps its owner, which may be delivering records, but the epoch rises. So
+    the owner's commits fail, and only the owner may claim the shard again. If ``waits``
+    is true, the shard's parents must be read first.
     """
     condition = AllOf(
-        (Compare("epoch", "=", shard.epoch), Compare("ended", "=", shard.ended))
+        Compare("epoch", "=", shard.epoch), Compare("ended", "=", shard.ended)
     )
     values: dict[str, Value] = {"epoch": shard.epoch + 1, "ended": False}
     # A claim whose response was lost must not count as a claim of the new epoch.
-    gone = ["claim"]
+    # The deaths at the former position have no meaning at the new one.
+    removed = ["claim", *DEATHS]
     if isinstance(to, Start):
         values["start"] = rows.start_text(to)
-        gone += ["sequence_number", "sub_sequence_number"]
+        removed += ["sequence_number", "sub_sequence_number"]
     else:
         values.update(position_values(to))
         if to.sub_sequence_number is None:
-            gone.append("sub_sequence_number")
+            removed.append("sub_sequence_number")
     if waits:
         values["ready"] = False
-    return Write(shard_row_key(app, shard), condition, values, tuple(gone))
+    return Write(shard_row_key(app, shard), condition, values, tuple(removed))
 
 
 def withdraw(app: str, stream: StreamRow) -> Write:
-    """Remove a stream's baseline. Its shards can't be claimed until it is set again."""
+    """Remove a stream's baseline. Without it, shards can't be claimed."""
     key = rows.stream_key(app, stream.arn)
     condition = Compare("stream_created_at", "=", repr(stream.created_at))
     return Write(key, condition, {"baseline": False})
@@ -108,7 +105,7 @@ def withdraw(app: str, stream: StreamRow) -> Write:
 def replace(app: str, shard: ShardRow, before: ShardRow) -> Write:
     """Replace a shard's row if it hasn't changed. The new row has no owner.
 
-    Use it only while no client runs. A pause is kept.
+    Call this only while no client runs. If the shard is paused, it stays paused.
     """
     new = create_shard(app, shard._replace(epoch=before.epoch + 1))
     values = dict(new.set)

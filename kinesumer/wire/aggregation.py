@@ -1,6 +1,7 @@
 """KPL aggregates: many user records in one Kinesis record.
 
-A frame is four bytes of magic, a protobuf message and the message's MD5::
+The data of such a record are four magic bytes, a protobuf message, and the message's
+MD5 digest::
 
     message AggregatedRecord {
       repeated string partition_key_table = 1;
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 
 MAGIC = b"\xf3\x89\x9a\xc2"
 DIGEST_BYTES = 16
+# Maximum number of an aggregate's partition keys that are hashed, as long as none of
+# them is outside the shard's range.
 KEYS_HASHED = 8
-"""Number of an aggregate's partition keys that are hashed while all are in range."""
 
 _KEY, _HASH, _RECORD = 0x0A, 0x12, 0x1A
 _KEY_INDEX, _HASH_INDEX, _DATA = 0x08, 0x10, 0x1A
@@ -45,23 +47,20 @@ class OpenedRecords(NamedTuple):
     """A page's user records."""
 
     records: list[Record]
+    # The sequence number of the last Kinesis record, even if this held no user record,
+    # or None if the page had no records. When all user records are done, the shard is
+    # done up to this number.
     last: str | None
-    """The last Kinesis record's sequence number, even if it held no user record. The
-    shard is done up to and including it once all records are done. None: no records."""
+    # Number of aggregated records whose hash keys lie outside the shard's range.
     outside: int
-    """Records of aggregates whose hash key lies outside the shard's range."""
 
 
 def open_records(records: list[Record], source: Source) -> OpenedRecords:
     """Set every record's source, and replace aggregates by their user records.
 
-    Data that isn't a valid aggregate is delivered unchanged.
-
-    ``outside`` counts records within aggregates only, since the hash key of any other
-    record isn't known. Hashing every partition key would cost as much as all the rest.
-    So eight of an aggregate's keys are hashed, evenly spread. All keys are hashed as
-    soon as one of them, or any explicit hash key, is outside. An aggregate with half of
-    its keys outside is missed once in 256 times.
+    Data that isn't a valid aggregate is delivered unchanged. ``outside`` counts only
+    records within aggregates. For other records, Kinesis doesn't return an explicit
+    hash key.
     """
     unopened = with_source(records, source)
     if not has_aggregates(records):
@@ -74,7 +73,7 @@ def open_records(records: list[Record], source: Source) -> OpenedRecords:
             opened.append(record)
         else:
             opened += parts
-    return OpenedRecords(opened, unopened.last, count.found)
+    return OpenedRecords(opened, unopened.last, count.total)
 
 
 def with_source(records: list[Record], source: Source) -> OpenedRecords:
@@ -86,13 +85,14 @@ def with_source(records: list[Record], source: Source) -> OpenedRecords:
 
 def has_aggregates(records: list[Record]) -> bool:
     """Return whether any data begins like an aggregate."""
-    # Comparing costs a quarter of startswith(), and leaves few records to check.
+    # A comparison takes a quarter of the time of startswith(), and leaves few records
+    # for which startswith() is needed.
     high = [record.data for record in records if record.data >= MAGIC]
     return any(data.startswith(MAGIC) for data in high)
 
 
 def take_piece(records: list[Record], most_bytes: int) -> list[Record]:
-    """Remove and return the first records: up to so much data, but at least one."""
+    """Remove and return the first records, up to a size but at least one record."""
     size = count = 0
     for record in records:
         size += len(record.data)
@@ -107,19 +107,20 @@ def take_piece(records: list[Record], most_bytes: int) -> list[Record]:
 def _open(record: Record, count: _OutsideCounter) -> list[Record] | None:
     """Return the user records, or None if the record isn't an aggregate."""
     message = record.data[len(MAGIC) : -DIGEST_BYTES]
-    if _md5(message) != record.data[len(MAGIC) + len(message) :]:
+    if md5_digest(message) != record.data[len(MAGIC) + len(message) :]:
         return None
     for read in (_read_common, _read_any):
         try:
             parts, hashes = read(record, message)
         except (IndexError, ValueError):
             continue
-        count.look(parts, hashes)
+        count.add(parts, hashes)
         return parts
     return None
 
 
-def _md5(data: bytes) -> bytes:
+def md5_digest(data: bytes) -> bytes:
+    """Return the MD5 digest of data."""
     # A host in FIPS mode forbids MD5 for security, but allows it for checksums.
     return md5(data, usedforsecurity=False).digest()
 
@@ -128,7 +129,7 @@ def _read_common(record: Record, message: bytes) -> tuple[list[Record], list[str
     """Read a message whose tables come first and whose varints take one or two bytes.
 
     Return the user records and the table of hash keys. Raise ValueError or IndexError
-    for any other message. Reading from a stream costs half of slicing.
+    for any other message. Reading from a stream takes half the time of slicing.
     """
     number, arrived = record.sequence_number, record.approximate_arrival_timestamp
     source, heads = record.source, _heads()
@@ -156,9 +157,9 @@ def _read_common(record: Record, message: bytes) -> tuple[list[Record], list[str
 
 @cache
 def _heads() -> dict[bytes, tuple[int, int]]:
-    """Map the six bytes before the data to the key index and the data's length.
+    """Map the six bytes before a record's data to the key index and the data's length.
 
-    The map has all user records with a small index, little data and no hash key.
+    The map covers user records with a small index, little data and no hash key.
     """
     return {
         bytes((_RECORD, length + 4, _KEY_INDEX, key, _DATA, length)): (key, length)
@@ -207,7 +208,10 @@ def _read_head(stream: BytesIO, message: bytes, at: int) -> tuple[int, int | Non
 
 
 def _read_field(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return a tag, the end of its number of one or two bytes, and the number."""
+    """Return a field's tag, the end of its number, and the number.
+
+    The number has one or two bytes.
+    """
     number = data[at + 1]
     if number < 128:
         return data[at], at + 2, number
@@ -242,10 +246,10 @@ def _read_any(record: Record, data: bytes) -> tuple[list[Record], list[str]]:
             keys[key],
             record.approximate_arrival_timestamp,
             None if entry is None else hashes[entry],
-            place,
+            index,
             record.source,
         )
-        for place, (key, entry, user) in enumerate(parts)
+        for index, (key, entry, user) in enumerate(parts)
     ]
     return opened, hashes
 
@@ -295,13 +299,13 @@ _FIXED = {1: 8, 5: 4}
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a number of up to ten bytes, and its end."""
+    """Return a varint of up to ten bytes, and the offset of its end."""
     value = 0
-    for place in range(at, min(end, at + 10)):
-        byte = data[place]
-        value |= (byte & 127) << 7 * (place - at)
+    for index in range(at, min(end, at + 10)):
+        byte = data[index]
+        value |= (byte & 127) << 7 * (index - at)
         if byte < 128:
-            return value, place + 1
+            return value, index + 1
     raise ValueError
 
 
@@ -312,38 +316,47 @@ def _hash_key(text: bytes) -> str:
 
 
 class _OutsideCounter:
-    """Counts a page's aggregated records outside the shard's range."""
+    """Counts aggregated records whose hash keys lie outside the shard's range."""
 
     def __init__(self, source: Source) -> None:
-        self.found = 0
+        self.total = 0
         self._first, self._last = source.first_hash, source.last_hash
+        # True if the stream has only one shard. In this case no key needs to be hashed.
         self._has_all = (self._first, self._last) == (0, HASH_KEYS - 1)
+        # The page's partition keys that were hashed and are in range.
         self._inside: set[str] = set()
-        """The page's partition keys that were hashed and are in range."""
 
-    def look(self, parts: list[Record], hashes: list[str]) -> None:
-        """Count the outside records of an aggregate, from its records and hash keys."""
+    def add(self, parts: list[Record], hashes: list[str]) -> None:
+        """Count an aggregate's records whose hash keys lie outside the shard's range.
+
+        ``hashes`` are the aggregate's explicit hash keys.
+        """
         if self._has_all or not parts:
             return
+        # Hashing every partition key would take as much time as all other work. So
+        # eight keys are hashed, evenly spread over the aggregate. If one of them is
+        # outside, all keys are hashed. If half of an aggregate's keys are outside, this
+        # is missed in one of 256 cases.
         sample = parts[:: -(-len(parts) // KEYS_HASHED)]
         keys = {p.partition_key or "" for p in sample if p.explicit_hash_key is None}
         keys -= self._inside
         if any(map(self._misses, [*map(int, hashes), *map(hash_key_of, keys)])):
-            # Hash each key once: a producer may use a long key for many records.
+            # Hash each key only once, since a producer may use a long key for many
+            # records.
             pairs = Counter((p.partition_key or "", p.explicit_hash_key) for p in parts)
-            self.found += sum(
+            self.total += sum(
                 count * self._misses(hash_key_of(*pair))
                 for pair, count in pairs.items()
             )
         else:
             self._inside |= keys
 
-    def _misses(self, place: int) -> bool:
-        return not self._first <= place <= self._last
+    def _misses(self, hash_key: int) -> bool:
+        return not self._first <= hash_key <= self._last
 
 
 def hash_key_of(partition_key: str, explicit_hash_key: str | None = None) -> int:
     """Return the hash key that Kinesis uses for a record."""
     if explicit_hash_key is not None:
         return int(explicit_hash_key)
-    return int.from_bytes(_md5(partition_key.encode()))
+    return int.from_bytes(md5_digest(partition_key.encode()))

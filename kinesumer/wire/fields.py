@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.positions import WHOLE_RECORD, Position, Tip
+from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import HASH_KEYS, YEAR_10000, Interval, Range, Start
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Row, Value
 
+# No counter reaches this number. DynamoDB's numbers can be greater.
 MAX_COUNT = 10**18
-"""No counter reaches this number. DynamoDB's numbers can be greater."""
 
 T = TypeVar("T", str, int, bool, frozenset[str])
 
@@ -41,6 +42,21 @@ def _interval(part: str, names: list[str]) -> Interval:
     return Interval(names[int(stream)], first, last)
 
 
+def read_fan_out(row: Row, streams: frozenset[str]) -> dict[str, FanOutUse]:
+    """Return the attribute ``fan_out`` by stream ARN, without its invalid lines."""
+    # Ignore invalid lines. The attribute is only shown to people, and a refresh() may
+    # have changed the streams since it was written.
+    names, found = sorted(streams), {}
+    for line in str(row.get("fan_out", "")).split("\n"):
+        match = _FAN_OUT.fullmatch(line)
+        if match is not None and int(match[1]) < len(names):
+            found[names[int(match[1])]] = FanOutUse(match[2], match[3] or "")
+    return found
+
+
+_FAN_OUT = re.compile(r"([0-9]{1,9}):([\w.-]{1,128})(?: (.+))?", re.ASCII)
+
+
 def read_position(row: Row) -> Position | None:
     """Return the stored position, or None if it is missing."""
     if "sequence_number" not in row:
@@ -54,10 +70,9 @@ def read_position(row: Row) -> Position | None:
 
 
 def read_tip(row: Row) -> Tip | None:
-    """Return the attribute ``tip``, or None if it is missing or invalid.
-
-    A tip only proves that no record was lost. Reading continues without it.
-    """
+    """Return the attribute ``tip``, or None if it is missing or invalid."""
+    # Ignore an invalid tip. It only serves to prove that no record was lost, and isn't
+    # needed for reading.
     match = _TIP.fullmatch(str(row.get("tip", "")))
     if match is None:
         return None
@@ -90,7 +105,8 @@ def is_sequence_number(text: str) -> bool:
 
 def read_hash_key(row: Row, name: str, text: str) -> int:
     """Parse a hash key of 32 hex digits."""
-    # Only the exact text that we write: it is part of the row's key.
+    # Accept only the exact text that this library writes, since it is part of the row's
+    # key.
     if not _HASH_KEY.fullmatch(text):
         raise corrupt(row, name)
     return int(text, 16)
@@ -119,7 +135,7 @@ def count(
     first: int = 0,
     last: int = MAX_COUNT,
 ) -> int:
-    """Return a number within bounds. Raise CorruptRowError for others."""
+    """Return a number. Raise CorruptRowError if it isn't within the bounds."""
     number = get(row, name, int, default)
     if not first <= number <= last:
         raise corrupt(row, name)
@@ -127,8 +143,9 @@ def count(
 
 
 def get(row: Row, name: str, type_: type[T], default: T | None = None) -> T:
-    """Return an attribute of exactly this type. Raise CorruptRowError for others."""
+    """Return an attribute. Raise CorruptRowError if it isn't of exactly this type."""
     value: Value | None = row.get(name, default)
+    # Don't use isinstance(): a bool is also an int, and an UnsupportedValue is a str.
     plain = frozenset if type_ not in (str, int, bool) else type_
     if type(value) is not plain:
         raise corrupt(row, name)

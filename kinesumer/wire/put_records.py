@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-from hashlib import md5
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.wire.aggregation import DIGEST_BYTES, MAGIC
+from kinesumer.wire.aggregation import MAGIC, md5_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,12 +17,11 @@ if TYPE_CHECKING:
     from kinesumer.wire.records import Body
 
 
-KEY_CHARACTERS = 256
-"""Greatest number of characters of a partition key."""
+KEY_CHARACTERS = 256  # maximum number of characters of a partition key
 
 
-class Entry(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True):
-    """One record of a PutRecords request."""
+class Entry(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True, gc=False):
+    """One record of a PutRecords request, or one user record of a KPL aggregate."""
 
     data: bytes
     partition_key: str
@@ -32,13 +30,17 @@ class Entry(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True):
     @property
     def size(self) -> int:
         """Number of bytes that count towards Kinesis's limits."""
-        return len(self.data) + len(self.partition_key.encode())
+        return len(self.data) + _utf8_bytes(self.partition_key)
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def refusal(
     data: bytes | None, key: str | None, hash_key: str | None, record_bytes: int
 ) -> str | None:
-    """Return why Kinesis would reject a record, or None if it is valid.
+    """Return the reason why Kinesis would reject a record, or None if it is valid.
 
     ``record_bytes`` is the stream's limit for data and partition key.
     """
@@ -48,7 +50,7 @@ def refusal(
         return f"partition_key has {len(key):,} characters, more than {KEY_CHARACTERS}"
     if data is None:
         return "data is null"
-    size = len(data) + len(key.encode())
+    size = len(data) + _utf8_bytes(key)
     if size > record_bytes:
         return (
             f"data and partition_key have {size:,} bytes, more than the "
@@ -72,7 +74,7 @@ def is_hash_key(text: str) -> bool:
     )
 
 
-class PutResult(msgspec.Struct, rename="pascal", frozen=True):
+class EntryResult(msgspec.Struct, rename="pascal", frozen=True, gc=False):
     """A record's shard and sequence number, or the error that rejected it."""
 
     shard_id: str | None = None
@@ -82,20 +84,20 @@ class PutResult(msgspec.Struct, rename="pascal", frozen=True):
 
 
 class _Answer(msgspec.Struct, rename="pascal"):
-    records: list[PutResult]
+    records: list[EntryResult]
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
 
 
-def decode_results(body: Body, count: int) -> list[PutResult]:
+def decode_results(body: Body, count: int) -> list[EntryResult]:
     """Return the results of ``count`` records, in their order.
 
-    Raise SourceUnavailableError if the body isn't a complete response of Kinesis. The
-    records may or may not have been stored then.
+    Raise SourceUnavailableError if the body isn't a complete response of Kinesis. In
+    this case the records may or may not have been stored.
     """
     fault: Exception | None = None
-    results: list[PutResult] = []
+    results: list[EntryResult] = []
     try:
         results = _decode(body).records
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -109,79 +111,51 @@ def decode_results(body: Body, count: int) -> list[PutResult]:
     return results
 
 
-_md5 = partial(md5, usedforsecurity=False)
+# More than an aggregate's user record takes beside its data, its keys and the record
+# itself: tags, lengths and indexes.
+AGGREGATED_RECORD_BYTES = 20
+HASH_KEY_DIGITS = 39
 
 
-class UserRecord(NamedTuple):
-    """One user record of a KPL aggregate."""
+def aggregate(records: Sequence[Entry]) -> bytes:
+    """Return the data of one Kinesis record with all user records, in order.
 
-    data: bytes
-    partition_key: str
-    explicit_hash_key: str | None = None
-
-
-class Aggregate:
-    """Collects user records for one Kinesis record, in order.
-
-    Their hash keys should lie in the shard of the Kinesis record's own key.
+    The user records should belong to the shard that the Kinesis record's own key
+    selects.
     """
-
-    def __init__(self) -> None:
-        self._keys: dict[str, int] = {}
-        self._hashes: dict[str, int] = {}
-        self._records: list[bytes] = []
-        self._bytes = len(MAGIC) + DIGEST_BYTES
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    @property
-    def size(self) -> int:
-        """Length of the data that ``encode()`` returns."""
-        return self._bytes
-
-    def add(self, record: UserRecord) -> None:
-        """Append a record."""
-        key, hash_key = record.partition_key, record.explicit_hash_key
-        entry = _number(1, self._index(self._keys, key, 1))
-        if hash_key is not None:
-            entry += _number(2, self._index(self._hashes, hash_key, 2))
-        encoded = _field(3, entry + _field(3, record.data))
-        self._records.append(encoded)
-        self._bytes += len(encoded)
-
-    def _index(self, table: dict[str, int], text: str, number: int) -> int:
-        if text not in table:
-            table[text] = len(table)
-            self._bytes += len(_field(number, text.encode()))
-        return table[text]
-
-    def encode(self) -> bytes:
-        """Return the Kinesis record's data."""
-        message = b"".join(
-            [
-                *(_field(1, key.encode()) for key in self._keys),
-                *(_field(2, hash_key.encode()) for hash_key in self._hashes),
-                *self._records,
-            ]
-        )
-        return MAGIC + message + _md5(message).digest()
-
-
-def aggregate(records: Sequence[UserRecord]) -> bytes:
-    """Return the data of one Kinesis record with all user records, in order."""
-    whole = Aggregate()
+    keys: dict[str, int] = {}
+    hashes: dict[str, int] = {}
+    parts: list[bytes] = []
     for record in records:
-        whole.add(record)
-    return whole.encode()
+        data = record.data
+        index = _key_index(keys.setdefault(record.partition_key, len(keys)))
+        if record.explicit_hash_key is not None:
+            place = hashes.setdefault(record.explicit_hash_key, len(hashes))
+            index += _varint(2 << 3) + _varint(place)
+        length = _length(3, len(data))
+        inner = len(index) + len(length) + len(data)
+        parts += (_length(3, inner), index, length, data)
+    tables: list[bytes] = []
+    for number, table in ((1, keys), (2, hashes)):
+        for text in table:
+            encoded = text.encode()
+            tables += (_length(number, len(encoded)), encoded)
+    message = b"".join(tables + parts)
+    return b"".join((MAGIC, message, md5_digest(message)))
 
 
-def _field(number: int, value: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
+# An aggregate's records mostly have the same few indexes and lengths.
 
 
-def _number(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(value)
+@lru_cache(maxsize=4096)
+def _key_index(index: int) -> bytes:
+    return _varint(1 << 3) + _varint(index)
+
+
+@lru_cache(maxsize=4096)
+def _length(number: int, size: int) -> bytes:
+    """Return what precedes a field's value: the field's tag and the value's size."""
+    return _varint(number << 3 | 2) + _varint(size)
 
 
 def _varint(value: int) -> bytes:

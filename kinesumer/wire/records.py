@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import msgspec
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Page, Record
-from kinesumer.model.streams import HASH_KEYS, ChildShard
+from kinesumer.model.streams import HASH_KEYS, Shard
+from kinesumer.wire.cbor import CborError, CborReader, is_map
+from kinesumer.wire.cbor_records import read_records
 from kinesumer.wire.fields import is_sequence_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 
-Body = bytes | bytearray
-"""The body of a response."""
-JSON_PER_RECORD = 112
-"""Three quarters of the smallest JSON size of a record without its data."""
+Body = bytes | bytearray  # the body of a response
+Buffer = bytes | bytearray | memoryview
+# Three quarters of the bytes that a record's JSON has at least, without its data, and
+# all of those that its CBOR has. For each record, ``payload_bytes()`` subtracts them.
+JSON_PER_RECORD, CBOR_PER_RECORD = 112, 136
 
 
 class HashKeyRange(msgspec.Struct, rename="pascal"):
@@ -33,7 +40,9 @@ class HashKeyRange(msgspec.Struct, rename="pascal"):
         return first, last
 
 
-class _Child(msgspec.Struct, rename="pascal"):
+class ChildShard(msgspec.Struct, rename="pascal"):
+    """A child as the last response of a closed shard names it."""
+
     shard_id: str
     parent_shards: list[str]
     hash_key_range: HashKeyRange
@@ -43,16 +52,32 @@ class _Answer(msgspec.Struct, rename="pascal"):
     records: list[Record]
     next_shard_iterator: str | None = None
     millis_behind_latest: int = 0
-    child_shards: list[_Child] | None = None
+    child_shards: list[ChildShard] | None = None
 
 
 class _IteratorAnswer(msgspec.Struct, rename="pascal"):
     shard_iterator: str
 
 
+_CALL = "GetRecords"
 _decode = msgspec.json.Decoder(_Answer).decode
 _decode_iterator = msgspec.json.Decoder(_IteratorAnswer).decode
-_UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# The errors of a body that is not JSON of the expected form.
+UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, CborError)
+
+
+def find_compiled_decoder() -> Callable[[Body], bytes] | None:
+    """Return the function of kinesumer-native, or None if that is not installed."""
+    try:
+        rewrite: Callable[[Body], bytes] = import_module("kinesumer_native").to_msgpack
+    except ImportError:
+        return None
+    return rewrite
+
+
+# Rewrites CBOR as MessagePack. Without it, CBOR is decoded in Python.
+to_msgpack = find_compiled_decoder()
+_decode_msgpack = msgspec.msgpack.Decoder(_Answer).decode
 
 
 def decode_page(body: Body) -> Page:
@@ -62,21 +87,43 @@ def decode_page(body: Body) -> Page:
     same read can be retried.
     """
     try:
-        answer = _decode(body)
-    except _UNDECODED as fault:
-        _refuse(body, str(fault), fault)
-    # Checking each record would cost as much as decoding. The first and the last show
-    # whether Kinesis has sent the page.
-    for record in (*answer.records[:1], *answer.records[-1:]):
-        if not is_sequence_number(record.sequence_number):
-            _refuse(body, "a SequenceNumber isn't a number", None)
+        answer = _decode_cbor(body) if is_map(body) else _decode(body)
+    except UNDECODED as fault:
+        _refuse(body, _CALL, str(fault), fault)
+    check_records(answer.records, body, _CALL)
     return Page(
         answer.records,
         answer.next_shard_iterator,
         answer.millis_behind_latest,
-        tuple(_child(child, body) for child in answer.child_shards or ()),
+        tuple(read_child(child, body, _CALL) for child in answer.child_shards or ()),
         len(body),
+        is_map(body),
     )
+
+
+def _decode_cbor(body: Body) -> _Answer:
+    if to_msgpack is not None:
+        try:
+            return _decode_msgpack(to_msgpack(body))
+        except ValueError as error:  # msgspec's errors are ValueErrors, too
+            raise CborError(str(error)) from error
+    reader, fields = CborReader(body), dict[str, object]()
+    _, number = reader.head()
+    seen = 0
+    while not reader.is_end(seen, number):
+        name = reader.key()
+        if name in fields:
+            # Of JSON, msgspec also checks the values that a later one replaces.
+            _convert({"Records": [], **fields})
+        fields[name] = read_records(reader) if name == "Records" else reader.item()
+        seen += 1
+    if reader.at < len(body):
+        raise CborError(f"{len(body) - reader.at:,} bytes after the end")
+    return _convert(fields)
+
+
+def _convert(fields: dict[str, object]) -> _Answer:
+    return msgspec.convert(fields, _Answer, builtin_types=(bytes,))
 
 
 def decode_iterator(body: Body) -> str:
@@ -86,7 +133,7 @@ def decode_iterator(body: Body) -> str:
     """
     try:
         return _decode_iterator(body).shard_iterator
-    except _UNDECODED as fault:
+    except UNDECODED as fault:
         raise SourceUnavailableError(
             f"a response to GetShardIterator of {len(body):,} bytes has no iterator: "
             f"{fault}; check which service responds at the Kinesis endpoint"
@@ -94,24 +141,37 @@ def decode_iterator(body: Body) -> str:
 
 
 def payload_bytes(page: Page) -> int:
-    """Return about how many bytes the page counts towards 2 MB/s per shard.
+    """Estimate how many bytes the page uses of the limit of 2 MB/s per shard.
 
-    The estimate uses the body's length, since adding up the records would cost a tenth
-    of the decoding. It is up to a few percent too high, and never much too low.
+    The estimate is up to a few percent too high, and never much too low.
     """
+    # Adding up the records' sizes would take a tenth of the time of decoding. Base64
+    # turns three bytes into four.
+    if page.is_cbor:
+        return max(0, page.wire_bytes - CBOR_PER_RECORD * len(page.records))
     return max(0, page.wire_bytes * 3 // 4 - JSON_PER_RECORD * len(page.records))
 
 
-def _child(child: _Child, body: Body) -> ChildShard:
+def check_records(records: list[Record], body: Buffer, call: str) -> None:
+    """Raise SourceUnavailableError if the records are not from Kinesis."""
+    # Checking each record would take as much time as decoding. The first and the last
+    # record suffice to show whether Kinesis has sent the page.
+    for record in (*records[:1], *records[-1:]):
+        if not is_sequence_number(record.sequence_number):
+            _refuse(body, call, "a SequenceNumber isn't a number", None)
+
+
+def read_child(child: ChildShard, body: Buffer, call: str) -> Shard:
+    """Return a child as a Shard. Raise SourceUnavailableError if it is invalid."""
     try:
         first, last = child.hash_key_range.bounds()
     except ValueError as fault:
-        _refuse(body, f"child {child.shard_id[:128]} has {fault}", fault)
-    return ChildShard(child.shard_id, first, last, tuple(child.parent_shards))
+        _refuse(body, call, f"child {child.shard_id[:128]} has {fault}", fault)
+    return Shard(child.shard_id, first, last, tuple(child.parent_shards))
 
 
-def _refuse(body: Body, reason: str, cause: Exception | None) -> NoReturn:
+def _refuse(body: Buffer, call: str, reason: str, cause: Exception | None) -> NoReturn:
     raise SourceUnavailableError(
-        f"a response to GetRecords of {len(body):,} bytes isn't a page of records: "
+        f"a response to {call} of {len(body):,} bytes isn't a page of records: "
         f"{reason}; check which service responds at the Kinesis endpoint"
     ) from cause

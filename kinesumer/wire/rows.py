@@ -1,14 +1,18 @@
-"""Keys and attributes of the state store's rows (section 3 of the protocol)."""
+"""The state store's table, and the keys and attributes of its rows.
+
+``docs/how-it-works.md`` describes the rows.
+"""
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import (
     CLIENT,
+    DEFAULT_COMMIT_MS,
     GroupRow,
     Key,
     LeaderRow,
@@ -20,11 +24,13 @@ from kinesumer.model.rows import (
     Value,
 )
 from kinesumer.model.streams import HASH_KEYS, Range, ShardKey, Start
+from kinesumer.wire.deaths import read_deaths
 from kinesumer.wire.fields import (
     SHARD_ID,
     corrupt,
     count,
     get,
+    read_fan_out,
     read_hash_key,
     read_position,
     read_range,
@@ -34,33 +40,56 @@ from kinesumer.wire.fields import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from kinesumer.model.positions import Tip
+    from kinesumer.model.stream_consumers import FanOutUse
 
 
 T = TypeVar("T")
 
-
 GROUP_SK = "group"
-
-
 LEADER_SK = "leader"
-
-
 STREAM_PREFIX = "stream#"
 
-
+# The greatest number of clients that is valid in a row. It is limited, since the
+# heartbeat interval grows with it.
 MAX_CLIENTS = 1_000_000
-"""Greatest number of clients that a row may name. The heartbeat interval grows with
-it."""
-
-
 MAX_LEASE_MS = 86_400_000
-
-
+# The length to which a problem of fan-out is cut.
+MAX_PROBLEM_LETTERS = 160
+# The lease that is assumed for a member whose row has no valid one. It is longer than
+# most leases.
 UNKNOWN_LEASE_MS = 60_000
-"""Lease of a member whose row has none: longer than most leases."""
+
+STATE_STORE = "kinesumer-state-store"
+INDEX = "index-client-key-last-update"
+
+
+def _keys(partition: str, sort: str) -> list[dict[str, str]]:
+    return [
+        {"AttributeName": partition, "KeyType": "HASH"},
+        {"AttributeName": sort, "KeyType": "RANGE"},
+    ]
+
+
+# The arguments of CreateTable, except for the name, as in schema/state-store.json.
+# Kinesumer for Go uses the same definition.
+DEFINITION: dict[str, Any] = {
+    "AttributeDefinitions": [
+        {"AttributeName": attribute, "AttributeType": "S"}
+        for attribute in ("pk", "sk", "last_update")
+    ],
+    "KeySchema": _keys("pk", "sk"),
+    "LocalSecondaryIndexes": [
+        {
+            "IndexName": INDEX,
+            "KeySchema": _keys("pk", "last_update"),
+            "Projection": {"ProjectionType": "KEYS_ONLY"},
+        }
+    ],
+    "BillingMode": "PAY_PER_REQUEST",
+}
 
 
 def member_key(app: str, client_id: str) -> Key:
@@ -84,7 +113,7 @@ def stream_key(app: str, arn: str) -> Key:
 
 
 def go_partition(app: str, stream: str) -> str:
-    """Return the partition of a stream's positions of Kinesumer for Go."""
+    """Return the partition in which Kinesumer for Go stores a stream's positions."""
     return f"check_point#{app}#{stream}"
 
 
@@ -94,13 +123,13 @@ def shard_partition(app: str, arn: str) -> str:
 
 
 def shard_key(app: str, shard: ShardKey, first_hash: int) -> Key:
-    """Return the key of a shard's row: sorted by starting hash key."""
+    """Return the key of a shard's row. Keys sort by the starting hash key."""
     pk = shard_partition(app, shard.stream_arn)
     return Key(pk, f"{hash_text(first_hash)}/{shard.shard_id}")
 
 
 def hash_text(hash_key: int) -> str:
-    """Return a hash key as 32 hex digits, whose order is that of the numbers."""
+    """Return a hash key as 32 hex digits, so that texts sort like numbers."""
     return f"{hash_key:032x}"
 
 
@@ -111,30 +140,27 @@ def timestamp_text(seconds: float) -> str:
 
 
 def timestamp_seconds(value: Value | None) -> float:
-    """Parse RFC 3339 text as seconds since 1970. Return minus infinity for others.
-
-    Kinesumer for Go writes local offsets and nanoseconds.
-    """
-    try:
+    """Parse RFC 3339 text as seconds since 1970. Return -inf if it is invalid."""
+    try:  # Kinesumer for Go writes times with local UTC offsets and nanoseconds.
         return datetime.fromisoformat(str(value)).timestamp()
     except (ValueError, OverflowError):
         return -math.inf
 
 
 def start_text(start: Start) -> str:
-    """Return a start's stored text: its type, and its timestamp if any."""
+    """Return the stored text of a start, with its type and any timestamp."""
     if start.timestamp is None:
         return start.type
     return f"{start.type} {start.timestamp!r}"
 
 
 def tip_text(tip: Tip) -> str:
-    """Return a tip's stored text: its time, rounded down, and its position."""
+    """Return the stored text of a tip: its time, rounded down, and its position."""
     return f"{timestamp_text(tip.at)} {tip.position.text}"
 
 
 def range_text(range_: Range, streams: frozenset[str]) -> str:
-    """Return a range's stored text: parts ``stream:first-last``.
+    """Return the stored text of a range, with parts ``stream:first-last``.
 
     ``stream`` is an index into the sorted streams that the member requests. A missing
     last hash key means the end of the hash space.
@@ -144,6 +170,22 @@ def range_text(range_: Range, streams: frozenset[str]) -> str:
         f"{index_of[arn]}:{first:x}-" + ("" if last == HASH_KEYS - 1 else f"{last:x}")
         for arn, first, last in range_
     )
+
+
+def fan_out_text(uses: Mapping[str, FanOutUse], streams: frozenset[str]) -> str:
+    """Return the stored text of fan-out, with lines ``stream:consumer problem``.
+
+    ``stream`` is an index into the sorted streams, as in ``range_text()``. A line
+    without a problem says that the stream is read by fan-out.
+    """
+    lines = []
+    for index, arn in enumerate(sorted(streams)):
+        if arn in uses:
+            consumer, problem = uses[arn]
+            # Cut the problem, since each started KB of a row costs a write unit.
+            words = " ".join(problem.split())[:MAX_PROBLEM_LETTERS]
+            lines.append(f"{index}:{consumer} {words}".rstrip())
+    return "\n".join(lines)
 
 
 def parse_rows(
@@ -181,8 +223,12 @@ def read_member(row: Row) -> MemberRow:
         last_update=get(row, "last_update", str, ""),
         kind=get(row, "kind", str, CLIENT),
         label=get(row, "label", str, ""),
+        max_shards=count(row, "max_shards", first=1) if "max_shards" in row else None,
+        commit_ms=count(row, "commit_ms", DEFAULT_COMMIT_MS),
         notice=count(row, "notice", 0),
         drained=get(row, "drained", bool, False),
+        fan_out=read_fan_out(row, streams),
+        load=str(row.get("load", "")),
     )
 
 
@@ -210,14 +256,15 @@ def read_leader(row: Row) -> LeaderRow:
         client_id=get(row, "client_id", str),
         leader_epoch=count(row, "leader_epoch"),
         plan_version=count(row, "plan_version", 0),
+        assignor=get(row, "assignor", str, ""),
+        rebalance_ms=count(row, "rebalance_ms", 0),
+        planned_at=count(row, "planned_at", 0) / 1000,
     )
 
 
 def read_group(row: Row) -> GroupRow:
-    """Parse the group's row.
-
-    Raise CorruptRowError if it is invalid or written by a later version.
-    """
+    """Parse the group's row. Raise CorruptRowError if it is invalid."""
+    # A later version may store rows that this one would misread.
     count(row, "version", 1, first=1, last=1)
     return GroupRow(
         group_id=get(row, "group_id", str),
@@ -267,4 +314,5 @@ def read_shard(row: Row) -> ShardRow:
         paused=get(row, "paused", bool, False),
         pause_reason=get(row, "pause_reason", str, ""),
         tip=read_tip(row),
+        deaths=read_deaths(row),
     )

@@ -1,4 +1,4 @@
-"""Conditional writes of clients, one function for each line of section 4.
+"""The conditional writes of clients, with one function for each kind of write.
 
 Each write has a condition on its row. So a write that arrives late, twice, or from a
 client that was declared dead changes nothing.
@@ -6,14 +6,25 @@ client that was declared dead changes nothing.
 
 from __future__ import annotations
 
+from math import floor
 from typing import TYPE_CHECKING
 
-from kinesumer.model.rows import QUERY, Value
+from kinesumer.model.rows import DEFAULT_COMMIT_MS, QUERY, Value
 from kinesumer.model.streams import HASH_KEYS, Interval
 from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write
 from kinesumer.wire import rows
+from kinesumer.wire.conditions import (
+    ALIVE,
+    as_read,
+    is_dead,
+    is_greater,
+    is_owned,
+    is_same,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kinesumer.model.positions import Position, Tip
     from kinesumer.model.rows import (
         Key,
@@ -24,10 +35,8 @@ if TYPE_CHECKING:
         ShardRow,
         StreamRow,
     )
+    from kinesumer.model.stream_consumers import FanOutUse
     from kinesumer.model.streams import Range
-
-ALIVE = AnyOf((Compare("dead", "absent"), Compare("dead", "=", False)))
-"""Condition that the row's session isn't marked dead."""
 
 
 def register(
@@ -37,10 +46,7 @@ def register(
     condition: Condition = Compare("pk", "absent")
     if replaced is not None:
         condition = AllOf(
-            (
-                _dead(replaced),
-                as_read("incarnation", replaced.incarnation),
-            )
+            is_dead(replaced), as_read("incarnation", replaced.incarnation)
         )
     values: dict[str, Value] = {
         "session": member.session,
@@ -55,16 +61,22 @@ def register(
     }
     if member.label:
         values["label"] = member.label
+    if member.max_shards is not None:
+        values["max_shards"] = member.max_shards
+    if member.commit_ms != DEFAULT_COMMIT_MS:
+        values["commit_ms"] = member.commit_ms
     if member.drained:
         values["drained"] = True
+    if member.fan_out:
+        values["fan_out"] = rows.fan_out_text(member.fan_out, member.streams)
     if member.kind == QUERY:
-        # No leader plans for a query: it writes its range itself, with all shards.
+        # A query writes its own range, with all shards: no leader plans for it.
         whole = (Interval(arn, 0, HASH_KEYS - 1) for arn in sorted(member.streams))
         range_ = rows.range_text(tuple(whole), member.streams)
         values.update(kind=QUERY, index=0, range=range_)
-    return Write(
-        rows.member_key(app, member.client_id), condition, values, replace=True
-    )
+    # Replace the whole row, so that nothing of the dead session's plan remains.
+    key = rows.member_key(app, member.client_id)
+    return Write(key, condition, values, replace=True)
 
 
 def heartbeat(
@@ -75,19 +87,32 @@ def heartbeat(
     state: str,
     lease_ms: int,
     moment: str | None = None,
+    fan_out: Mapping[str, FanOutUse] | None = None,
+    load: str | None = None,
 ) -> Write:
-    """Increase the beat by one. Repeating the same beat is accepted."""
+    """Increase the beat by one. Repeating the same beat is accepted.
+
+    ``fan_out`` and ``load`` are stored if they differ from those in ``member``.
+    """
     condition = AllOf(
-        (
-            Compare("session", "=", member.session),
-            ALIVE,
-            AnyOf((Compare("beat", "=", beat - 1), Compare("beat", "=", beat))),
-        )
+        Compare("session", "=", member.session),
+        ALIVE,
+        # The same beat may be stored already, by an attempt whose response was lost.
+        AnyOf(Compare("beat", "=", beat - 1), Compare("beat", "=", beat)),
     )
     values: dict[str, Value] = {"beat": beat, "state": state, "lease_ms": lease_ms}
     if moment is not None:
         values["last_update"] = moment
-    return Write(rows.member_key(app, member.client_id), condition, values)
+    changed: dict[str, str] = {}
+    if fan_out is not None:
+        text = rows.fan_out_text(fan_out, member.streams)
+        if text != rows.fan_out_text(member.fan_out, member.streams):
+            changed["fan_out"] = text
+    if load is not None and load != member.load:
+        changed["load"] = load
+    values |= {name: text for name, text in changed.items() if text}
+    remove = tuple(name for name, text in changed.items() if not text)
+    return Write(rows.member_key(app, member.client_id), condition, values, remove)
 
 
 def request_streams(app: str, member: MemberRow, streams: frozenset[str]) -> Write:
@@ -95,20 +120,21 @@ def request_streams(app: str, member: MemberRow, streams: frozenset[str]) -> Wri
 
     The next plan sets the range.
     """
-    condition = AllOf((Compare("session", "=", member.session), ALIVE))
+    condition = AllOf(Compare("session", "=", member.session), ALIVE)
     key = rows.member_key(app, member.client_id)
-    return Write(key, condition, {"streams": streams}, remove=("range",))
+    # These attributes name streams by their index. The next heartbeat writes the last
+    # two again.
+    removed = ("range", "fan_out", "load")
+    return Write(key, condition, {"streams": streams}, remove=removed)
 
 
 def fence(app: str, member: Liveness, moment: str) -> Write:
     """Mark a session dead if its beat hasn't changed since it was observed."""
     condition = AllOf(
-        (
-            Compare("pk", "exists"),
-            as_read("session", member.session),
-            as_read("beat", member.beat),
-            ALIVE,
-        )
+        Compare("pk", "exists"),
+        as_read("session", member.session),
+        as_read("beat", member.beat),
+        ALIVE,
     )
     key = rows.member_key(app, member.client_id)
     return Write(key, condition, {"dead": True, "last_update": moment})
@@ -116,6 +142,8 @@ def fence(app: str, member: Liveness, moment: str) -> Write:
 
 def leave(app: str, member: MemberRow, moment: str) -> Write:
     """Mark the caller's own session dead."""
+    # The condition doesn't require that the session is alive: if it was fenced
+    # meanwhile, it may be marked dead again.
     condition = Compare("session", "=", member.session)
     key = rows.member_key(app, member.client_id)
     return Write(key, condition, {"dead": True, "last_update": moment})
@@ -141,15 +169,30 @@ def lead(
     return Write(rows.leader_key(app), condition, values)
 
 
-def publish(app: str, leader: LeaderRow, plan_version: int) -> Write:
-    """Publish a new plan's version if this session still leads."""
+def publish(
+    app: str,
+    leader: LeaderRow,
+    plan_version: int,
+    *,
+    assignor: str,
+    rebalance_seconds: float,
+    now: float,
+) -> Write:
+    """Publish a new plan's version and origin if this session still leads.
+
+    ``now`` is in seconds since 1970. Only operators' commands need the origin.
+    """
     condition = AllOf(
-        (
-            Compare("session", "=", leader.session),
-            Compare("leader_epoch", "=", leader.leader_epoch),
-        )
+        Compare("session", "=", leader.session),
+        Compare("leader_epoch", "=", leader.leader_epoch),
     )
-    return Write(rows.leader_key(app), condition, {"plan_version": plan_version})
+    values: dict[str, Value] = {
+        "plan_version": plan_version,
+        "assignor": assignor,
+        "rebalance_ms": round(1000 * rebalance_seconds),
+        "planned_at": floor(1000 * now),
+    }
+    return Write(rows.leader_key(app), condition, values)
 
 
 def assign(
@@ -164,26 +207,20 @@ def assign(
 ) -> Write:
     """Write a member's part of a plan if the plan is newer than the member's."""
     epoch, version = leader.leader_epoch, leader.plan_version
+    # A former leader's write may arrive after the new leader's plan, and must fail.
     newer = AnyOf(
-        (
-            Compare("leader_epoch", "absent"),
-            Compare("leader_epoch", "<", epoch),
-            AllOf(
-                (
-                    Compare("leader_epoch", "=", epoch),
-                    Compare("plan_version", "<", version),
-                )
-            ),
-        )
+        Compare("leader_epoch", "absent"),
+        Compare("leader_epoch", "<", epoch),
+        AllOf(
+            Compare("leader_epoch", "=", epoch), Compare("plan_version", "<", version)
+        ),
     )
     # The range names streams by index in the member's list, so the list must match.
     condition = AllOf(
-        (
-            Compare("session", "=", member.session),
-            ALIVE,
-            Compare("streams", "=", member.streams),
-            newer,
-        )
+        Compare("session", "=", member.session),
+        ALIVE,
+        Compare("streams", "=", member.streams),
+        newer,
     )
     values: dict[str, Value] = {
         "index": index,
@@ -192,12 +229,10 @@ def assign(
         "leader_epoch": epoch,
         "plan_version": version,
     }
-    remove: tuple[str, ...] = ()
+    key = rows.member_key(app, member.client_id)
     if syncs:
-        values["keeps"] = syncs
-    else:
-        remove = ("keeps",)
-    return Write(rows.member_key(app, member.client_id), condition, values, remove)
+        return Write(key, condition, values | {"keeps": syncs})
+    return Write(key, condition, values, remove=("keeps",))
 
 
 def create_group(app: str, group_id: str) -> Write:
@@ -217,7 +252,7 @@ def create_stream(app: str, stream: StreamRow) -> Write:
 
 
 def baseline(app: str, stream: StreamRow) -> Write:
-    """Record that all shards of the start have rows."""
+    """Record that all initial shards of a stream have rows."""
     key = rows.stream_key(app, stream.arn)
     condition = Compare("stream_created_at", "=", repr(stream.created_at))
     return Write(key, condition, {"baseline": True})
@@ -242,8 +277,8 @@ def create_shard(app: str, shard: ShardRow) -> Write:
 def ready(app: str, shard: ShardRow) -> Write:
     """Allow claims of a shard after all its parents have ended.
 
-    ``shard`` must be read before its parents. A seek that reopens the parents raises
-    the shard's epoch, and this write fails.
+    The row ``shard`` must be read before the parents' rows. If a seek reopens the
+    parents after that, it also raises the shard's epoch, so that this write fails.
     """
     condition = Compare("epoch", "=", shard.epoch)
     return Write(shard_row_key(app, shard), condition, {"ready": True})
@@ -254,20 +289,18 @@ def claim(
 ) -> Write:
     """Claim a shard that has no owner, or that ``owner`` owns.
 
-    ``owner`` is a session proved dead, or the caller's own: after a seek, the row still
-    names the session, though the client has stopped reading the shard.
+    ``owner`` is a session that was proved dead, or the caller's own session. After a
+    seek, the row still names the caller, though it has stopped reading the shard.
     """
-    free: Condition = Compare("owner", "absent")
-    if owner:
-        free = AnyOf((free, Compare("owner", "=", owner)))
+    absent = Compare("owner", "absent")
+    free = AnyOf(absent, Compare("owner", "=", owner)) if owner else absent
     condition = AllOf(
-        (
-            Compare("ready", "=", True),
-            Compare("ended", "=", False),
-            Compare("epoch", "=", shard.epoch),
-            Compare("paused", "absent"),
-            free,
-        )
+        Compare("ready", "=", True),
+        Compare("ended", "=", False),
+        Compare("epoch", "=", shard.epoch),
+        # The pause may have been stored after the caller read the row.
+        Compare("paused", "absent"),
+        free,
     )
     values: dict[str, Value] = {
         "owner": member.session,
@@ -282,18 +315,20 @@ def commit(
     app: str, shard: ShardRow, position: Position, tip: Tip | None = None
 ) -> Write:
     """Move the checkpoint forward if the owner and epoch are those of ``shard``."""
-    condition = AllOf((*_owned(shard), _is_greater(position)))
-    gone = ("sub_sequence_number",) if position.sub_sequence_number is None else ()
+    condition = AllOf(*is_owned(shard), is_greater(position))
+    # The former position may be in an aggregate. Remove its sub-sequence number, which
+    # doesn't belong to the new position.
+    removed = ("sub_sequence_number",) if position.sub_sequence_number is None else ()
     values = position_values(position)
     if tip is not None:
         values["tip"] = rows.tip_text(tip)
-    return Write(shard_row_key(app, shard), condition, values, gone)
+    return Write(shard_row_key(app, shard), condition, values, removed)
 
 
 def note_tip(app: str, shard: ShardRow, tip: Tip) -> Write:
     """Store the last position of a shard that has had no records for long."""
     values: dict[str, Value] = {"tip": rows.tip_text(tip)}
-    return Write(shard_row_key(app, shard), AllOf(_owned(shard)), values)
+    return Write(shard_row_key(app, shard), AllOf(*is_owned(shard)), values)
 
 
 def release(app: str, shard: ShardRow, position: Position | None) -> Write:
@@ -309,11 +344,10 @@ def mark_ended(app: str, shard: ShardRow, position: Position | None) -> Write:
 def prune_member(app: str, member: MemberRow | LivenessRow) -> Write:
     """Delete a dead member's row if it hasn't changed."""
     condition = AllOf(
-        (
-            _dead(member),
-            as_read("session", member.session),
-            Compare("last_update", "=", member.last_update),
-        )
+        is_dead(member),
+        # The client may have registered and died again since the row was read.
+        as_read("session", member.session),
+        Compare("last_update", "=", member.last_update),
     )
     return Write(rows.member_key(app, member.client_id), condition, delete=True)
 
@@ -326,42 +360,20 @@ def prune_shard(app: str, shard: ShardRow) -> Write:
 def _give_up(
     app: str, shard: ShardRow, position: Position | None, values: dict[str, Value]
 ) -> Write:
-    parts: tuple[Condition, ...] = _owned(shard)
+    parts: tuple[Condition, ...] = is_owned(shard)
     remove = ["owner", "owner_id", "claim"]
     if position is not None:
-        parts += (AnyOf((_is_greater(position), _is_same(position))),)
+        # An equal position is accepted: its commit may have come before this write.
+        parts += (AnyOf(is_greater(position), is_same(position)),)
         values = values | position_values(position)
         if position.sub_sequence_number is None:
             remove.append("sub_sequence_number")
-    return Write(shard_row_key(app, shard), AllOf(parts), values, tuple(remove))
+    return Write(shard_row_key(app, shard), AllOf(*parts), values, tuple(remove))
 
 
 def shard_row_key(app: str, shard: ShardRow) -> Key:
     """Return the key of a shard's row."""
     return rows.shard_key(app, shard.key, shard.first_hash)
-
-
-def as_read(attribute: str, value: Value | None) -> Condition:
-    """Return the condition that an attribute is unchanged, or still missing."""
-    if value is None:
-        return Compare(attribute, "absent")
-    return Compare(attribute, "=", value)
-
-
-def _dead(member: MemberRow | LivenessRow) -> Condition:
-    """Return the condition that the row is marked dead, with the value as read.
-
-    A row written by hand may have any value.
-    """
-    return Compare(
-        "dead",
-        "=",
-        member.dead_value if member.dead and member.dead_value is not None else True,
-    )
-
-
-def _owned(shard: ShardRow) -> tuple[Condition, ...]:
-    return Compare("owner", "=", shard.owner), Compare("epoch", "=", shard.epoch)
 
 
 def position_values(position: Position) -> dict[str, Value]:
@@ -370,37 +382,3 @@ def position_values(position: Position) -> dict[str, Value]:
     if position.sub_sequence_number is not None:
         values["sub_sequence_number"] = position.sub_sequence_number
     return values
-
-
-def _is_greater(position: Position) -> Condition:
-    """Return the condition that the stored position is smaller.
-
-    Numbers are compared by length, then as text: sequence numbers have up to 56 digits,
-    and DynamoDB's numbers have 38.
-    """
-    number, sub = position
-    same = Compare("sequence_number", "=", number)
-    earlier = Compare("sub_sequence_number", "exists")
-    if sub is not None:
-        earlier = Compare("sub_sequence_number", "<", sub)
-    return AnyOf(
-        (
-            Compare("sequence_number", "absent"),
-            Compare("sequence_number", "size<", len(number)),
-            AllOf(
-                (
-                    Compare("sequence_number", "size=", len(number)),
-                    Compare("sequence_number", "<", number),
-                )
-            ),
-            AllOf((same, earlier)),
-        )
-    )
-
-
-def _is_same(position: Position) -> Condition:
-    number, sub = position
-    part = Compare("sub_sequence_number", "absent")
-    if sub is not None:
-        part = Compare("sub_sequence_number", "=", sub)
-    return AllOf((Compare("sequence_number", "=", number), part))

@@ -1,4 +1,4 @@
-"""A record of the calls that kinesumer's own clients make of the embedded AWS."""
+"""Record the calls of kinesumer's own clients to the embedded AWS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from kinesumer.local.request_log import RequestLog
+from kinesumer.local.state import RequestLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ class AwsCall(NamedTuple):
 
 
 def read_calls(files: Iterable[str]) -> set[AwsCall]:
-    """Return the calls that several test sessions recorded."""
+    """Return the calls that several test sessions have stored in files."""
     return {
         AwsCall(*call) for file in files for call in json.loads(Path(file).read_text())
     }
@@ -35,8 +35,8 @@ def read_calls(files: Iterable[str]) -> set[AwsCall]:
 class CallRecorder:
     """A pytest plugin that records the calls of a session and stores them at its end.
 
-    kinesumer's clients name the library in their user agent: calls of the tests
-    themselves are left out. Workers of pytest-xdist send their calls to the controller.
+    Only kinesumer's clients name the library in their user agent, so calls of the tests
+    are left out. Workers of pytest-xdist send their calls to the controller.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -47,23 +47,23 @@ class CallRecorder:
         self._patch = mock.patch.object(RequestLog, "add", self._record())
 
     def pytest_sessionstart(self) -> None:
-        """Begin to record."""
         self._patch.start()
 
     def pytest_sessionfinish(self) -> None:
-        """Store what was recorded, or send it to the controller."""
+        """Store the recorded calls, or send them to the controller."""
         self._patch.stop()
+        text = json.dumps(sorted(self._calls))
         if self._worker_output is not None:
-            # execnet sends tuples, but not their subclasses.
-            self._worker_output["aws_calls"] = [tuple(call) for call in self._calls]
+            # Send JSON, since execnet can't send the lone surrogates of hostile names.
+            self._worker_output["aws_calls"] = text
         else:
-            self._file.write_text(json.dumps(sorted(self._calls)))
+            self._file.write_text(text)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take the calls of a worker."""
-        found = getattr(node, "workeroutput", {}).get("aws_calls", ())
-        self._calls.update(AwsCall(*call) for call in found)
+        """Add the calls that a worker of pytest-xdist has sent."""
+        text = getattr(node, "workeroutput", {}).get("aws_calls", "[]")
+        self._calls.update(AwsCall(*call) for call in json.loads(text))
 
     def _record(self) -> Any:
         def add(journal: RequestLog, call: Call, **outcome: Any) -> None:

@@ -1,8 +1,8 @@
-"""``scripts/check``: the fast checks of a change, side by side.
+"""Run the fast checks of a change concurrently, for ``scripts/check``.
 
-Without paths: lint, format, types, import contracts, all unit tests and 20 simulation
-seeds. With paths: what concerns these files or directories. The output of a check that
-fails is printed at once; the last line names the check that failed first.
+Without paths, it runs lint, format, types, import contracts, all unit tests and 20
+simulation seeds. With paths, it runs the checks of these files or directories. It
+prints the output of a failed check at once. The last line names the first failure.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +28,7 @@ MUTANTS_APPLY = f"{MUTANTS}::test_each_mutant_changes_one_node_and_is_a_program"
 
 
 class Check(NamedTuple):
-    """A program of the environment, and its arguments."""
+    """A program of the Python environment, and its arguments."""
 
     name: str
     command: tuple[str, ...]
@@ -40,7 +41,7 @@ def all_checks() -> list[Check]:
 
 
 def checks_of(paths: Iterable[Path]) -> list[Check]:
-    """Return the checks that concern files or directories, given below the root."""
+    """Return the checks for files or directories, whose paths begin at the root."""
     known = [*paths]
     code = [p for p in known if p.suffix == ".py" or (ROOT / p).is_dir()]
     package = [p for p in code if p.parts[:1] == ("kinesumer",)]
@@ -58,8 +59,9 @@ def checks_of(paths: Iterable[Path]) -> list[Check]:
 def tests_of(path: Path) -> set[str]:
     """Return the tests that concern a file or a directory.
 
-    They are the tests that mirror it, the unit tests that import it, and the tests of
-    the documentation if it is a page. A test concerns itself.
+    For a module, these are the tests at the corresponding paths, and the unit tests
+    that import it. For a page, they are the tests of the documentation. For a test, it
+    is the test itself.
     """
     is_directory = (ROOT / path).is_dir()
     if path.suffix == ".md":
@@ -93,20 +95,20 @@ def _importers(path: Path) -> set[str]:
 
 def _is_simulated(path: Path) -> bool:
     """Return whether the simulation imports a module, or one in a directory."""
-    # A process of its own: this one may have imported more.
+    return any(file.is_relative_to(ROOT / path) for file in _simulated_files())
+
+
+@cache
+def _simulated_files() -> list[Path]:
+    # Use a separate process, since this process may have imported more modules.
     program = (
         "import sys, kinesumer.simulation.run;"
         "print(*(m.__file__ for m in sys.modules.values()"
         " if getattr(m, '__file__', None)), sep='\\n')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return any(Path(f).is_relative_to(ROOT / path) for f in done.stdout.splitlines())
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [Path(file) for file in done.stdout.splitlines()]
 
 
 def _static(paths: Sequence[str], *, contracts: bool) -> list[Check]:
@@ -133,7 +135,7 @@ def _tests(tests: Sequence[str], workers: int) -> Check:
 
 
 async def run_all(checks: Iterable[Check]) -> list[str]:
-    """Run checks side by side; return the names of those that fail, the first first."""
+    """Run checks concurrently. Return the failed ones in the order of failure."""
     failed: list[str] = []
     await asyncio.gather(*(_run(check, failed) for check in checks))
     return failed

@@ -1,8 +1,14 @@
-"""Checkpointers without a client: who owns the shards, and who asks for commits."""
+"""Run a checkpointer without a client, with fake owners and commit requests."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
+
+from kinesumer.consuming.checkpointer import Checkpointer
+from kinesumer.model.streams import ShardKey
+from kinesumer.ports import Compare, Write
+from kinesumer.wire import rows, writes
+from tests.support.world import APP, ARN, FaultyStore, World, batch_of, hold, shard_row
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
@@ -10,14 +16,13 @@ if TYPE_CHECKING:
 
 
 class FakeOwner:
-    """A ``ShardOwner`` of shards that the test changes itself."""
+    """A ``ShardOwner`` whose shards the test changes."""
 
     def __init__(self, shards: list[OwnedShard], *, share: float = 1.0) -> None:
         self.shards = shards
         self.syncs = 0
         self.rejected: list[OwnedShard] = []
-        self.row: ShardRow | None = None
-        """The row that rejected the last commit."""
+        self.row: ShardRow | None = None  # the row that rejected the last commit
         self._share = share
 
     def owned_shards(self) -> list[OwnedShard]:
@@ -43,3 +48,49 @@ class FakeCheckpointer:
 
     def commit_soon(self) -> None:
         self.requests += 1
+
+
+class CheckpointDesk:
+    """A checkpointer, and shards whose delivered records the test finishes."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        shards: int = 1,
+        row: ShardRow | None = None,
+        **config: Any,
+    ) -> None:
+        self.world = world
+        self.store = FaultyStore(world.table)
+        limit = config.get("max_uncommitted_records", 100_000)
+        self.owned_shards = [
+            hold((row or shard_row())._replace(key=ShardKey(ARN, f"s{n:03}")), limit)
+            for n in range(shards)
+        ]
+        if row is None:
+            for owned in self.owned_shards:
+                owned.progress.deliver(batch_of(owned, *range(1, 10)).records)
+        self.owner = FakeOwner(self.owned_shards)
+        self.lost = self.owner.rejected
+        context = world.context(store=self.store, **config)
+        self.checkpointer = Checkpointer(context, self.owner)
+
+    async def begin(self) -> Self:
+        for owned in self.owned_shards:
+            create = writes.create_shard(APP, owned.row)
+            await self.world.table.write(create)
+            await self.change(owned, owner="s1")
+        self.running = self.world.loop.create_task(self.checkpointer.run())
+        return self
+
+    async def change(self, owned: OwnedShard, **values: Any) -> None:
+        key = rows.shard_key(APP, owned.key, 0)
+        await self.world.table.write(Write(key, Compare("pk", "exists"), values))
+
+    def done(self, count: int) -> None:
+        for owned in self.owned_shards:
+            owned.progress.done_through(count)
+
+    def row(self, number: int = 0) -> ShardRow:
+        return self.world.shard_rows()[f"s{number:03}"]

@@ -1,28 +1,33 @@
-"""Doubles for the dashboard: a fleet that counts reads, and recorded actions."""
+"""Provide a fleet that counts its reads, and fake actions and records."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+from kinesumer.admin.record_query import FoundRecords
 from kinesumer.dashboard.actions import Preview
+from kinesumer.dashboard.records import answer
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.positions import Position
 from tests.support.toy_fleet import ToyFleet
 
 if TYPE_CHECKING:
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.dashboard.actions import Action
     from kinesumer.dashboard.poller import StreamMeasurements
+    from kinesumer.dashboard.records import RecordsAnswer, RecordsRequest
+    from kinesumer.model.records import Record
 
 
 class FakeActions:
-    """Accepts every action except one."""
+    """Records actions, and rejects only those on the client "last"."""
 
     def __init__(self) -> None:
         self.done: list[Action] = []
 
     async def preview(self, change: Action) -> Preview:
-        return Preview([f"it will {type(change).__name__}"], "skips 3 records")
+        return Preview([f"it will {type(change).__name__}"], "skips 3 records", True)
 
     async def apply(self, change: Action) -> str:
         if getattr(change, "client", "") == "last":
@@ -31,17 +36,32 @@ class FakeActions:
         return "done"
 
 
-class CountedFleet(ToyFleet):
-    """Counts its reads."""
+class FakeRecords:
+    """Answers every request with the same records, which it also notes."""
 
-    looks = 0
+    def __init__(self, *records: Record) -> None:
+        self.records = records
+        self.requests: list[RecordsRequest] = []
+
+    async def find(self, request: RecordsRequest) -> RecordsAnswer:
+        self.requests.append(request)
+        if request.start == "yesterday":
+            raise ConfigurationError("from yesterday: give a time")
+        found = FoundRecords(list(self.records), 7, 2, Position("99"), "tip")
+        return answer(found)
+
+
+class CountedFleet(ToyFleet):
+    """A fleet that counts how often it is read."""
+
+    reads = 0
     slow = False
 
     async def read(self) -> Snapshot:
-        self.looks += 1
+        self.reads += 1
         return await super().read()
 
-    async def measure(self, found: Snapshot) -> StreamMeasurements:
+    async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
         if self.slow:
             await asyncio.sleep(3600)
-        return await super().measure(found)
+        return await super().measure(snapshot)

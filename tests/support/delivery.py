@@ -1,10 +1,13 @@
-"""A delivery with the user's side of it, and a reader with a taker of its batches."""
+"""Run a delivery with simulated user code, and a reader with a consumer of batches."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.consuming.decoded_delivery import DecodedDelivery
+from kinesumer.consuming.decoders import read_policy
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
 from kinesumer.consuming.records import Records
@@ -15,6 +18,7 @@ from tests.support.checkpoints import FakeCheckpointer
 from tests.support.world import FaultySource, World, batch_of, hold, shard_row
 
 if TYPE_CHECKING:
+    from kinesumer.consuming.decoders import OnDecodeError
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Record, Source
@@ -22,17 +26,50 @@ if TYPE_CHECKING:
 BUDGET = 4 * FULL_PAGE_BYTES
 
 
-class Desk:
-    """RecordDelivery and records of one client."""
+def deliver(
+    world: World, *numbers: int, auto: bool = True, **decoding: Any
+) -> tuple[Desk, OwnedShard]:
+    """Return a delivery with a batch of these records, and the shard of the batch."""
+    desk, owned = Desk(world, auto=auto, **decoding), hold()
+    desk.put(owned, *numbers)
+    return desk, owned
 
-    def __init__(self, world: World, *, auto: bool = True) -> None:
+
+class CountingTelemetry(Telemetry):
+    """Keeps the counters."""
+
+    def __init__(self) -> None:
+        self.counted: Counter[str] = Counter()
+
+    def count(
+        self, name: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
+    ) -> None:
+        """Increase a counter."""
+        self.counted[name] += amount
+
+
+class Desk:
+    """The RecordDelivery of one client, and its records."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        auto: bool = True,
+        decode: Any = None,
+        on_decode_error: OnDecodeError = "raise",
+    ) -> None:
         self.world = world
         self.buffer = PrefetchBuffer(1 << 20)
-        self.delivery = RecordDelivery(world.clock, acks_by_asking=auto)
+        clock, policy = world.clock, read_policy(decode, on_decode_error, world.clock)
+        self.delivery = RecordDelivery(clock, acks_by_asking=auto)
+        if policy is not None:
+            self.delivery = DecodedDelivery(clock, policy, acks_by_asking=auto)
         self.owned: dict[Source | None, OwnedShard] = {}
         self.checkpointer = FakeCheckpointer()
-        self.delivery.connect(self.buffer, self.checkpointer, Telemetry())
-        self.records = Records(self.delivery, self._start)
+        self.telemetry = CountingTelemetry()
+        self.delivery.connect(self.buffer, self.checkpointer, self.telemetry)
+        self.records: Records[Any] = Records(self.delivery, self._start)
         self.starts = 0
 
     async def _start(self) -> None:
@@ -46,11 +83,11 @@ class Desk:
         return batch
 
     async def next(self) -> str:
-        """Ask for a record; return its sequence number."""
+        """Take a record, and return its sequence number."""
         return (await anext(self.records)).sequence_number
 
     async def nothing_for(self, seconds: float) -> bool:
-        """Ask for a record; tell whether none came for a time."""
+        """Ask for a record. Return whether none has arrived after some time."""
         try:
             async with asyncio.timeout(seconds):
                 await anext(self.records)
@@ -67,8 +104,15 @@ class Desk:
         return owned.position
 
 
+def read_shard(world: World, **options: Any) -> ReaderDesk:
+    """Return a running reader of a stream's only shard."""
+    desk = ReaderDesk(world, **options)
+    desk.start()
+    return desk
+
+
 class ReaderDesk:
-    """A reader of the only shard of a stream, and who takes its batches."""
+    """A reader of the only shard of a stream, and the consumer of its batches."""
 
     def __init__(
         self,
@@ -77,10 +121,11 @@ class ReaderDesk:
         max_uncommitted_records: int = 100_000,
         pace: float = 0.2,
         max_records_per_read: int = 10_000,
+        source: FaultySource | None = None,
         **row: Any,
     ) -> None:
         self.world = world
-        self.source = FaultySource(world.kinesis.source("orders"))
+        self.source = source or FaultySource(world.kinesis.source("orders"))
         self.stream = world.open(self.source, min_read_interval_seconds=pace)
         self.owned = hold(shard_row(**row), max_uncommitted_records)
         self.buffer = PrefetchBuffer(BUDGET)

@@ -1,11 +1,11 @@
-"""Observations of a healthy app for tests of the doctor, and changes to them."""
+"""Build rows and observations of a healthy app, which tests then change."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.admin.doctor.observation import AppObservation, StreamObservation
-from kinesumer.admin.lag_trend import ArrivalSample, LagSample
+from kinesumer.admin.sampling import ArrivalSample, LagSample
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import (
@@ -18,7 +18,9 @@ from kinesumer.model.streams import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from kinesumer.admin.doctor.finding import Finding, Severity
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 OTHER = "arn:aws:kinesis:us-east-1:000000000000:stream/clicks"
@@ -32,19 +34,22 @@ def member(name: str, first: int = 0, last: int = HASH_KEYS - 1, **more: Any) ->
         "index": 0,
         "range": (Interval(ARN, first, last),),
         "streams": frozenset({ARN}),
+        "session": f"session of {name}",
         **more,
     }
-    return MemberRow(name, f"session of {name}", **fields)
+    return MemberRow(name, **fields)
 
 
 def row(number: int, owner: str = "a", **more: Any) -> ShardRow:
+    """Return the row of a shard; even numbers have the lower half of the hash keys."""
     fields: dict[str, Any] = {"ready": True, "epoch": 1, **more}
     if owner:
         fields |= {"owner": f"session of {owner}", "owner_id": owner}
-    return ShardRow(KEYS[number], *BOUNDS[number], Start.TRIM_HORIZON, **fields)
+    key = ShardKey(ARN, f"shardId-{number}")
+    return ShardRow(key, *BOUNDS[number % 2], Start.TRIM_HORIZON, **fields)
 
 
-def found(
+def snapshot(
     rows: Sequence[ShardRow] = (), members: Sequence[MemberRow] = (), **more: Any
 ) -> Snapshot:
     fields: dict[str, Any] = {
@@ -57,36 +62,42 @@ def found(
     return Snapshot(**fields)
 
 
-def listed(**more: Any) -> StreamObservation:
+def stream(**more: Any) -> dict[str, StreamObservation]:
     fields: dict[str, Any] = {
         "info": StreamInfo(ARN, "ACTIVE", 1.0, 24, 1000.0),
         "listing": [Shard(k.shard_id, *b) for k, b in zip(KEYS, BOUNDS, strict=True)],
-        "first": {key: look(0, 100) for key in KEYS},
-        "second": {key: look(10, 100) for key in KEYS},
+        "first": {key: lag(0, 100) for key in KEYS},
+        "second": {key: lag(10, 100) for key in KEYS},
         "arriving": {key.shard_id: ArrivalSample(100, 10_000, 10.0) for key in KEYS},
         **more,
     }
-    return StreamObservation(**fields)
+    return {ARN: StreamObservation(**fields)}
 
 
-def look(
+def lag(
     at: float, millis: int | None, after: Start = Start.LATEST, **more: Any
 ) -> LagSample:
     return LagSample(at, millis, after, **more)
 
 
-def seen(
+def app(
     first: Snapshot | None = None, second: Snapshot | None = None, **more: Any
 ) -> AppObservation:
     """Return an observation of a healthy app, or of the given snapshots."""
-    early = first or found()
     fields: dict[str, Any] = {
         "app": "billing",
-        "first": early,
-        "second": second or first or found(),
+        "first": first or snapshot(),
+        "second": second or first or snapshot(),
         "seconds": 10.0,
         "heartbeat_ages": {"session of a": 0.5},
-        "streams": {ARN: listed()},
+        "streams": stream(),
         **more,
     }
     return AppObservation(**fields)
+
+
+def check_finding(findings: Iterable[Finding], severity: Severity, text: str) -> None:
+    """Check that there is one finding, of that severity, which contains the text."""
+    [finding] = findings
+    assert finding.severity is severity
+    assert text in f"{finding.subject}: {finding.text} → {finding.advice}"

@@ -1,12 +1,12 @@
-"""A heart, its way to the table, and what it tells."""
+"""Run a heartbeater without a client, and record its writes and events."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.watchdog import InFlightWork
-from kinesumer.coordination.events import Event, SessionRenewed
 from kinesumer.coordination.heartbeat import Heartbeater
+from kinesumer.coordination.membership import Event, SessionRenewed
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.world import APP, ARN, FaultyStore, World
@@ -14,10 +14,11 @@ from tests.support.world import APP, ARN, FaultyStore, World
 if TYPE_CHECKING:
     from kinesumer.core.liveness import Lease
     from kinesumer.model.rows import MemberRow, Value
+    from kinesumer.model.stream_consumers import FanOutUse
 
 
 class Body:
-    """One client's heart."""
+    """One client's heartbeater, with its store and its events."""
 
     def __init__(self, world: World, client_id: str = "c1", **config: Any) -> None:
         self.world = world
@@ -25,11 +26,13 @@ class Body:
         self.store = FaultyStore(world.table)
         self.events: list[tuple[float, Event]] = []
         self.busy_since: float | None = None
+        self.fan_out: dict[str, FanOutUse] = {}
         self.heartbeater = Heartbeater(
             world.context(client_id, store=self.store, **config),
             streams=frozenset({ARN}),
             notify=self._notify,
             oldest_work=self._oldest_work,
+            fan_out=lambda: self.fan_out,
         )
         self.task = world.loop.create_task(self.heartbeater.run())
 
@@ -58,17 +61,24 @@ class Body:
         return self.world.members()[self.client_id]
 
     async def registered(self) -> MemberRow:
-        """Wait for the registration, and hand it a plan so that it beats calmly."""
+        """Wait for the registration, and store a plan. Heartbeats are then regular."""
         await self.world.until(lambda: self.events_of(SessionRenewed))
         await self.change(range="", index=0)
         return self.row
 
     async def change(self, **values: Value) -> None:
-        """Change attributes of the row, as others would."""
+        """Change attributes of the client's row, as another client would."""
         key = rows.member_key(APP, self.client_id)
         await self.world.table.write(Write(key, Compare("pk", "exists"), values))
 
     def beats(self) -> list[tuple[int, float]]:
-        """Return the beats acknowledged and when."""
+        """Return the heartbeats that the store has confirmed, with their times."""
         alive = [(at, e) for at, e in self.events if isinstance(e, SessionRenewed)]
         return [(event.row.beat, at) for at, event in alive]
+
+
+async def registered(world: World) -> Body:
+    """Return a client that is registered and has a plan."""
+    body = Body(world)
+    await body.registered()
+    return body

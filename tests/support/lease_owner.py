@@ -1,4 +1,4 @@
-"""One session's rounds over the stream "orders", without a group around them."""
+"""Run one session's lease coordinator over the stream "orders", without a group."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kinesumer.wire import rows, writes
 from tests.support.world import APP, ARN, FaultySource, FaultyStore, World
 
 if TYPE_CHECKING:
+    from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.rows import ShardRow
 
@@ -25,7 +26,7 @@ UPPER = (Interval(ARN, HASH_KEYS // 2, HASH_KEYS - 1),)
 
 
 class Owner:
-    """A session's rounds, its way to the table, and user code that does all it gets."""
+    """A session's lease coordinator and store, and user code that finishes records."""
 
     def __init__(
         self, world: World, client_id: str = "c1", session: str = "", **config: Any
@@ -40,10 +41,12 @@ class Owner:
         self.member = MemberRow(client_id, self.session, streams=frozenset({ARN}))
         self.buffer = PrefetchBuffer(1 << 30)
         self.dead: set[str] = set()
+        self.callbacks: AssignmentCallbacks | None = None
         self.texts: list[str] = []
         self._taken: list[tuple[OwnedShard, int]] = []
         self.stocks = 0
         self._finishes = True
+        self.sets_aside = False  # whether there is a target of dead letters
         self.coordinator = LeaseCoordinator(
             self.context,
             self.lease,
@@ -55,7 +58,7 @@ class Owner:
         )
 
     async def begin(self) -> Owner:
-        """Register, lay the baseline, and start the rounds."""
+        """Register, create the first rows, and start the coordinator."""
         register = writes.register(APP, self.member, None, "now")
         await self.world.table.write(register)
         await sync_shards(self.context, self.stream)
@@ -65,14 +68,14 @@ class Owner:
         return self
 
     def plan(self, range_: tuple[Interval, ...], version: int = 1) -> None:
-        """Hand it a range, as a heartbeat's answer does."""
+        """Give the session a range of hash keys, as a heartbeat's response does."""
         self.member = self.member._replace(
             range=range_, leader_epoch=1, plan_version=version
         )
         self.coordinator.update_member(self.member)
 
     async def owns(self, *shard_ids: str, seconds: float = 60.0) -> None:
-        """Wait until it holds exactly these shards."""
+        """Wait until the session owns exactly these shards."""
         await self.world.until(lambda: self.held() == sorted(shard_ids), seconds)
 
     def held(self) -> list[str]:
@@ -85,7 +88,7 @@ class Owner:
         return self.world.shard_rows()[shard_id]
 
     async def die(self) -> None:
-        """Have the session declared dead."""
+        """Mark the session dead, as another client would."""
         await self.world.table.write(writes.leave(APP, self.member, "now"))
 
     async def _consume(self) -> None:
@@ -102,13 +105,20 @@ class Owner:
 
     @property
     def finishes(self) -> bool:
-        """Whether user code is through with what it gets."""
+        """Whether user code finishes its records at once."""
         return self._finishes
 
     @finishes.setter
     def finishes(self, finishes: bool) -> None:
         self._finishes = finishes
         self.sync_progress()
+
+    def has_records(self, owned: OwnedShard, *, waiting: bool) -> bool:
+        """Return False: no user code has records."""
+        return False
+
+    def has_dead_letters(self, stream_arn: str) -> bool:
+        return self.sets_aside
 
     def sync_progress(self) -> None:
         self.stocks += 1
@@ -118,11 +128,13 @@ class Owner:
             self._taken.clear()
 
 
-async def own(world: World, **config: Any) -> Owner:
-    """Return an owner that holds the stream's only shard."""
+async def own(world: World, *texts: str, **config: Any) -> Owner:
+    """Return an owner of the stream's only shard that has read these records."""
     owner = await Owner(world, **config).begin()
     owner.plan(WHOLE)
     await owner.owns(P)
+    world.put(*texts)
+    await world.until(lambda: len(owner.texts) >= len(texts))
     return owner
 
 

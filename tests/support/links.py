@@ -1,25 +1,22 @@
-"""A link to Kinesis of limited bandwidth, shared by readers with one memory budget."""
+"""Simulate a slow link to Kinesis, shared by readers with one memory budget."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import SlowAnswerError, SourceUnavailableError
-from tests.support.world import hold, shard_row
+from tests.support.world import FaultySource, hold, shard_row
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
-    from kinesumer.model.streams import Shard, Start, StreamInfo
+    from kinesumer.model.streams import Start
     from kinesumer.ports import Reservation
     from kinesumer.testing.memory import MemorySource
     from tests.support.world import World
@@ -29,21 +26,19 @@ CHUNK_BYTES = 128 * 1024
 
 
 class Link:
-    """What all answers travel on; they share it evenly."""
+    """A link whose bandwidth all answers share evenly."""
 
     def __init__(self, world: World, bytes_per_second: float) -> None:
         self.clock = world.clock
         self.rate = bytes_per_second
         self.is_cut = False
-        self.late = 0
-        """Answers that took too long."""
-        self.under_way = 0
-        """Bytes of answers that have begun to arrive."""
+        self.late = 0  # the number of answers that took too long
+        self.under_way = 0  # bytes of answers that have begun to arrive
         self.most_under_way = 0
         self._free_at = 0.0
 
     async def carry(self, size: int) -> None:
-        """Take the time that so many bytes take. Raises SlowAnswerError."""
+        """Wait until the link has carried these bytes. Raises SlowAnswerError."""
         self.under_way += size
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:
@@ -60,43 +55,24 @@ class Link:
             self.under_way -= size
 
 
-class LinkedSource:
-    """A way to a stream over a link."""
+class LinkedSource(FaultySource):
+    """A stream's source that is read over a link."""
 
     def __init__(self, source: MemorySource, link: Link) -> None:
-        self.source, self.link = source, link
-        self.limits: list[int] = []
-        self.asked: Counter[str] = Counter()
-
-    def describe_now(self) -> StreamInfo:
-        """Return the stream."""
-        return self.source.describe_now()
-
-    async def describe(self) -> StreamInfo:
-        """Return the stream."""
-        return self.source.describe_now()
-
-    async def list_shards(self) -> list[Shard]:
-        """Return the shards."""
-        return self.source.list_shards_now()
-
-    def connection(self) -> AbstractAsyncContextManager[None]:
-        """Return a connection at once: there is no limit."""
-        return nullcontext()
+        super().__init__(source)
+        self.link = link
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
-        """Return an iterator."""
         await self._reach()
-        return self.source.get_iterator_now(shard_id, after)
+        return await super().get_iterator(shard_id, after)
 
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
-        """Return a page, once there is room for it and the link has carried it."""
+        """Wait for memory, let the link carry a page, and return the page."""
         assert reservation is not None
-        self.limits.append(limit)
         await self._reach()
-        page = self.source.get_records_now(iterator, limit)
+        page = await super().get_records(iterator, limit, reservation)
         size = sum(160 + 4 * len(record.data) // 3 for record in page.records)
         if reservation.covers(size):
             reservation.shrink(size)
@@ -112,7 +88,7 @@ class LinkedSource:
 
 
 class Crowd:
-    """Readers of all shards of a stream in one client, and user code that is quick."""
+    """Readers of all shards of a stream in one client, with fast user code."""
 
     def __init__(
         self, world: World, shards: int, rate: float, budget: int = 64 << 20
@@ -125,11 +101,10 @@ class Crowd:
         self.stream = world.open(self.source)
         self.buffer = PrefetchBuffer(budget)
         self.most_used = 0
-        self.received: Counter[str] = Counter()
-        """User records by shard."""
+        self.received: Counter[str] = Counter()  # the number of user records by shard
         self.bytes = 0
+        # The longest time in which no read of the stream succeeded.
         self.failed_seconds = 0.0
-        """The longest time in which no read of the stream succeeded."""
         context = world.context(buffer_bytes=budget)
         self.owned_shards: list[OwnedShard] = []
         self.tasks = [world.loop.create_task(self._take())]
@@ -155,7 +130,7 @@ class Crowd:
                 )
 
     async def until(self, records: int, seconds: float) -> None:
-        """Wait until so many records of every shard were received."""
+        """Wait until this number of records of every shard was received."""
         async with asyncio.timeout(seconds):
             while (
                 min(self.received[h.key.shard_id] for h in self.owned_shards) < records
@@ -165,7 +140,7 @@ class Crowd:
         self.look()
 
     def look(self) -> None:
-        """Take note of what is in memory, and of failures."""
+        """Record the peak of the memory used, and the longest time of failed reads."""
         self.most_used = max(self.most_used, self.buffer.used)
         assert self.buffer.used <= self.budget + FULL_PAGE_BYTES
         assert self.link.under_way <= self.buffer.used

@@ -1,8 +1,8 @@
-"""An operator before a group: rows are written as clients would, and read back."""
+"""Help to test operators' commands on rows that look as if clients wrote them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from kinesumer.admin import seek
 from kinesumer.coordination.shard_sync import sync_shards
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 P, LOW, HIGH, MERGED = (f"shardId-{n:012}" for n in range(4))
 
 
-class Desk:
-    """An operator's desk before the group of the stream "orders"."""
+class Operator:
+    """An operator who changes the group of the stream "orders"."""
 
     def __init__(self, world: World, store: Any = None) -> None:
         self.world = world
         self.context = world.context("operator", store=store)
         self.stream: OpenStream = world.open(world.kinesis.source("orders"))
 
-    async def found(self) -> None:
-        """Make the group, and the rows of the stream as it is."""
+    async def create_group(self) -> Self:
+        """Create the group, and rows for the current shards of the stream."""
         await self.world.table.write(writes.create_group(APP, "g"))
         await sync_shards(self.context, self.stream)
+        return self
 
     async def join(self, client_id: str, **fields: Any) -> MemberRow:
-        """Have a client register."""
         member = MemberRow(
             client_id, f"s-{client_id}", streams=frozenset({ARN}), **fields
         )
@@ -50,7 +50,7 @@ class Desk:
         return await seek.seek(self.context, planned)
 
     async def change(self, shard_id: str, **values: Any) -> None:
-        """Change a shard's row as its owner would."""
+        """Change a shard's row, as its owner would."""
         row = self.rows[shard_id]
         key = writes.shard_row_key(APP, row)
         await self.world.table.write(Write(key, Compare("pk", "exists"), values))
@@ -60,29 +60,29 @@ class Desk:
         return self.world.shard_rows()
 
     def row(self, key: Key) -> dict[str, Any]:
-        [found] = [r for r in self.world.table.rows(key.pk) if r["sk"] == key.sk]
-        return found
+        [stored] = [r for r in self.world.table.rows(key.pk) if r["sk"] == key.sk]
+        return stored
 
     @property
     def notices(self) -> dict[str, int]:
         return {name: row.notice for name, row in self.world.members().items()}
 
 
-async def resharded(world: World) -> Desk:
-    """A split and a merge, all read to the end but the last child, which c1 owns."""
-    desk = Desk(world)
+async def resharded(world: World) -> Operator:
+    """Split and merge shards. All but the last child have ended; c1 owns that one."""
+    operator = Operator(world)
     world.kinesis.split("orders", P)
     world.kinesis.merge("orders", LOW, HIGH)
-    await desk.found()
+    await operator.create_group()
     for shard_id in (P, LOW, HIGH):
-        await desk.change(shard_id, ready=True, ended=True, sequence_number="77")
+        await operator.change(shard_id, ready=True, ended=True, sequence_number="77")
     owned = {"ready": True, "owner": "s-c1", "owner_id": "c1", "epoch": 4}
-    await desk.change(MERGED, **owned, sequence_number="99", claim="nonce")
-    return desk
+    await operator.change(MERGED, **owned, sequence_number="99", claim="nonce")
+    return operator
 
 
-class Meanwhile(FaultyStore):
-    """Does something once, right before the first seek of a shard arrives."""
+class BeforeSeek(FaultyStore):
+    """A store that calls a function just before it first applies a seek of a shard."""
 
     def __init__(
         self, world: World, shard_id: str, work: Callable[[], Awaitable[None]]

@@ -1,4 +1,4 @@
-"""Parse enough of PromQL to check the names in our own files."""
+"""Parse as much of PromQL as is needed to check the names in our own files."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ class Selector(NamedTuple):
 
 
 class Named(NamedTuple):
-    """All names in an expression."""
+    """The metrics, labels and other names in an expression."""
 
     selectors: list[Selector]
-    grouped: set[str]
-    """The labels after by, on, without or ignoring."""
+    grouped: set[str]  # the labels after by, on, without or ignoring
 
 
 def named(expression: str) -> Named:
     """Return the names in an expression. Raises ValueError if it is invalid."""
-    tokens = _tokens(expression)
+    tokens = tokens_of(expression)
     found = Named([], set())
-    place = 0
-    while place < len(tokens):
-        kind, text = tokens[place]
-        place += 1
+    index = 0
+    while index < len(tokens):
+        kind, text = tokens[index]
+        index += 1
         if kind != "name" or text in FUNCTIONS | WORDS:
             continue
         if text in GROUPING:
-            labels, place = _until(tokens, place, "(", ")")
+            labels, index = _until(tokens, index, "(", ")")
             found.grouped.update(name for kind, name in labels if kind == "name")
         else:
-            matchers, place = _until(tokens, place, "{", "}")
+            matchers, index = _until(tokens, index, "{", "}")
             found.selectors.append(Selector(text, _matchers(matchers)))
     return found
 
 
-def _tokens(expression: str) -> list[tuple[str, str]]:
+def tokens_of(expression: str) -> list[tuple[str, str]]:
+    """Return the kind and the text of each token. Raises ValueError."""
     found, at, open_ = [], 0, []
     text = expression.rstrip()
     while at < len(text):
@@ -75,13 +75,13 @@ def _tokens(expression: str) -> list[tuple[str, str]]:
 
 
 def _until(
-    tokens: list[tuple[str, str]], place: int, first: str, last: str
+    tokens: list[tuple[str, str]], index: int, first: str, last: str
 ) -> tuple[list[tuple[str, str]], int]:
-    """Return the content of the brackets that begin here, and the index after them."""
-    if place == len(tokens) or tokens[place][1] != first:
-        return [], place
-    end = next(i for i in range(place, len(tokens)) if tokens[i][1] == last)
-    return tokens[place + 1 : end], end + 1
+    """Return the content of the brackets at an index, and the index after them."""
+    if index == len(tokens) or tokens[index][1] != first:
+        return [], index
+    end = next(i for i in range(index, len(tokens)) if tokens[i][1] == last)
+    return tokens[index + 1 : end], end + 1
 
 
 def _matchers(tokens: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

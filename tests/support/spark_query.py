@@ -1,16 +1,14 @@
-"""A query in memory and in virtual time: what Spark asks a driver, what tasks read."""
+"""Simulate a query in memory and in virtual time, with its driver and tasks."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from functools import wraps
-from random import Random
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.errors import DataLossError
+from kinesumer.errors import DataLossError, SourceUnavailableError
 from kinesumer.model.streams import Stream
-from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.simulation.memory_kinesis import MemorySource
 from kinesumer.spark.offsets.model import After, At, End, ShardPosition
 from kinesumer.spark.offsets.offset_json import from_json, to_json
@@ -18,64 +16,71 @@ from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.driver import Driver
 from kinesumer.spark.planning.limits import Limits
 from kinesumer.testing.memory import MemoryKinesis
+from tests.support.world import in_virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Iterable
 
-    from kinesumer.model.streams import StreamInfo
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Page
+    from kinesumer.model.streams import Start, StreamInfo
+    from kinesumer.ports import Reservation
+    from kinesumer.simulation.event_loop import VirtualLoop
     from kinesumer.simulation.memory_kinesis import MemoryShard
     from kinesumer.spark.planning.tasks import Task
 
-Row = tuple[str, str]
-"""A shard's id and a sequence number."""
+Row = tuple[str, str]  # a shard's id and a sequence number
 
 
-def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test, which takes a World, on a loop that waits for nothing."""
-
-    @wraps(test)
-    def run() -> None:
-        in_a_world(test)
-
-    del run.__wrapped__
-    return run
+Test = Callable[..., Coroutine[Any, Any, None]]
 
 
-def in_a_world(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine on a loop that waits for nothing."""
-    loop = VirtualLoop(Random(0))
-    loop.run(test(World(loop)))
-    assert not loop.failures
+def simulated(shards: int = 0) -> Callable[[Test], Callable[..., None]]:
+    """Run a test in virtual time. Its first argument is a World.
+
+    With shards, Kinesis has a stream "orders" with this number of shards.
+    """
+
+    return lambda test: in_virtual_time(test, lambda loop: World(loop, shards))
 
 
 class World:
-    """One Kinesis with a stream "orders", and its time.
+    """One Kinesis in virtual time.
 
     The driver's clock is ``driver_ahead_seconds`` ahead of Kinesis's.
     """
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualLoop, shards: int) -> None:
         self.clock = loop.services
         self.kinesis = MemoryKinesis(self.clock)
+        if shards:
+            self.kinesis.create_stream("orders", shards)
         self.driver_ahead_seconds = 0.0
+        self._sources: dict[str, AwsSource] = {}
 
     async def open(self, stream: Stream) -> Any:
-        """Return a stream's source, as a Driver wants it."""
-        return AwsSource(self.kinesis, stream.name)
+        """Return a stream's source. Drivers get this method as a function."""
+        return self.source(stream.name)
+
+    def source(self, name: str = "orders") -> AwsSource:
+        """Return the source through which queries read a stream."""
+        if name not in self._sources:
+            self._sources[name] = AwsSource(self.kinesis, name)
+        return self._sources[name]
 
     async def pass_time(self, seconds: float) -> None:
-        """Let time pass, and retention take what has expired meanwhile."""
+        """Let time pass, and delete the records that have expired."""
         await asyncio.sleep(seconds)
         self.kinesis.apply_retention()
 
     def put(self, count: int = 1, name: str = "orders", key: str = "") -> list[Row]:
-        """Put records with keys of their own, or with one."""
+        """Put records with different keys, or with one key."""
         return [
             self.kinesis.put(name, b"x" * 10, key or f"key-{i}") for i in range(count)
         ]
 
     async def stream_in(self, count: int, seconds: float, key: str = "") -> list[Row]:
-        """Put records evenly over a time."""
+        """Put records at equal intervals over a period."""
         rows = []
         for i in range(count):
             rows += self.put(key=key or f"key-{i}")
@@ -89,12 +94,35 @@ class World:
 
 
 class AwsSource(MemorySource):
-    """A source whose answers have a Date in whole seconds, as AWS's have."""
+    """A source whose answers have a Date in whole seconds, as AWS's have.
+
+    It counts calls, notes the times of reads, and refuses to read some shards.
+    """
+
+    def __init__(self, kinesis: MemoryKinesis, name: str) -> None:
+        super().__init__(kinesis, name)
+        self.iterators = 0
+        self.reads: list[float] = []
+        self.date_ahead_seconds = 0.0
+        self.refused: set[str] = set()
 
     async def describe(self) -> StreamInfo:
         """Return the stream as it is now."""
         info = self.describe_now()
-        return info._replace(now=info.now // 1)
+        return info._replace(now=(info.now + self.date_ahead_seconds) // 1)
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        self.iterators += 1
+        return await super().get_iterator(shard_id, after)
+
+    async def get_records(
+        self, iterator: str, limit: int, room: Reservation | None = None
+    ) -> Page:
+        self.reads.append(self.kinesis.clock.now())
+        shard_id = iterator.split("|")[1]
+        if shard_id in self.refused:
+            raise SourceUnavailableError(f"{shard_id} does not answer")
+        return await super().get_records(iterator, limit, room)
 
 
 class DriverClock:
@@ -104,16 +132,15 @@ class DriverClock:
         self._world = world
 
     def now(self) -> float:
-        """Return the monotonic time."""
         return self._world.clock.now()
 
     def wall(self) -> float:
-        """Return the time of day, as wrong as the machine's clock is."""
+        """Return the time of the driver's clock, which may be ahead of Kinesis's."""
         return self._world.clock.wall() + self._world.driver_ahead_seconds
 
 
 class Query:
-    """What Spark keeps of a query: the ends of its batches; and what they read."""
+    """A query: the ends of its batches, which Spark logs, and the batches' rows."""
 
     def __init__(self, world: World, options: ReadOptions) -> None:
         self.world, self.options = world, options
@@ -125,11 +152,11 @@ class Query:
         return Driver(self.options, self.world.open, DriverClock(self.world))
 
     def restart(self) -> None:
-        """Lose everything but Spark's log."""
+        """Replace the driver by a new one, which has only Spark's log."""
         self.driver = self._new_driver()
 
     async def plan(self, limits: Limits | None = None) -> bool:
-        """Log the end of the next batch, if there is one."""
+        """Plan the next batch, and log its end if there is one."""
         start = self.ends[-1] if self.ends else "{}"
         limits = limits or Limits(
             self.options.max_rows_per_batch, self.options.max_bytes_per_batch
@@ -148,7 +175,7 @@ class Query:
         )
 
     async def run_batch(self) -> list[Row]:
-        """Compute the last logged batch; computed again it must be the same."""
+        """Compute the last logged batch. Computing it again must give the same rows."""
         number = len(self.ends) - 1
         rows = self.read(await self.tasks(number))
         if number < len(self.batches):
@@ -158,11 +185,11 @@ class Query:
         return rows
 
     async def trigger(self) -> list[Row] | None:
-        """Plan and compute a batch; None if there is nothing new."""
+        """Plan and compute a batch. Return None if no record is new."""
         return await self.run_batch() if await self.plan() else None
 
     async def drain(self, most: int = 100) -> None:
-        """Trigger until nothing is new."""
+        """Trigger batches until no record is new."""
         for _ in range(most):
             throttled = self.world.kinesis.throttled
             idle = await self.trigger() is None
@@ -179,11 +206,10 @@ class Query:
 
     @property
     def rows(self) -> list[Row]:
-        """Everything read so far."""
         return [row for batch in self.batches for row in batch]
 
     def read(self, tasks: list[Task]) -> list[Row]:
-        """Return what tasks read, straight from the shards' logs."""
+        """Return the rows of tasks, taken directly from the shards' logs."""
         rows = []
         for task in tasks:
             for part in task.ranges:
@@ -223,3 +249,69 @@ def _end(shard: MemoryShard, place: ShardPosition) -> int:
     end = shard.place_after(number)
     assert shard.log[end - 1].sequence_number == number, "no such record in the shard"
     return end
+
+
+# --- random queries ------------------------------------------------------------------
+
+
+async def take(world: World, query: Query, step: str, value: Any) -> None:
+    """Carry out one random step on a stream or its query."""
+    match step:
+        case "put":
+            world.put(value)
+        case "put_one_key":
+            world.put(value, key="one")
+        case "sleep":
+            await asyncio.sleep(value)
+        case "split" | "merge":
+            reshard(world.kinesis, step, value)
+        case "trigger":
+            for _ in range(value):
+                await query.trigger()
+        case "crash_before_batch":
+            planned = await query.plan()
+            query.restart()
+            if planned:
+                await query.run_batch()
+        case "crash_after_batch":
+            if await query.trigger() is not None:
+                query.restart()
+                await query.run_batch()
+
+
+def reshard(kinesis: MemoryKinesis, kind: str, place: int) -> None:
+    """Split an open shard, or merge two neighbours."""
+    shards = [shard.shard.shard_id for shard in kinesis.stream("orders").open]
+    if kind == "split":
+        kinesis.split("orders", shards[place % len(shards)])
+    elif len(shards) > 1:
+        low = place % (len(shards) - 1)
+        kinesis.merge("orders", *shards[low : low + 2])
+
+
+def arrivals(world: World) -> dict[Row, float]:
+    """Return the arrival time of each record that was ever put into "orders"."""
+    return {
+        (shard.shard.shard_id, stored.sequence_number): stored.arrived_at
+        for shard in world.kinesis.stream("orders").shards.values()
+        for stored in shard.log
+    }
+
+
+def assert_each_once(world: World, query: Query, rows: Iterable[Row]) -> None:
+    """Check that rows are read once and in order, and children after their parents."""
+    assert sorted(query.rows) == sorted(rows)
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    by_shard: dict[str, list[Row]] = {}
+    for number, batch in enumerate(query.batches):
+        for row in batch:
+            first.setdefault(row[0], number)
+            last[row[0]] = number
+            by_shard.setdefault(row[0], []).append(row)
+    for of_shard in by_shard.values():
+        assert of_shard == sorted(of_shard, key=lambda row: (len(row[1]), row[1]))
+    for shard in world.kinesis.stream("orders").shards.values():
+        for parent in shard.shard.parents:
+            if parent in last and shard.shard.shard_id in first:
+                assert last[parent] < first[shard.shard.shard_id]

@@ -1,4 +1,4 @@
-"""A fleet without AWS, whose rows the tests set."""
+"""Simulate the rows and lags of a fleet without AWS, as tests set them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING
 from kinesumer.admin.lag import Lags
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.dashboard.poller import StreamMeasurements
+from kinesumer.model.loads import Load
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import (
-    GroupRow,
-    LeaderRow,
-    MemberRow,
-    ShardRow,
-    StreamRow,
-)
+from kinesumer.model.rows import GroupRow, LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+from tests.support.stored_loads import stored_loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kinesumer.errors import KinesumerError
 
@@ -42,7 +38,7 @@ class Clock:
         return self.time
 
     def wall(self) -> float:
-        """Return a fixed day in 2026 plus these seconds."""
+        """Return a fixed time in 2026 plus the seconds that have passed."""
         return 1_790_000_000 + self.time
 
 
@@ -62,6 +58,7 @@ class ToyFleet:
         self.rates: dict[str, float] = {}
         self.trouble: KinesumerError | None = None
         self.leader = ""
+        self.assignor = ""
         for name, count in streams.items():
             self._add_shards(arn_of(name), count)
         for client_id in clients:
@@ -87,7 +84,6 @@ class ToyFleet:
         self.members[client_id] = self.members[client_id]._replace(**fields)  # type: ignore[arg-type]
 
     def bury(self, client_id: str) -> None:
-        """Fence a client."""
         self.change(client_id, dead=True)
         if self.leader == client_id:
             self.leader = next(m.client_id for m in self.members.values() if not m.dead)
@@ -106,8 +102,22 @@ class ToyFleet:
             index = list(self.members).index(client_id)
             self.members[client_id] = member._replace(range=range_, index=index)
 
+    def plan_by_load(self, seconds: Mapping[ShardKey, float]) -> None:
+        """Let owners report the time that each shard takes, and name the assignor."""
+        self.assignor = "load"
+        for client_id, member in self.members.items():
+            loads = {
+                (key, self.shards[key].first_hash): Load(
+                    50_000 * size, 100 * size, size
+                )
+                for key, size in seconds.items()
+                if self.shards[key].owner == member.session
+            }
+            text = stored_loads(loads, member.streams)
+            self.members[client_id] = member._replace(load=text)
+
     def settle(self) -> None:
-        """Let every client own its planned shards that may be claimed."""
+        """Let every client own those of its planned shards that may be claimed."""
         found = self.snapshot()
         for key, row in self.shards.items():
             owner = self.members.get(found.planned.get(key, ""))
@@ -141,7 +151,6 @@ class ToyFleet:
         return children
 
     def end(self, key: ShardKey) -> None:
-        """End a shard."""
         self.shards[key] = self.shards[key]._replace(
             ended=True, owner="", owner_id="", position=None
         )
@@ -169,7 +178,9 @@ class ToyFleet:
         leads = self.members.get(self.leader)
         return Snapshot(
             list(self.members.values()),
-            LeaderRow(leads.session, leads.client_id, 1) if leads else None,
+            LeaderRow(leads.session, leads.client_id, 1, 1, self.assignor, 20_000)
+            if leads
+            else None,
             list(self.streams.values()),
             shards,
             group=self.group,
@@ -181,6 +192,6 @@ class ToyFleet:
             raise self.trouble
         return self.snapshot()
 
-    async def measure(self, found: Snapshot) -> StreamMeasurements:
+    async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
         """Return the lags and rates that the test has set."""
         return StreamMeasurements(Lags(dict(self.millis), {}), dict(self.rates))

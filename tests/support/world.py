@@ -1,4 +1,4 @@
-"""The engine on ports in memory and in virtual time: a test of an hour takes none."""
+"""Run the engine in memory and in virtual time, so that long tests are fast."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ from kinesumer.errors import (
 from kinesumer.model.records import Record
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
+from kinesumer.ports import Polled
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.simulation.event_loop import VirtualLoop
+from kinesumer.telemetry.api import Telemetry
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.wire import rows
 
@@ -50,15 +52,19 @@ APP = "app"
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 
 
-def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Any:
-    """Run a test, which takes a World first, on a loop that waits for nothing."""
+def in_virtual_time(
+    test: Callable[..., Coroutine[Any, Any, None]],
+    make_world: Callable[[VirtualLoop], object] | None = None,
+) -> Any:
+    """Run a test in virtual time. Its first argument is a World, or what is made."""
 
     @wraps(test)
-    def run(**arguments: Any) -> None:
+    def run(*args: Any, **arguments: Any) -> None:
         loop = VirtualLoop(Random(0))
-        loop.run(test(World(loop), **arguments))
+        loop.run(test((make_world or World)(loop), *args, **arguments))
         assert not loop.failures
 
+    del run.__wrapped__  # Hypothesis would pass arguments for the world, too
     signature = inspect.signature(test)
     given = list(signature.parameters.values())[1:]
     run.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
@@ -66,7 +72,7 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Any:
 
 
 class World:
-    """One table, one Kinesis, one clock, and clients made for them.
+    """One table, one Kinesis, one clock, and the clients that use them.
 
     There is a stream "orders" of one shard.
     """
@@ -80,11 +86,16 @@ class World:
         self._ids = count()
 
     def new_id(self) -> str:
-        """Return an id that nobody else has."""
+        """Return a unique id."""
         return f"id-{next(self._ids)}"
 
     def context(
-        self, client_id: str = "c1", *, store: Any = None, **config: Any
+        self,
+        client_id: str = "c1",
+        *,
+        store: Any = None,
+        telemetry: Telemetry | None = None,
+        **config: Any,
     ) -> ClientContext:
         """Return a client's context; ``config`` are options of Config."""
         return ClientContext(
@@ -95,21 +106,22 @@ class World:
             clock=self.clock,
             random=Random(1),
             new_id=self.new_id,
-            failure_log=FailureLog(self.clock),
+            failure_log=FailureLog(self.clock, telemetry),
+            telemetry=telemetry or Telemetry(),
         )
 
     def open(self, source: Any, **stream: Any) -> OpenStream:
-        """Return a stream as opened by a client, read through ``source``."""
+        """Return an opened stream of a client, which is read through ``source``."""
         info = source.describe_now()
         start = stream.pop("start", Start.TRIM_HORIZON)
         return OpenStream(Stream(info.arn, **stream), source, info, start)
 
     def client(self, client_id: str, *streams: StreamLike, **options: Any) -> Client:
-        """Start a client on a machine of its own; it consumes in the background."""
+        """Start a client on its own machine. The client consumes in the background."""
         return Client(self, client_id, streams or ("orders",), **options)
 
     def put(self, *texts: str, stream: str = "orders", hash_key: int = 0) -> None:
-        """Append records to the shard of a hash key."""
+        """Append records to the shard that has this hash key."""
         for text in texts:
             self.kinesis.put(stream, text.encode(), explicit_hash_key=hash_key)
 
@@ -125,14 +137,14 @@ class World:
         return {row.client_id: row for row in found}
 
     async def until(self, holds: Callable[[], object], seconds: float = 60.0) -> None:
-        """Wait until something holds; fail if it doesn't in time."""
+        """Wait until a condition holds. Fail after a timeout."""
         async with asyncio.timeout(seconds):
             while not holds():
                 await asyncio.sleep(0.01)
 
 
 class Client:
-    """A whole client: group, heart and user code that only collects records."""
+    """A complete client with heartbeats, and user code that only collects records."""
 
     def __init__(
         self,
@@ -144,11 +156,14 @@ class Client:
         source: Callable[[str], Any] | None = None,
         store: Any = None,
         handle: Callable[[Record], Coroutine[Any, Any, None]] | None = None,
+        telemetry: Telemetry | None = None,
         **config: Any,
     ) -> None:
         self.world = world
         self.machine = world.loop.machine(client_id)
-        self.context = world.context(client_id, store=store, **config)
+        self.context = world.context(
+            client_id, store=store, telemetry=telemetry, **config
+        )
         self.delivery = RecordDelivery(
             self.machine, acks_by_asking=self.context.config.commit == "auto"
         )
@@ -165,30 +180,29 @@ class Client:
 
     @property
     def texts(self) -> list[str]:
-        """What was delivered, in order."""
+        """The delivered texts, in order."""
         return [record.data.decode() for record in self.seen]
 
     @property
     def held(self) -> list[str]:
-        """The ids of the shards held."""
+        """The ids of the shards that the client owns."""
         return sorted(h.key.shard_id for h in self.group.owned_shards())
 
     @property
     def leads(self) -> bool:
-        """Whether it believes to lead."""
+        """True if the client believes that it leads."""
         session = self.group.session
         return session is not None and session.leader.is_leading
 
     def kill(self) -> None:
-        """SIGKILL."""
         self.machine.kill()
 
     async def stop(self, *, wait_for_user: bool = True) -> None:
-        """Leave the ``async with`` block from beside the loop."""
+        """Stop the client's group, as leaving its ``async with`` block would."""
         await self.run(self.group.stop(wait_for_user=wait_for_user))
 
     def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something of the client on its machine."""
+        """Run a coroutine of the client on its machine."""
         return self.world.loop.spawn(self.machine, work)
 
     async def _open(self, stream: Stream) -> Any:
@@ -207,32 +221,30 @@ class Client:
 
 
 class FaultyStore:
-    """A way to the table that fails as told. Everything sent is kept."""
+    """A state store that fails when the test says so, and keeps all writes."""
 
     def __init__(self, table: MemoryStore) -> None:
         self.table = table
-        self.down = False
-        """Nothing arrives."""
+        self.down = False  # nothing arrives
         self.latency = 0.001
         self.sent: list[Write] = []
-        self.queried: list[str] = []
-        """The partitions of queries."""
+        self.queried: list[str] = []  # the partition of each query
         self._spoiled: list[tuple[str, str]] = []
 
     def spoil(self, how: str, attribute: str) -> None:
         """Spoil the next write that sets (or removes) an attribute.
 
-        ``lost``: it never arrives. ``unanswered``: it is applied, its answer is lost.
-        ``throttled``: it is refused for now.
+        A ``lost`` write never arrives. An ``unanswered`` one is applied, but its answer
+        is lost. A ``throttled`` one is refused for now.
         """
         self._spoiled.append((how, attribute))
 
     def writes(self, attribute: str) -> list[Write]:
-        """Return what was sent that sets an attribute."""
+        """Return the writes that set an attribute."""
         return [write for write in self.sent if attribute in write.set]
 
     async def write(self, write: Write) -> WriteResult:
-        """Apply one write, or not."""
+        """Apply a write, unless it is to be spoiled."""
         await self._travel()
         self.sent.append(write)
         how = self._fate(write)
@@ -246,25 +258,21 @@ class FaultyStore:
         return written
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
-        """Return one row."""
         await self._travel()
         return await self.table.get(key, consistent=consistent)
 
     async def query(
         self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
     ) -> list[Row]:
-        """Return rows."""
         await self._travel()
         self.queried.append(pk)
         return await self.table.query(pk, first=first, last=last, consistent=consistent)
 
     async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
-        """Return keys."""
         await self._travel()
         return await self.table.query_not_updated_since(pk, moment)
 
     async def verify(self) -> str:
-        """Return the table's id."""
         await self._travel()
         return await self.table.verify()
 
@@ -281,40 +289,36 @@ class FaultyStore:
         return ""
 
 
-class FaultySource:
-    """A way to one stream that fails as told. Iterators asked for are kept."""
+class FaultySource(Polled):
+    """A stream's source that fails when told to, and keeps requested iterators."""
 
     def __init__(self, source: MemorySource) -> None:
         self.source = source
         self.down = False
-        self.errors: deque[Exception] = deque()
-        """What the next reads raise, one each."""
+        self.errors: deque[Exception] = deque()  # the errors that the next reads raise
         self.iterators: list[tuple[str, Position | Start]] = []
         self.reads: list[float] = []
         self.limits: list[int] = []
+        # A wrong result of ListShards that the test has set.
         self.listing: list[Shard] | None = None
-        """What ListShards says in place of the truth."""
 
     def describe_now(self) -> StreamInfo:
-        """Return the stream."""
         return self.source.describe_now()
 
     async def describe(self) -> StreamInfo:
-        """Return the stream."""
         self._travel()
         return self.source.describe_now()
 
     async def list_shards(self) -> list[Shard]:
-        """Return the shards, or what the test wants to be seen."""
+        """Return the shards, or the list that the test has set."""
         self._travel()
         return self.source.list_shards_now() if self.listing is None else self.listing
 
     def connection(self) -> AbstractAsyncContextManager[None]:
-        """Return a connection at once: there is no limit."""
+        """Return a connection at once, since their number isn't limited."""
         return nullcontext()
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
-        """Return an iterator."""
         self._travel()
         self.iterators.append((shard_id, after))
         return self.source.get_iterator_now(shard_id, after)
@@ -322,7 +326,6 @@ class FaultySource:
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
-        """Return a page."""
         self.reads.append(self.source.kinesis.clock.now())
         self.limits.append(limit)
         self._travel()
@@ -336,20 +339,20 @@ class FaultySource:
 
 
 class DateAhead(FaultySource):
-    """A way to a stream through a proxy that writes the Date by a clock ahead."""
+    """A stream's source behind a proxy that sets the Date by a clock that is ahead."""
 
     def __init__(self, source: MemorySource, ahead_seconds: float) -> None:
         super().__init__(source)
         self.ahead_seconds = ahead_seconds
 
     async def describe(self) -> StreamInfo:
-        """Return the stream, with the proxy's time."""
+        """Return the stream's description, with the proxy's time."""
         info = await super().describe()
         return info._replace(now=info.now + self.ahead_seconds)
 
 
 def shard_row(shard_id: str = "shardId-000000000000", **changes: Any) -> ShardRow:
-    """Return the row of a shard over the whole hash space, as just claimed."""
+    """Return the row of a newly claimed shard that covers the whole hash space."""
     row = ShardRow(ShardKey(ARN, shard_id), 0, HASH_KEYS - 1, Start.TRIM_HORIZON)
     return row._replace(epoch=1, owner="s1", owner_id="c1", ready=True, **changes)
 
@@ -357,7 +360,7 @@ def shard_row(shard_id: str = "shardId-000000000000", **changes: Any) -> ShardRo
 def hold(
     row: ShardRow | None = None, max_uncommitted_records: int = 100_000
 ) -> OwnedShard:
-    """Return a shard held with a lease that doesn't run out."""
+    """Return an owned shard whose lease doesn't expire."""
     return OwnedShard(
         APP, row or shard_row(), Lease("s1", 1e9), max_uncommitted_records
     )

@@ -1,4 +1,4 @@
-"""``scripts/check`` selects what concerns a file, and names what failed first."""
+"""Test which checks ``scripts/check`` selects, and what it says of failed ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.check import ROOT, Check, all_checks, checks_of, run_all
     ("path", "expected"),
     [
         ("kinesumer/core/plan.py", "tests/unit/core/test_plan.py"),
-        ("kinesumer/core/plan.py", "tests/unit/coordination/test_leader.py"),
+        ("kinesumer/core/plan.py", "tests/unit/core/test_balance_labels.py"),
         ("kinesumer/aws/dynamodb.py", "tests/integration/aws/test_dynamodb.py"),
         ("kinesumer/wire", "tests/unit/wire"),
         ("tests/support/clients.py", "tests/unit/coordination/test_group.py"),
@@ -51,7 +51,7 @@ async def test_the_check_that_fails_first_is_named_first(
 ) -> None:
     failed = await run_all(
         [
-            Check("late", ("python", "-c", "import time; time.sleep(2); exit(1)")),
+            Check("late", ("python", "-c", "import time; time.sleep(1); exit(1)")),
             Check("early", ("python", "-c", "print('the reason'); exit(1)")),
             Check("good", ("python", "-c", "print('unwanted')")),
         ]

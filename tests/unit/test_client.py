@@ -1,15 +1,26 @@
-"""The user's face: what is refused, what is asked for, manual commits."""
+"""Test the client's arguments, start, manual commits and end."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
-from kinesumer import Config, Kinesumer, Start, Stream
+from kinesumer import (
+    Config,
+    Kinesumer,
+    ShardAssignment,
+    ShardKey,
+    ShardLag,
+    ShardPositions,
+    Start,
+    Stream,
+)
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.errors import (
@@ -27,19 +38,16 @@ from kinesumer.wire import rows
 from tests.support.world import APP, ARN, FaultyStore, World, in_virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from kinesumer import Record
     from kinesumer.consuming.delivery_protocol import DeliveryProtocol
     from kinesumer.consuming.records import Records
-    from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.rows import ShardRow
 
 P = "shardId-000000000000"
 
 
 class InMemory(Kinesumer):
-    """A client on ports in memory."""
+    """A client in which memory replaces AWS."""
 
     def __init__(self, world: World, client_id: str = "c1", **config: Any) -> None:
         super().__init__(
@@ -47,23 +55,27 @@ class InMemory(Kinesumer):
         )
         self.world = world
         self.store = FaultyStore(world.table)
-        self._look: list[Exception] = []
-        """What the end of a start raises, once each."""
+        # The errors that the last step of a start raises, one for each start.
+        self.start_errors: list[Exception] = []
+        self._lifecycle._build_group = self._in_memory  # type: ignore[method-assign]
 
-    async def _build_group(self, delivery: DeliveryProtocol) -> GroupConsumer:
+    async def _in_memory(self, delivery: DeliveryProtocol) -> GroupConsumer:
         await asyncio.sleep(0.5)
         delivery._clock = self.world.clock  # type: ignore[attr-defined]
+        no_clients: Any = None
+        await delivery.open(no_clients)
         made = self.world.context(self.client_id, store=self.store)
         context = replace(made, config=self.config)
-        warn_unsupported = delivery.warn_unsupported
+        group = GroupConsumer(context, self._open, HeartbeatTask(context), delivery)
+        start = group.start
 
-        def look(streams: Iterable[OpenStream]) -> None:
-            if self._look:
-                raise self._look.pop()
-            warn_unsupported(streams)
+        async def start_and_fail(*arguments: Any) -> None:
+            await start(*arguments)
+            if self.start_errors:
+                raise self.start_errors.pop()
 
-        delivery.warn_unsupported = look  # type: ignore[method-assign]
-        return GroupConsumer(context, self._open, HeartbeatTask(context), delivery)
+        group.start = start_and_fail  # type: ignore[assignment, method-assign]
+        return group
 
     async def _open(self, stream: Stream) -> Any:
         return self.world.kinesis.source(stream.name)
@@ -81,11 +93,16 @@ def place(world: World, index: int) -> Position:
     return Position(log[index].sequence_number)
 
 
+# What each client's first call of consume() returned.
+_records: WeakKeyDictionary[Kinesumer, Records] = WeakKeyDictionary()
+
+
 async def consume(client: Kinesumer, count: int, streams: Any = "orders") -> list[str]:
-    """Consume some records, and break with the last one in hand."""
+    """Consume some records, and break out of the loop at the last one."""
     seen: list[str] = []
-    records = client._records or client.consume(streams, start=OLDEST)
-    async for record in records:
+    if client not in _records:
+        _records[client] = client.consume(streams, start=OLDEST)
+    async for record in _records[client]:
         seen.append(record.data.decode())
         if len(seen) == count:
             break
@@ -106,46 +123,63 @@ def test_names_that_cannot_be_part_of_a_key_are_refused(what: str, name: Any) ->
 
 
 @pytest.mark.parametrize("name", ["a", "a b", "ünï", "x" * 255, "a/b:c.d"])
-def test_other_names_are_fine(name: str) -> None:
+def test_other_names_are_accepted(name: str) -> None:
     assert Kinesumer(name, table=name, client_id=name).client_id == name
 
 
-def test_clients_without_an_id_get_one_of_their_own() -> None:
+def test_the_table_is_that_of_the_environment_or_the_commands_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("KINESUMER_TABLE", raising=False)
+    assert Kinesumer("app").table == rows.STATE_STORE
+    monkeypatch.setenv("KINESUMER_TABLE", "other")
+    assert Kinesumer("app").table == "other"
+    assert Kinesumer("app", table="named").table == "named"
+    monkeypatch.setenv("KINESUMER_TABLE", "a#b")
+    with pytest.raises(ConfigurationError, match="table='a#b' contains"):
+        Kinesumer("app")
+
+
+def test_clients_without_an_id_get_a_unique_one() -> None:
     one, other = (Kinesumer("app", table="table").client_id for _ in range(2))
     assert one != other
 
 
-def test_consuming_outside_the_block_is_refused() -> None:
+@in_virtual_time
+async def test_consuming_outside_the_block_or_twice_is_refused(world: World) -> None:
     with pytest.raises(ConfigurationError, match="async with"):
         Kinesumer("app", table="table").consume("orders")
-
-
-@in_virtual_time
-async def test_consuming_twice_is_refused(world: World) -> None:
     async with InMemory(world) as client:
         client.consume("orders")
         with pytest.raises(ConfigurationError, match=r"refresh\(\)"):
             client.consume("payments")
 
 
-@pytest.mark.parametrize("streams", [[], "", [""], [7]])
 @in_virtual_time
-async def test_no_streams_are_refused(world: World, streams: Any) -> None:
+async def test_invalid_streams_and_starts_are_refused(world: World) -> None:
+    invalid: list[Any] = [
+        [],
+        (),
+        [""],
+        "",
+        [7],
+        [None],
+        [b"orders"],
+        b"orders",
+        7,
+        None,
+    ]
+    start: Any = 7
     async with InMemory(world) as client:
-        with pytest.raises(ConfigurationError, match="stream"):
-            client.consume(streams)
-
-
-@in_virtual_time
-async def test_a_start_must_be_a_start(world: World) -> None:
-    start: Any = "LATEST"
-    async with InMemory(world) as client:
-        with pytest.raises(ConfigurationError, match="start='LATEST' must be a Start"):
+        for streams in invalid:
+            with pytest.raises(ConfigurationError, match="stream"):
+                client.consume(streams)
+        with pytest.raises(ConfigurationError, match="start=7 must be a Start"):
             client.consume("orders", start=start)
 
 
 @in_virtual_time
-async def test_marking_needs_manual_commits(world: World) -> None:
+async def test_ack_needs_manual_commits(world: World) -> None:
     world.put("a")
     async with InMemory(world) as client:
         async for record in client.consume("orders", start=OLDEST):
@@ -155,7 +189,7 @@ async def test_marking_needs_manual_commits(world: World) -> None:
 
 
 @in_virtual_time
-async def test_what_needs_a_running_client_says_so(world: World) -> None:
+async def test_commit_and_refresh_need_a_running_client(world: World) -> None:
     async with InMemory(world) as client:
         client.consume("orders")
         await client.leave()
@@ -165,16 +199,13 @@ async def test_what_needs_a_running_client_says_so(world: World) -> None:
 
 
 @in_virtual_time
-async def test_leaving_while_the_client_still_starts_ends_the_iteration(
-    world: World,
-) -> None:
+async def test_leaving_during_the_start_ends_the_iteration(world: World) -> None:
     world.put("a")
     async with InMemory(world) as client:
-        records = client.consume("orders", start=OLDEST)
-        first = asyncio.create_task(anext(records, None))
+        first = asyncio.create_task(consume(client, 1))
         await asyncio.sleep(0.1)
         await client.leave()
-        assert await asyncio.wait_for(first, 1) is None
+        assert await asyncio.wait_for(first, 1) == []
 
 
 def future(world: World) -> Start:
@@ -183,9 +214,7 @@ def future(world: World) -> Start:
 
 
 @in_virtual_time
-async def test_what_only_aws_can_tell_is_told_with_the_first_record(
-    world: World,
-) -> None:
+async def test_the_first_record_reports_what_aws_rejects(world: World) -> None:
     cases: list[tuple[Any, Start, type[Exception]]] = [
         ("missing", OLDEST, StreamMissingError),
         (["orders", ARN], OLDEST, ConfigurationError),
@@ -200,12 +229,14 @@ async def test_what_only_aws_can_tell_is_told_with_the_first_record(
             with pytest.raises(error):
                 await anext(records)
     assert world.table.snapshot() == []
+    world.table.delete_table()
+    async with InMemory(world) as client:
+        with pytest.raises(StateStoreMissingError):
+            await consume(client, 1)
 
 
 @in_virtual_time
-async def test_a_start_that_failed_is_tried_again_with_the_next_record(
-    world: World,
-) -> None:
+async def test_the_next_record_retries_a_failed_start(world: World) -> None:
     async with InMemory(world) as client:
         records = client.consume("payments", start=OLDEST)
         with pytest.raises(StreamMissingError):
@@ -218,9 +249,7 @@ async def test_a_start_that_failed_is_tried_again_with_the_next_record(
 
 
 @in_virtual_time
-async def test_after_a_start_that_failed_consume_or_run_may_be_called_again(
-    world: World,
-) -> None:
+async def test_after_a_failed_start_consume_may_be_called_again(world: World) -> None:
     seen: list[bytes] = []
 
     async def take(record: Record) -> None:
@@ -243,16 +272,13 @@ async def test_after_a_start_that_failed_consume_or_run_may_be_called_again(
 
 
 @in_virtual_time
-async def test_a_client_that_was_registered_when_its_start_failed_may_try_again(
-    world: World,
-) -> None:
+async def test_a_registered_client_may_retry_its_start(world: World) -> None:
     world.put("a")
     async with InMemory(world) as client:
-        looked = client._look = [ValueError("broken")]
+        client.start_errors.append(ValueError("broken"))
         records = client.consume("orders", start=OLDEST)
         with pytest.raises(ValueError, match="broken"):
             await anext(records)
-        assert not looked
         assert world.members()["c1"].dead
         assert (await anext(records)).data == b"a"
         assert not world.members()["c1"].dead
@@ -260,9 +286,7 @@ async def test_a_client_that_was_registered_when_its_start_failed_may_try_again(
 
 
 @in_virtual_time
-async def test_a_client_that_leaves_after_a_start_that_failed_starts_no_more(
-    world: World,
-) -> None:
+async def test_a_client_that_has_left_does_not_start(world: World) -> None:
     async with InMemory(world) as client:
         records = client.consume("payments")
         with pytest.raises(StreamMissingError):
@@ -271,14 +295,6 @@ async def test_a_client_that_leaves_after_a_start_that_failed_starts_no_more(
         world.kinesis.create_stream("payments")
         assert [record async for record in records] == []
     assert world.members() == {}
-
-
-@in_virtual_time
-async def test_a_missing_table_is_told_with_the_first_record(world: World) -> None:
-    world.table.delete_table()
-    async with InMemory(world) as client:
-        with pytest.raises(StateStoreMissingError):
-            await consume(client, 1)
 
 
 @in_virtual_time
@@ -301,31 +317,29 @@ async def test_a_live_go_fleet_under_the_same_app_is_refused(world: World) -> No
             await consume(client, 1)
 
 
-# --- asking ---
+# --- cancelled requests ---
 
 
 @in_virtual_time
-async def test_asking_with_a_timeout_from_the_very_start_works(world: World) -> None:
+async def test_requests_with_a_timeout_may_be_repeated_during_the_start(
+    world: World,
+) -> None:
     world.put("a")
     async with InMemory(world) as client:
         records = client.consume("orders", start=OLDEST)
-        for _ in range(40):
-            try:
+        record = None
+        while record is None:
+            with suppress(TimeoutError):
                 record = await asyncio.wait_for(anext(records), 0.1)
-            except TimeoutError:
-                continue
-            assert record.data == b"a"
-            return
-        raise AssertionError("no record came")
+            assert world.clock.now() < 5
+        assert record.data == b"a"
 
 
 @in_virtual_time
-async def test_giving_up_before_the_start_is_over_leaves_nothing_behind(
-    world: World,
-) -> None:
+async def test_a_cancelled_start_leaves_nothing_behind(world: World) -> None:
     async with InMemory(world) as client:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(client.consume("orders")), 0.3)
+            await asyncio.wait_for(consume(client, 1), 0.3)
     assert world.members() == {}
     assert len(asyncio.all_tasks()) == 1
 
@@ -334,7 +348,7 @@ async def test_giving_up_before_the_start_is_over_leaves_nothing_behind(
 
 
 @in_virtual_time
-async def test_marks_in_any_order_commit_the_contiguous_prefix(world: World) -> None:
+async def test_acks_in_any_order_commit_the_contiguous_prefix(world: World) -> None:
     world.put("a", "b", "c")
     async with InMemory(world, commit="manual") as client:
         records = client.consume("orders", start=OLDEST)
@@ -351,7 +365,7 @@ async def test_marks_in_any_order_commit_the_contiguous_prefix(world: World) -> 
 
 
 @in_virtual_time
-async def test_a_commit_names_the_shards_that_others_own_by_now(world: World) -> None:
+async def test_a_commit_names_shards_that_other_clients_own(world: World) -> None:
     world.put("a", "b")
     async with InMemory(world, commit="manual") as client:
         records = client.consume("orders", start=OLDEST)
@@ -373,35 +387,20 @@ async def test_a_commit_names_the_shards_that_others_own_by_now(world: World) ->
 # --- leaving the block while another task has a record ---
 
 
+@pytest.mark.parametrize("end", ["asks", "returns", "fails"])
 @in_virtual_time
-async def test_leaving_waits_for_a_task_that_asks_by_wait_for(world: World) -> None:
-    async def work(records: Records) -> None:
-        await asyncio.wait_for(anext(records), 60)
-        got.set()
-        await asyncio.sleep(5)
-        with pytest.raises(StopAsyncIteration):
-            await asyncio.wait_for(anext(records), 60)
-
-    world.put("a")
-    got = asyncio.Event()
-    async with InMemory(world) as client:
-        working = asyncio.create_task(work(client.consume("orders", start=OLDEST)))
-        await got.wait()
-    await working
-    assert shard(world).position == place(world, 0)
-
-
-@pytest.mark.parametrize("fails", [True, False])
-@in_virtual_time
-async def test_leaving_waits_no_longer_than_the_task_that_has_the_record_runs(
-    world: World, fails: bool
+async def test_leaving_waits_while_another_task_has_the_record(
+    world: World, end: str
 ) -> None:
     async def work(records: Records) -> None:
         await asyncio.wait_for(anext(records), 60)
         got.set()
         await asyncio.sleep(5)
-        if fails:
+        if end == "fails":
             raise ValueError
+        if end == "asks":
+            with pytest.raises(StopAsyncIteration):
+                await asyncio.wait_for(anext(records), 60)
 
     world.put("a")
     got = asyncio.Event()
@@ -409,15 +408,185 @@ async def test_leaving_waits_no_longer_than_the_task_that_has_the_record_runs(
         working = asyncio.create_task(work(client.consume("orders", start=OLDEST)))
         await got.wait()
         began = world.clock.now()
-    assert working.done()
-    assert world.clock.now() - began < 6
-    assert shard(world).position is None
+    assert 5 <= world.clock.now() - began < 6
+    await asyncio.wait([working])
+    assert isinstance(working.exception(), ValueError) == (end == "fails")
+    assert shard(world).position == (place(world, 0) if end == "asks" else None)
 
 
 @in_virtual_time
-async def test_who_has_a_record_by_wait_for_may_leave_at_once(world: World) -> None:
+async def test_a_task_with_a_record_may_leave_at_once(world: World) -> None:
     world.put("a")
     async with InMemory(world) as client:
         await asyncio.wait_for(anext(client.consume("orders", start=OLDEST)), 60)
         began = world.clock.now()
     assert world.clock.now() - began < 1
+
+
+# --- what the client tells about its shards ---
+
+
+@in_virtual_time
+async def test_a_client_tells_its_shards_positions_and_lag_without_requests(
+    world: World,
+) -> None:
+    key = ShardKey(ARN, P)
+    client = InMemory(world, commit_interval_seconds=30.0)
+    assert (client.assignment(), client.positions(), client.lag()) == ({}, {}, {})
+    async with client:
+        world.put("a", "b", "c")
+        records = client.consume("orders", start=OLDEST)
+        await anext(records)
+        await asyncio.sleep(2)
+        assert client.assignment() == {
+            key: ShardAssignment(shard(world).epoch, "delivering")
+        }
+        assert client.positions() == {key: ShardPositions(None, None)}
+        lag = client.lag()[key]
+        assert (lag.records_in_hand, lag.records_uncommitted) == (1, 3)
+        assert lag.read_seconds == lag.commit_seconds
+        assert lag.read_seconds is not None
+        assert 2 <= lag.read_seconds < 20
+
+        await anext(records)
+        assert client.positions()[key] == ShardPositions(None, place(world, 0))
+        await client.commit()
+        assert client.positions()[key] == ShardPositions(
+            place(world, 0), place(world, 0)
+        )
+
+        await anext(records)
+        waiting = asyncio.ensure_future(anext(records))
+        await asyncio.sleep(5)
+        lag = client.lag()[key]
+        assert (lag.read_seconds, lag.records_in_hand) == (0.0, 0)
+        # The last two records are done, and their position is not stored yet.
+        assert lag.records_uncommitted == 2
+        assert lag.commit_seconds is not None
+        assert 5 <= lag.commit_seconds < 30
+        await client.commit()
+        assert client.lag()[key] == ShardLag(0.0, 0.0, 0, 0)
+        waiting.cancel()
+    assert (client.assignment(), client.positions(), client.lag()) == ({}, {}, {})
+
+
+@in_virtual_time
+async def test_the_lag_counts_records_that_wait_for_user_code(world: World) -> None:
+    world.kinesis.create_stream("payments")
+    async with InMemory(world) as client:
+        records = client.consume(["orders", "payments"], start=OLDEST)
+        for stream in ("orders", "payments"):
+            world.kinesis.put(stream, b"a")
+        first = await anext(records)
+        await asyncio.sleep(10)
+        lag = client.lag()
+        assert len(lag) == 2
+        assert [each.records_in_hand for each in lag.values()].count(1) == 1
+        assert lag[first.fence.shard].records_in_hand == 1
+        assert all(
+            each.read_seconds and each.read_seconds >= 10 for each in lag.values()
+        )
+
+
+# --- the record in hand at the end, and limits ---
+
+
+@in_virtual_time
+async def test_a_block_that_ends_without_an_error_acknowledges_the_record_in_hand(
+    world: World,
+) -> None:
+    world.put(*"abcdefgh")
+    async with InMemory(world) as client:
+        async with client.consume("orders", start=OLDEST) as records:
+            async for record in records:
+                if record.data == b"b":
+                    break
+    assert shard(world).position == place(world, 1)
+    with pytest.raises(ValueError, match="d"):
+        async with InMemory(world) as client, client.consume("orders") as records:
+            async for record in records:
+                if record.data == b"d":
+                    raise ValueError("d")
+    assert shard(world).position == place(world, 2)
+    async with InMemory(world) as client:
+        async with client.consume("orders").batches() as batches:
+            batch = await anext(batches)
+        assert batch.records[0].data == b"d"
+        assert client.positions()[ShardKey(ARN, P)].done == batch.records[-1].position
+
+
+@in_virtual_time
+async def test_a_loop_may_be_closed_with_and_without_an_acknowledgement(
+    world: World,
+) -> None:
+    world.put(*"abcd")
+    async with InMemory(world) as client:
+        records = client.consume("orders", start=OLDEST)
+        await anext(records)
+        await records.aclose(ack=True)
+        assert client.positions()[ShardKey(ARN, P)].done == place(world, 0)
+        assert [(await anext(records)).data for _ in range(2)] == [b"b", b"c"]
+        await records.aclose()
+        assert client.lag()[ShardKey(ARN, P)].records_in_hand == 1
+    assert shard(world).position == place(world, 1)
+
+
+@in_virtual_time
+async def test_a_limit_ends_the_loop_with_all_its_records_done(world: World) -> None:
+    world.put(*"abcdefgh")
+    async with InMemory(world) as client:
+        records = client.consume("orders", start=OLDEST, limit=3)
+        assert [record.data async for record in records] == [b"a", b"b", b"c"]
+        assert [record.data async for record in records] == []
+    assert shard(world).position == place(world, 2)
+    async with InMemory(world) as client:
+        batches = client.consume("orders", limit=2).batches()
+        assert [len(batch) async for batch in batches] == [2]
+    assert shard(world).position == place(world, 4)
+
+
+@in_virtual_time
+async def test_a_limit_counts_the_records_that_user_code_gets(world: World) -> None:
+    world.put(*"1x2x3456")
+    async with InMemory(world) as client:
+        records = client.consume(
+            "orders", start=OLDEST, decode=int, on_decode_error="skip", limit=3
+        )
+        assert [record.value async for record in records] == [1, 2, 3]
+    assert shard(world).position == place(world, 4)
+
+
+@in_virtual_time
+async def test_with_manual_commits_a_limit_counts_deliveries(world: World) -> None:
+    world.put(*"abcd")
+    async with InMemory(world, commit="manual") as client:
+        records = client.consume("orders", start=OLDEST, limit=3)
+        async with records:
+            seen = [record async for record in records]
+            for record in seen[:2]:
+                client.ack(record)
+        assert [record.data for record in seen] == [b"a", b"b", b"c"]
+        with pytest.raises(ConfigurationError, match=r"client\.ack\(\)"):
+            await records.aclose(ack=True)
+    assert shard(world).position == place(world, 1)
+
+
+@in_virtual_time
+async def test_several_tasks_share_a_limit_and_all_of_them_end(world: World) -> None:
+    world.put(*"abcdefgh")
+    async with InMemory(world, commit="manual") as client:
+        records = client.consume("orders", start=OLDEST, limit=5)
+
+        async def task() -> list[bytes]:
+            return [r.data async for batch in records.batches() for r in batch.records]
+
+        found = await asyncio.gather(task(), task(), task())
+        texts = sorted(data.decode() for one in found for data in one)
+        assert texts == [*"abcde"]
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 2.0, "3"])
+async def test_other_limits_are_refused(limit: Any) -> None:
+    async with Kinesumer("app") as client:
+        with pytest.raises(ConfigurationError, match="at least 1"):
+            client.consume("orders", limit=limit)

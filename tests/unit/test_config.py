@@ -1,4 +1,4 @@
-"""The configuration refuses what can't work."""
+"""Test that the configuration refuses values that can't work."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from kinesumer.errors import ConfigurationError
 
 
 def test_the_defaults_are_those_of_the_protocol() -> None:
-    config = Config()
-    times = (
-        config.heartbeat_interval_seconds,
-        config.lease_duration_seconds,
-        config.leader_interval_seconds,
-    )
-    assert times == (2.0, 8.0, 1.0)
-    assert config == Config(
-        commit="auto", assignor="range", buffer_bytes=64 * 1024 * 1024
+    assert Config() == Config(
+        heartbeat_interval_seconds=2.0,
+        lease_duration_seconds=8.0,
+        leader_interval_seconds=1.0,
+        commit="auto",
+        assignor="range",
+        buffer_bytes=64 * 1024 * 1024,
     )
 
 
@@ -43,21 +41,29 @@ POSITIVE = [
 
 @pytest.mark.parametrize("name", POSITIVE)
 @pytest.mark.parametrize("value", [0, -1, math.nan])
-def test_nothing_that_must_be_positive_may_be_less(name: str, value: float) -> None:
+def test_numbers_must_be_positive(name: str, value: float) -> None:
     options: dict[str, Any] = {name: value}
     with pytest.raises(ConfigurationError, match=name):
         Config(**options)
 
 
+@pytest.mark.parametrize("value", [0, -1, 2.5, True, "3"])
+def test_max_shards_is_a_positive_whole_number_or_none(value: Any) -> None:
+    assert Config().max_shards is None
+    assert Config(max_shards=1).max_shards == 1
+    with pytest.raises(ConfigurationError, match="max_shards"):
+        Config(max_shards=value)
+
+
 @pytest.mark.parametrize("pages", [1, 10_000])
-def test_records_per_read_go_up_to_what_aws_allows(pages: int) -> None:
+def test_records_per_read_have_the_limit_of_aws(pages: int) -> None:
     assert Config(max_records_per_read=pages).max_records_per_read == pages
     with pytest.raises(ConfigurationError, match="max_records_per_read"):
         Config(max_records_per_read=10_001)
 
 
 @pytest.mark.parametrize(("name", "value"), [("commit", "never"), ("assignor", "fair")])
-def test_a_choice_that_there_is_not_is_refused_with_those_there_are(
+def test_an_unknown_choice_is_refused_and_the_choices_are_named(
     name: str, value: Any
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"{name}='{value}' must be one of"):

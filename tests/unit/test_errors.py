@@ -1,4 +1,4 @@
-"""Errors: one root, sorted by what the caller can do, and messages that name things."""
+"""Test the errors' base class, categories and messages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from kinesumer import errors
 from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,
+    FailedRecord,
     FatalError,
     GroupBusyError,
     KinesumerError,
+    PoisonRecordError,
+    PutFailedError,
     ShardsLostError,
-    StoreThrottledError,
-    StoreUnavailableError,
     TransientError,
 )
 
@@ -26,11 +27,17 @@ ALL = [
     if isinstance(error, type) and issubclass(error, Exception)
 ]
 
+WITH_ARGUMENTS = (
+    AccessDeniedError,
+    GroupBusyError,
+    PoisonRecordError,
+    PutFailedError,
+    ShardsLostError,
+)
 
-@pytest.mark.parametrize("error", ALL)
-def test_every_error_has_the_one_root(error: type[Exception]) -> None:
-    assert issubclass(error, KinesumerError)
-    assert error.__doc__
+
+def test_every_error_has_the_one_root() -> None:
+    assert all(issubclass(error, KinesumerError) for error in ALL)
 
 
 @pytest.mark.parametrize(
@@ -40,11 +47,9 @@ def test_every_error_has_the_one_root(error: type[Exception]) -> None:
         AccessDeniedError("kinesis:GetRecords", "orders", "expired", "renew them"),
         ShardsLostError([("arn:aws:kinesis:us-east-1:1:stream/orders", "shard-1")]),
         GroupBusyError("reset", "what happened"),
-        *(
-            error("what happened")
-            for error in ALL
-            if error not in (AccessDeniedError, GroupBusyError, ShardsLostError)
-        ),
+        PoisonRecordError("arn:aws:kinesis:us-east-1:1:stream/orders", "shard-1", "7"),
+        PutFailedError([FailedRecord(b"data", "key", None, "no answer")]),
+        *(error("what happened") for error in ALL if error not in WITH_ARGUMENTS),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -61,22 +66,12 @@ def test_the_package_exports_its_errors_by_their_names() -> None:
     assert {error for error in exported if issubclass(error, TransientError)} == set()
     for error in exported:
         assert getattr(kinesumer, error.__name__) is error
-
-
-def test_a_busy_group_says_why() -> None:
-    error = GroupBusyError("spark-query", "a query holds the app; stop it")
-    assert (error.reason, str(error)) == (
-        "spark-query",
-        "a query holds the app; stop it",
-    )
-
-
-def test_configuration_errors_are_value_errors() -> None:
     assert issubclass(ConfigurationError, ValueError)
 
 
-def test_a_throttled_store_is_an_unavailable_one() -> None:
-    assert issubclass(StoreThrottledError, StoreUnavailableError)
+def test_a_busy_group_says_why() -> None:
+    error = GroupBusyError("spark-query", "stop it")
+    assert (error.reason, str(error)) == ("spark-query", "stop it")
 
 
 def test_denied_access_names_action_and_resource() -> None:
@@ -96,3 +91,12 @@ def test_lost_shards_are_listed_and_named() -> None:
     error = ShardsLostError(lost)
     assert error.shards == lost
     assert "orders/shard-1, pay/shard-2" in str(error)
+
+
+def test_records_that_were_not_put_are_counted_with_the_first_reasons() -> None:
+    reasons = ["throttled", "throttled", "denied", "timed out", "reset"]
+    error = PutFailedError([FailedRecord(b"x", "k", None, text) for text in reasons])
+    assert str(error) == (
+        "5 of the records weren't put, or may not have been: throttled; denied; timed "
+        "out; error.records has them: put them again, or store them elsewhere"
+    )

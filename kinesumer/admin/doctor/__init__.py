@@ -1,5 +1,5 @@
-"""Examine an app for ``kinesumer doctor``: each module checks one kind of problem.
+"""Find an app's problems for ``kinesumer doctor``; each module checks one kind.
 
-The checks are functions of an observation; only ``observation``, ``permission_probe``
+The checks are functions of an observation. Only ``observation``, ``permission_probe``
 and ``runner`` call AWS.
 """

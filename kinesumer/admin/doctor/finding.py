@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.runtime.text import abbreviate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,23 +15,37 @@ if TYPE_CHECKING:
 class Severity(IntEnum):
     """The severity of a finding; its value is the command's exit status."""
 
-    NOTE = 0
-    """Good to know; nothing has to be done."""
-    WARNING = 3
-    """The app works, but not well, or not for long."""
-    CRITICAL = 4
-    """Records aren't read, or are lost, or soon will be."""
+    NOTE = 0  # no action is required
+    WARNING = 3  # the app works, but not well, or may soon fail
+    CRITICAL = 4  # records are unread or lost, or soon will be
 
 
 class Finding(NamedTuple):
     """A problem, its subject, and what to do."""
 
     check: str
-    """The name of the check, such as permissions or clocks."""
     severity: Severity
     subject: str
     text: str
     advice: str
+
+
+class Check(str):
+    """A named check, which creates findings."""
+
+    __slots__ = ()
+
+    def note(self, subject: str, text: str, advice: str) -> Finding:
+        """Return a finding that requires no action."""
+        return Finding(self, Severity.NOTE, subject, text, advice)
+
+    def warning(self, subject: str, text: str, advice: str) -> Finding:
+        """Return a finding about a part that doesn't work well."""
+        return Finding(self, Severity.WARNING, subject, text, advice)
+
+    def critical(self, subject: str, text: str, advice: str) -> Finding:
+        """Return a finding about unread or lost records."""
+        return Finding(self, Severity.CRITICAL, subject, text, advice)
 
 
 def worst(findings: Iterable[Finding]) -> Severity:
@@ -36,8 +53,4 @@ def worst(findings: Iterable[Finding]) -> Severity:
     return max((finding.severity for finding in findings), default=Severity.NOTE)
 
 
-def abbreviate(names: Iterable[str], limit: int = 3) -> str:
-    """Return the first names, and how many more there are."""
-    names = list(names)
-    more = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
+first_three = partial(abbreviate, limit=3)

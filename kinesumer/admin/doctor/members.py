@@ -1,139 +1,170 @@
-"""Check members: rows that can't be parsed, stalled members, leaders and pauses."""
+"""Check members: stalled members, leaders, pauses, and fleets that share an app."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate
-from kinesumer.admin.observation import stall_limit_seconds
+from kinesumer.admin.doctor.finding import Check, Finding, Severity, first_three
+from kinesumer.model.rows import QUERY
+from kinesumer.model.streams import stream_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from kinesumer.admin.doctor.observation import AppObservation
     from kinesumer.model.rows import MemberRow
 
-CHECK = "members"
+MEMBERS, FLEETS = Check("members"), Check("fleets")
 
 
-def member_problems(seen: AppObservation) -> Iterator[Finding]:
-    """Yield corrupt rows, a missing leader, and members with problems."""
-    for text in seen.second.corrupt:
-        yield Finding(
-            CHECK,
-            Severity.CRITICAL,
+def member_problems(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about corrupt rows, a missing leader, and single members."""
+    for text in app.second.corrupt:
+        yield MEMBERS.critical(
             "a row of the state store",
             text,
             "correct the attribute, or delete the row if it is unused; only the "
             "client or shard of this row is affected",
         )
-    yield from _resetting(seen)
-    yield from _no_client(seen)
-    yield from _no_leader(seen)
-    for member in seen.second.alive:
-        yield from _of(member, seen.heartbeat_ages)
-
-
-def _resetting(seen: AppObservation) -> Iterator[Finding]:
-    if seen.first.resetting and seen.second.resetting:
-        yield Finding(
-            CHECK,
-            Severity.CRITICAL,
-            f"app {seen.app}",
+    if app.first.resetting and app.second.resetting:
+        yield MEMBERS.critical(
+            app.subject,
             "a reset has begun and isn't complete: clients can't start",
             "run kinesumer reset again, unless another operator runs it now",
         )
-
-
-def _no_client(seen: AppObservation) -> Iterator[Finding]:
-    # The rows of the last crashed clients look alive, since no client fences them.
-    if any(not _is_stalled(m, seen.heartbeat_ages) for m in seen.second.alive):
-        return
-    yield Finding(
-        CHECK,
-        Severity.CRITICAL if seen.second.streams else Severity.NOTE,
-        f"app {seen.app}",
-        "no client is alive: no records are read",
-        "start clients before retention runs out",
-    )
-
-
-def _is_stalled(member: MemberRow, ages: Mapping[str, float]) -> bool:
-    return ages.get(member.session, 0.0) > stall_limit_seconds(member)
-
-
-def _no_leader(seen: AppObservation) -> Iterator[Finding]:
-    if not seen.clients:
-        return
-    if seen.first.leader_id is None and seen.second.leader_id is None:
+    # If all clients have crashed, none is left to mark the rows dead, so the rows alone
+    # look alive.
+    if all(map(app.fleet.is_stalled, app.second.alive)):
         yield Finding(
-            CHECK,
-            Severity.CRITICAL,
-            f"app {seen.app}",
-            f"no client has led for {seen.seconds:.0f} s, although clients are alive: "
+            MEMBERS,
+            Severity.CRITICAL if app.second.streams else Severity.NOTE,
+            app.subject,
+            "no client is alive: no records are read",
+            "start clients before retention runs out",
+        )
+    if app.clients:
+        yield from _leader_problems(app)
+    for member in app.second.alive:
+        yield from _member_problems(app, member)
+
+
+def _leader_problems(app: AppObservation) -> Iterator[Finding]:
+    if app.first.leader_id is None and app.second.leader_id is None:
+        yield MEMBERS.critical(
+            app.subject,
+            f"no client has led for {app.seconds:.0f} s, although clients are alive: "
             "no plan is made, and reshards aren't followed",
             "read the clients' logs: they can't write the leader's row, or can't parse "
             "it",
         )
-    first, second = seen.first.leader, seen.second.leader
+    first, second = app.first.leader, app.second.leader
     if first and second and second.leader_epoch - first.leader_epoch > 1:
-        yield Finding(
-            CHECK,
-            Severity.WARNING,
-            f"app {seen.app}",
+        yield MEMBERS.warning(
+            app.subject,
             f"the leader changed {second.leader_epoch - first.leader_epoch} times "
-            f"within {seen.seconds:.0f} s",
+            f"within {app.seconds:.0f} s",
             "look for clients that stall for seconds: a busy CPU, a blocked process, "
             "a suspended machine",
         )
 
 
-def _of(member: MemberRow, ages: Mapping[str, float]) -> Iterator[Finding]:
+def _member_problems(app: AppObservation, member: MemberRow) -> Iterator[Finding]:
     subject = f"client {member.client_id}"
-    if _is_stalled(member, ages):
-        yield Finding(
-            CHECK,
-            Severity.WARNING,
+    if app.fleet.is_stalled(member):
+        yield MEMBERS.warning(
             subject,
-            f"its heartbeat has been unchanged for {ages[member.session]:.1f} s: it "
+            f"its heartbeat has been unchanged for {app.fleet.age(member):.1f} s: it "
             f"is stopped or dead, and fenced after {member.lease_ms / 1000:.0f} s",
             "nothing if it was killed, since others take over; else read its log",
         )
     if member.state == "degraded":
-        yield Finding(
-            CHECK,
-            Severity.WARNING,
+        yield MEMBERS.warning(
             subject,
             "it is degraded: it can't reach Kinesis, and other clients have its shards",
             "check its log, its network and its credentials",
         )
     if member.drained:
-        yield Finding(
-            CHECK,
-            Severity.NOTE,
+        yield MEMBERS.note(
             subject,
             "an operator has drained it: it takes no shards",
             f"kinesumer drain {member.client_id} --undo, to let it take shards again",
         )
 
 
-def operator_pauses(seen: AppObservation) -> Iterator[Finding]:
-    """Yield the pauses of operators, during which lags grow."""
-    snapshot = seen.second
-    advice = "kinesumer resume, before retention runs out"
+def operator_pauses(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about pauses by operators; lags grow during a pause."""
+    snapshot = app.second
+    pauses = []
     if snapshot.group is not None and snapshot.group.paused:
-        text = f"all streams are paused{_reason(snapshot.group.pause_reason)}"
-        yield Finding(CHECK, Severity.NOTE, f"app {seen.app}", text, advice)
+        reason = snapshot.group.pause_reason
+        pauses.append((app.subject, "all streams are paused", reason))
     for stream in snapshot.streams:
         if stream.paused:
-            text = f"is paused{_reason(stream.pause_reason)}"
-            yield Finding(CHECK, Severity.NOTE, stream.arn, text, advice)
+            pauses.append((stream.arn, "is paused", stream.pause_reason))
         rows = [r for r in snapshot.shards[stream.arn] if r.paused and not r.ended]
         if rows:
-            names = abbreviate(row.key.shard_id for row in rows)
-            text = f"paused: {names}{_reason(rows[0].pause_reason)}"
-            yield Finding(CHECK, Severity.NOTE, stream.arn, text, advice)
+            names = first_three(row.key.shard_id for row in rows)
+            pauses.append((stream.arn, f"paused: {names}", rows[0].pause_reason))
+    for subject, text, reason in pauses:
+        text += f": {reason}" if reason else ""
+        yield MEMBERS.note(subject, text, "kinesumer resume, before retention runs out")
 
 
-def _reason(reason: str) -> str:
-    return f": {reason}" if reason else ""
+def split_fleet(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings if other programs or separate fleets use the app or client ids."""
+    if app.go_clients and app.second.alive:
+        yield FLEETS.critical(
+            app.subject,
+            f"Kinesumer for Go uses it too: {first_three(app.go_clients)}; it "
+            "overwrites positions",
+            "stop one of the fleets, or give this one another app name",
+        )
+    if app.clients and any(member.kind == QUERY for member in app.second.alive):
+        yield FLEETS.critical(
+            app.subject,
+            "a Spark query and plain clients use it",
+            "stop one side, or give it another app name",
+        )
+    groups = group_by_streams(app.clients)
+    if len(groups) > 1:
+        fleets = "; ".join(
+            f"{first_three(m.client_id for m in group)} consume "
+            f"{first_three(sorted(stream_name(arn) for arn in _streams(group)))}"
+            for group in groups
+        )
+        yield FLEETS.warning(
+            app.subject,
+            f"{len(groups)} fleets that share no stream: {fleets}",
+            "give each its own app name, unless they shall share one leader",
+        )
+    yield from _restarts(app)
+
+
+def group_by_streams(members: list[MemberRow]) -> list[list[MemberRow]]:
+    """Group the members that share streams, directly or through other members."""
+    groups: list[list[MemberRow]] = []
+    for member in members:
+        near = [g for g in groups if _streams(g) & member.streams]
+        groups = [g for g in groups if g not in near]
+        groups.append([*(m for group in near for m in group), member])
+    return groups
+
+
+def _streams(group: list[MemberRow]) -> frozenset[str]:
+    return frozenset().union(*(member.streams for member in group))
+
+
+def _restarts(app: AppObservation) -> Iterator[Finding]:
+    before = {member.client_id: member for member in app.first.members}
+    for member in app.second.alive:
+        was = before.get(member.client_id)
+        if was is not None and was.session != member.session:
+            # A deploy restarts a client once under its id; more restarts are a problem.
+            often = member.incarnation - was.incarnation > 1
+            yield (FLEETS.warning if often else FLEETS.note)(
+                f"client {member.client_id}",
+                f"it registered again within {app.seconds:.0f} s (incarnation "
+                f"{was.incarnation}, then {member.incarnation})",
+                "if it wasn't restarted just now, it crashes repeatedly, or two "
+                "processes use one client id: give each its own",
+            )

@@ -1,12 +1,14 @@
-"""Check that each shard has a row and an owner, and that hand-overs end."""
+"""Check that rows, plans and owners cover all hash keys, and that shards move."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.doctor.finding import Finding, Severity, abbreviate
-from kinesumer.admin.observation import stall_limit_seconds
+from kinesumer.admin.doctor.finding import Check, Finding, Severity, first_three
 from kinesumer.core.lineage import is_complete, repairs
+from kinesumer.model.streams import HASH_KEYS
+from kinesumer.wire.rows import hash_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,164 +17,252 @@ if TYPE_CHECKING:
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.model.rows import ShardRow
 
-ORPHAN_SHARDS = "orphan shards"
-HAND_OVERS = "hand-overs"
-CRITICAL_SECONDS = 30.0
-"""Shards without an owner for this time are critical."""
+    Part = tuple[int, int]
+
+HASH_SPACE = Check("hash space")
+ORPHAN_SHARDS = Check("orphan shards")
+HAND_OVERS = Check("hand-overs")
+CRITICAL_SECONDS = 30.0  # shards without an owner for this time are critical
 
 
-def orphan_shards(seen: AppObservation) -> Iterator[Finding]:
-    """Yield rows without shards, shards without rows, and shards without owners."""
-    for stream in seen.second.streams:
-        observed = seen.streams.get(stream.arn)
+def uncovered_hash_keys(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about gaps in rows, plans or listed shards, and plan overlaps."""
+    for stream in app.second.streams:
+        arn = stream.arn
+        lasting = _lasting(_unended(arn, app.first), _unended(arn, app.second))
+        if stream.baseline and lasting:
+            yield HASH_SPACE.critical(
+                arn,
+                f"{_describe(lasting)} belong to no unfinished row: their records "
+                "aren't read",
+                "nothing at first: the leader repairs it at its next listing (30 s); "
+                "if it lasts, check whether rows were deleted or can't be parsed",
+            )
+        yield from _unplanned(arn, app)
+        observed = app.streams.get(arn)
+        if observed is not None and not is_complete(observed.listing):
+            yield HASH_SPACE.warning(
+                arn,
+                "the open shards that Kinesis lists don't tile the hash space",
+                "run the doctor again in a minute, since a split or merge may be in "
+                "progress; if it lasts, check the stream in Kinesis",
+            )
+
+
+def _unended(arn: str, snapshot: Snapshot) -> list[Part]:
+    page = snapshot.shards.get(arn, [])
+    return [(row.first_hash, row.last_hash) for row in page if not row.ended]
+
+
+def _unplanned(arn: str, app: AppObservation) -> Iterator[Finding]:
+    # A plan reaches clients one after the other, so only gaps in both snapshots count.
+    first, second = _planned(arn, app.first), _planned(arn, app.second)
+    if first is None or second is None:
+        return
+    if lasting := _lasting(first, second):
+        yield HASH_SPACE.warning(
+            arn,
+            f"{_describe(lasting)} have been planned for no client for "
+            f"{app.seconds:.0f} s",
+            "read the leader's log: plans don't reach all clients",
+        )
+    twice = _overlaps(second)
+    if twice and _overlaps(first):
+        yield HASH_SPACE.warning(
+            arn,
+            f"hash keys from {hash_text(twice[0])} on are planned for two clients",
+            "read the leader's log; each shard still has one owner",
+        )
+
+
+def _overlaps(parts: list[Part]) -> list[int]:
+    return [b for (_, a), (b, _) in pairwise(sorted(parts)) if b <= a]
+
+
+def _planned(arn: str, snapshot: Snapshot) -> list[Part] | None:
+    """Return the planned ranges of a stream; None while a client waits for a plan."""
+    members = [m for m in snapshot.alive if arn in m.streams]
+    assignable = [m for m in members if not m.drained and m.state == "up"]
+    if not assignable or any(member.range is None for member in assignable):
+        return None
+    return [
+        (interval.first, interval.last)
+        for member in members
+        for interval in member.range or ()
+        if interval.stream_arn == arn
+    ]
+
+
+def holes(parts: Iterable[Part]) -> list[Part]:
+    """Return the ranges of hash keys that no part covers, in order."""
+    result, following = [], 0
+    # The empty part after all hash keys ends the last hole.
+    for first, last in [*sorted(parts), (HASH_KEYS, HASH_KEYS)]:
+        if first > following:
+            result.append((following, first - 1))
+        following = max(following, last + 1)
+    return result
+
+
+def _lasting(first: list[Part], second: list[Part]) -> list[Part]:
+    """Return the uncovered ranges that are in both snapshots."""
+    before = holes(first)
+    return [
+        (max(a, c), min(b, d))
+        for a, b in holes(second)
+        for c, d in before
+        if max(a, c) <= min(b, d)
+    ]
+
+
+def _describe(parts: list[Part]) -> str:
+    share = sum(last - first + 1 for first, last in parts) / HASH_KEYS
+    first, last = parts[0]
+    return f"hash keys {hash_text(first)} to {hash_text(last)} ({share:.1%} in all)"
+
+
+def orphan_shards(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about rows without shards, and shards without rows or owners."""
+    for stream in app.second.streams:
+        observed = app.streams.get(stream.arn)
         if observed is not None and is_complete(observed.listing):
-            yield from _unlisted(stream.arn, seen)
+            yield from _unlisted(stream.arn, app)
             if stream.baseline:
-                yield from _without_row(stream.arn, seen)
-        yield from _unowned(stream.arn, seen)
+                yield from _without_row(stream.arn, app)
+        yield from _unowned(stream.arn, app)
 
 
-def _unlisted(arn: str, seen: AppObservation) -> Iterator[Finding]:
-    listed = {shard.shard_id for shard in seen.streams[arn].listing}
+def _unlisted(arn: str, app: AppObservation) -> Iterator[Finding]:
+    listed = {shard.shard_id for shard in app.streams[arn].listing}
     ids = [
         row.key.shard_id
-        for row in seen.second.shards[arn]
+        for row in app.second.shards[arn]
         if not row.ended and row.key.shard_id not in listed
     ]
     if ids:
-        yield Finding(
-            ORPHAN_SHARDS,
-            Severity.CRITICAL,
+        yield ORPHAN_SHARDS.critical(
             arn,
-            f"Kinesis no longer lists {abbreviate(ids)}: their unread records are "
+            f"Kinesis no longer lists {first_three(ids)}: their unread records are "
             "older than the retention",
             "nothing for now: the clients that own them end them, and read their "
             "children; raise the stream's retention if this can happen again",
         )
 
 
-def _without_row(arn: str, seen: AppObservation) -> Iterator[Finding]:
-    """Yield shards that should be read and have no row.
-
-    Children whose parents are still read get their rows later.
-    """
-    listing = seen.streams[arn].listing
+def _without_row(arn: str, app: AppObservation) -> Iterator[Finding]:
+    listing = app.streams[arn].listing
+    # While its parents are read, a child isn't ready and needs no row.
     before, after = (
         {row.key.shard_id for row in repairs(arn, rows, listing).create if row.ready}
-        for rows in (seen.first.shards.get(arn, []), seen.second.shards[arn])
+        for rows in (app.first.shards.get(arn, []), app.second.shards[arn])
     )
     missing = sorted(before & after)
-    # Rows that can't be parsed aren't missing; they are a finding of their own.
-    if missing and not seen.second.corrupt:
-        requested = seen.is_requested(arn)
+    # Unparsable rows aren't missing rows; another check reports them.
+    if not missing or app.second.corrupt:
+        return
+    text = f"{first_three(missing)} have no row yet"
+    if app.is_requested(arn):
+        yield ORPHAN_SHARDS.warning(
+            arn,
+            text,
+            "the leader lists every 30 s and creates the rows: run the doctor again "
+            "in a minute, then read the leader's log",
+        )
+    else:
+        text += ", and no live client consumes the stream"
+        advice = "the first client that starts creates it"
+        yield ORPHAN_SHARDS.note(arn, text, advice)
+
+
+def _unowned(arn: str, app: AppObservation) -> Iterator[Finding]:
+    first, second = app.first.unconsumed(arn), app.second.unconsumed(arn)
+    lasting = [key for key in second if key in first]
+    if not lasting or not app.second.alive:
+        return
+    names = first_three(key.shard_id for key in lasting)
+    if not app.is_requested(arn):
+        yield ORPHAN_SHARDS.warning(
+            arn,
+            f"{names} have no owner: no live client consumes this stream",
+            "name the stream in consume() again; nothing to do if it is no longer "
+            "needed",
+        )
+    elif not any(arn in member.streams for member in app.assignable):
+        yield ORPHAN_SHARDS.warning(
+            arn,
+            f"{names} have no owner: all clients that consume the stream are drained, "
+            "degraded or leaving",
+            "kinesumer drain CLIENT --undo, or start another client",
+        )
+    elif all(key in app.second.unassignable(arn) for key in lasting):
+        yield ORPHAN_SHARDS.critical(
+            arn,
+            f"{names} have no owner: all clients that consume the stream own their "
+            "max_shards",
+            "start more clients, or raise max_shards",
+        )
+    else:
+        planned = {app.second.planned.get(key) for key in lasting} - {None}
+        owners = first_three(sorted(str(p) for p in planned)) or "no client"
+        is_critical = app.seconds >= CRITICAL_SECONDS
         yield Finding(
             ORPHAN_SHARDS,
-            Severity.WARNING if requested else Severity.NOTE,
+            Severity.CRITICAL if is_critical else Severity.WARNING,
             arn,
-            f"{abbreviate(missing)} have no row yet"
-            + ("" if requested else ", and no live client consumes the stream"),
-            "the leader lists every 30 s and creates the rows: run the doctor again "
-            "in a minute, then read the leader's log"
-            if requested
-            else "the first client that starts creates it",
-        )
-
-
-def _unowned(arn: str, seen: AppObservation) -> Iterator[Finding]:
-    first, second = seen.first.unconsumed(arn), seen.second.unconsumed(arn)
-    lasting = [key for key in second if key in first]
-    if not lasting or not seen.second.alive:
-        return
-    names = abbreviate(key.shard_id for key in lasting)
-    severity = Severity.WARNING
-    if not seen.is_requested(arn):
-        text = f"{names} have no owner: no live client consumes this stream"
-        advice = (
-            "name the stream in consume() again; nothing to do if it is no longer "
-            "needed"
-        )
-    elif not any(arn in member.streams for member in seen.assignable):
-        text = (
-            f"{names} have no owner: all clients that consume the stream are drained, "
-            "degraded or leaving"
-        )
-        advice = "kinesumer drain CLIENT --undo, or start another client"
-    else:
-        planned = {seen.second.planned.get(key) for key in lasting} - {None}
-        names_planned = abbreviate(sorted(str(p) for p in planned)) or "no client"
-        if seen.seconds >= CRITICAL_SECONDS:
-            severity = Severity.CRITICAL
-        text = (
-            f"{names} have had no living owner for {seen.seconds:.0f} s; planned for "
-            f"{names_planned}"
-        )
-        advice = (
+            f"{names} have had no living owner for {app.seconds:.0f} s; planned for "
+            f"{owners}",
             "after a crash others take over within a lease (8 s): run the doctor "
-            "again; if it lasts, read the log of the planned client, else the leader's"
+            "again; if it lasts, read the log of the planned client, else the leader's",
         )
-    yield Finding(ORPHAN_SHARDS, severity, arn, text, advice)
 
 
-def stuck_hand_overs(seen: AppObservation) -> Iterator[Finding]:
-    """Yield shards that were moving, or waiting for parents, in both snapshots."""
-    for stream in seen.second.streams:
-        before = {r.key: r for r in seen.first.shards.get(stream.arn, [])}
-        pairs = [
-            (before[row.key], row)
-            for row in seen.second.shards[stream.arn]
-            if row.key in before
-        ]
-        yield from _moving(stream.arn, pairs, seen)
-        yield from _waiting(stream.arn, pairs, seen)
-
-
-def _state_in_both(seen: AppObservation, was: ShardRow, row: ShardRow) -> str | None:
-    state = seen.second.state(row)
-    return state if seen.first.state(was) == state else None
+def stuck_hand_overs(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about shards that were moving or waiting in both snapshots."""
+    for stream in app.second.streams:
+        before = {r.key: r for r in app.first.shards.get(stream.arn, [])}
+        lasting: dict[str, list[tuple[ShardRow, ShardRow]]] = {}
+        for row in app.second.shards[stream.arn]:
+            was, state = before.get(row.key), app.second.state(row)
+            if was is not None and app.first.state(was) == state:
+                lasting.setdefault(state, []).append((was, row))
+        yield from _moving(stream.arn, lasting.get("moving", []), app)
+        yield from _waiting(stream.arn, lasting.get("waiting", []), app)
 
 
 def _moving(
-    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], seen: AppObservation
+    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], app: AppObservation
 ) -> Iterator[Finding]:
-    lasting: dict[tuple[str, str], list[str]] = {}
+    moves: dict[tuple[str, str], list[str]] = {}
     for was, row in pairs:
-        same = was.epoch == row.epoch and was.owner == row.owner
-        if same and _state_in_both(seen, was, row) == "moving":
-            move = row.owner, seen.second.planned[row.key]
-            lasting.setdefault(move, []).append(row.key.shard_id)
-    for (owner, planned), shards in lasting.items():
-        giver = next(m for m in seen.second.alive if m.session == owner)
-        stalled = seen.heartbeat_ages.get(owner, 0.0) > stall_limit_seconds(giver)
-        yield Finding(
-            HAND_OVERS,
-            Severity.WARNING,
+        if was.epoch == row.epoch and was.owner == row.owner:
+            move = row.owner, app.second.planned[row.key]
+            moves.setdefault(move, []).append(row.key.shard_id)
+    for (owner, planned), shards in moves.items():
+        owner_row = next(m for m in app.second.alive if m.session == owner)
+        yield HAND_OVERS.warning(
             arn,
-            f"{abbreviate(shards)} have been on the way from {giver.client_id} to "
-            f"{planned} for {seen.seconds:.0f} s",
-            f"{giver.client_id} is stalled: others take over when it is fenced"
-            if stalled
-            else f"{giver.client_id} waits for its handler, for up to its drain "
+            f"{first_three(shards)} have been on the way from {owner_row.client_id} to "
+            f"{planned} for {app.seconds:.0f} s",
+            f"{owner_row.client_id} is stalled: others take over when it is fenced"
+            if app.fleet.is_stalled(owner_row)
+            else f"{owner_row.client_id} waits for its handler, for up to its drain "
             "timeout (30 s); read its log if it takes longer",
         )
 
 
 def _waiting(
-    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], seen: AppObservation
+    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], app: AppObservation
 ) -> Iterator[Finding]:
-    first, second = _ended(arn, seen.first), _ended(arn, seen.second)
+    first, second = _ended(arn, app.first), _ended(arn, app.second)
     lasting = [
         row.key.shard_id
         for was, row in pairs
-        if _state_in_both(seen, was, row) == "waiting"
-        and _can_start(was, first)
-        and _can_start(row, second)
+        if _can_start(was, first) and _can_start(row, second)
     ]
     if lasting:
-        yield Finding(
-            HAND_OVERS,
-            Severity.WARNING,
+        yield HAND_OVERS.warning(
             arn,
-            f"{abbreviate(lasting)} still wait for parents that are read to their end",
+            f"{first_three(lasting)} still wait for parents that are read to their end",
             "nothing at first: after a crash the leader starts them at its next "
             "listing (30 s); if it lasts, read the leader's log",
         )

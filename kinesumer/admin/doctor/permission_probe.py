@@ -1,10 +1,11 @@
-"""Try every action that a client needs, without changing anything."""
+"""Try every action that a client needs, without any change, and check the clock."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kinesumer.admin.doctor.finding import Finding, Severity
+from kinesumer.admin.doctor.finding import Check, Finding, Severity
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import (
     AccessDeniedError,
@@ -27,19 +28,24 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-
+CREDENTIALS, PERMISSIONS = Check("credentials"), Check("permissions")
+STATE_STORE, CLOCKS = Check("state store"), Check("clocks")
+# No row has this key, so that conditions on the row are always false.
 UNUSED_KEY = Key("doctor", "doctor")
-"""The key of a row that doesn't exist, so that conditions on it never hold."""
 NEVER = Compare("pk", "exists")
-
-
+# Actions that only the doctor needs. They may fail: many networks can't reach STS.
 OPTIONAL = {
+    "dynamodb:Scan": "without it, unused stream consumers aren't found",
     "kinesis:DescribeLimits": "without it, shard limits aren't checked",
+    "kinesis:ListStreamConsumers": "without it, unused stream consumers aren't found",
     "sts:GetCallerIdentity": "without it, clocks aren't compared",
 }
-"""Actions that only the doctor needs; many networks can't reach STS."""
+# Errors that ``unusable_store()`` reports.
 TABLE_ERRORS = (CredentialsError, StateStoreMissingError, StateStoreSchemaError)
-"""Errors that ``unusable_store()`` reports."""
+# AWS rejects requests if the client's clock differs by five minutes.
+CLOCK_NOTE_SECONDS, CLOCK_WARNING_SECONDS, CLOCK_CRITICAL_SECONDS = 5.0, 60.0, 240.0
+_REJECTED = re.compile(r"RequestTimeTooSkewed|signature (expired|not yet)", re.I)
+CLOCK_ADVICE = "synchronize the machine's clock by NTP (chrony, systemd-timesyncd)"
 
 
 class Probe(NamedTuple):
@@ -68,7 +74,7 @@ class ProbeLog:
 
 
 async def probe_table(store: DynamoStateStore, table: str) -> list[Probe]:
-    """Try all that a client does with the table; conditions reject the writes."""
+    """Try all table actions of a client; false conditions prevent the writes."""
     log, name = ProbeLog(), f"table {table}"
     await log.attempt("dynamodb:DescribeTable", name, store.verify())
     error = log.probes[-1].error
@@ -87,7 +93,7 @@ async def probe_table(store: DynamoStateStore, table: str) -> list[Probe]:
 
 
 async def probe_stream(clients: ClientFactory, stream: Stream) -> list[Probe]:
-    """Try all that a client does with a stream, until a call fails that others need."""
+    """Try all stream actions of a client; skip calls that depend on a failed call."""
     log, name = ProbeLog(), stream.name
     source = await log.attempt("kinesis", name, open_source(clients, stream))
     if source is None:
@@ -107,83 +113,100 @@ async def probe_stream(clients: ClientFactory, stream: Stream) -> list[Probe]:
     return log.probes
 
 
-def failed_probes(probes: Iterable[Probe]) -> Iterator[Finding]:
-    """Yield denied actions, missing streams, and actions that couldn't be tried."""
-    reported: set[str] = set()
+def _distinct_errors(probes: Iterable[Probe]) -> list[tuple[Probe, KinesumerError]]:
+    """Return the failed probes without those that repeat an error text."""
+    failed: dict[str, tuple[Probe, KinesumerError]] = {}
     for probe in probes:
-        if probe.error is None or str(probe.error) in reported:
-            continue
-        reported.add(str(probe.error))
-        if isinstance(probe.error, AccessDeniedError):
-            yield _denied(probe.error)
-        elif isinstance(probe.error, StreamMissingError):
-            yield Finding(
-                "permissions",
-                Severity.CRITICAL,
+        if probe.error is not None:
+            failed.setdefault(str(probe.error), (probe, probe.error))
+    return list(failed.values())
+
+
+def failed_probes(probes: Iterable[Probe]) -> Iterator[Finding]:
+    """Yield findings about denied actions, missing streams, and untried actions."""
+    for probe, error in _distinct_errors(probes):
+        if isinstance(error, AccessDeniedError):
+            yield _denied(error)
+        elif isinstance(error, StreamMissingError):
+            yield PERMISSIONS.critical(
                 probe.resource,
-                str(probe.error),
+                str(error),
                 "correct its name, account or region, or --role; if it was deleted, "
                 "remove it from consume()",
             )
-        elif not isinstance(probe.error, TABLE_ERRORS):
-            yield _untried(probe)
-
-
-def _untried(probe: Probe) -> Finding:
-    without = OPTIONAL.get(probe.action)
-    return Finding(
-        "permissions",
-        Severity.WARNING if without is None else Severity.NOTE,
-        f"{probe.action} on {probe.resource}",
-        f"couldn't be tried: {probe.error}" + (f"; {without}" if without else ""),
-        "run the doctor again; if it lasts, follow the error's text",
-    )
+        elif not isinstance(error, TABLE_ERRORS):
+            without = OPTIONAL.get(probe.action)
+            yield (PERMISSIONS.note if without else PERMISSIONS.warning)(
+                f"{probe.action} on {probe.resource}",
+                f"couldn't be tried: {error}" + (f"; {without}" if without else ""),
+                "run the doctor again; if it lasts, follow the error's text",
+            )
 
 
 def _denied(error: AccessDeniedError) -> Finding:
-    optional = OPTIONAL.get(error.action)
     subject = f"{error.action} on {error.resource}"
-    if optional is not None:
-        return Finding(
-            "permissions",
-            Severity.NOTE,
-            subject,
-            f"not allowed: {optional}",
-            "allow it to operators (schema/iam/operator.json)",
-        )
+    if optional := OPTIONAL.get(error.action):
+        advice = "allow it to operators (schema/iam/operator.json)"
+        return PERMISSIONS.note(subject, f"not allowed: {optional}", advice)
     reason = f": {error.reason}" if error.reason else ""
-    return Finding(
-        "permissions",
-        Severity.CRITICAL,
-        subject,
-        f"not allowed{reason}",
-        error.advice
-        or f"allow {error.action} on it for the credentials in use, or name the role "
-        "that reads the stream with --role; schema/iam/ has the policies",
+    advice = error.advice or (
+        f"allow {error.action} on it for the credentials in use, or name the role "
+        "that reads the stream with --role; schema/iam/ has the policies"
     )
+    return PERMISSIONS.critical(subject, f"not allowed{reason}", advice)
 
 
 def unusable_store(table: str, probes: Iterable[Probe]) -> Iterator[Finding]:
-    """Yield missing credentials, and a table that can't be used, each once."""
-    reported: set[str] = set()
-    for probe in probes:
-        error = probe.error
-        if not isinstance(error, TABLE_ERRORS) or str(error) in reported:
-            continue
-        reported.add(str(error))
+    """Yield one finding for missing credentials, and one for an unusable table."""
+    for _, error in _distinct_errors(probes):
         if isinstance(error, CredentialsError):
-            yield Finding(
-                "credentials",
-                Severity.CRITICAL,
-                "AWS credentials",
-                str(error),
-                "give the process credentials, and run the doctor again",
-            )
-        else:
-            yield Finding(
-                "state store",
-                Severity.CRITICAL,
-                f"table {table}",
-                str(error),
-                "check --table and --region, or create the table as described",
-            )
+            advice = "give the process credentials, and run the doctor again"
+            yield CREDENTIALS.critical("AWS credentials", str(error), advice)
+        elif isinstance(error, TABLE_ERRORS):
+            advice = "check --table and --region, or create the table as described"
+            yield STATE_STORE.critical(f"table {table}", str(error), advice)
+
+
+class ClockReading(NamedTuple):
+    """The time of AWS, and this machine's times before and after the call."""
+
+    service: float  # whole seconds since 1970, rounded down
+    before: float
+    after: float
+
+    @property
+    def ahead(self) -> float:
+        """The least seconds by which this clock is ahead of AWS; negative if behind."""
+        lower = self.before - (self.service + 1)
+        upper = self.after - self.service
+        return lower if lower > 0 else min(upper, 0.0)
+
+
+def clock_skew(
+    reading: ClockReading | None, probes: Iterable[Probe]
+) -> Iterator[Finding]:
+    """Yield a finding if the clocks differ or AWS rejects this clock's signatures."""
+    subject = "this machine's clock"
+    for probe in probes:
+        if probe.error and _REJECTED.search(str(probe.error)):
+            text = f"AWS rejects the time of requests: {probe.error}"
+            yield CLOCKS.critical(subject, text, CLOCK_ADVICE)
+            return
+    ahead = 0.0 if reading is None else reading.ahead
+    seconds = abs(ahead)
+    if seconds < CLOCK_NOTE_SECONDS:
+        return
+    severity = Severity.NOTE
+    if seconds >= CLOCK_WARNING_SECONDS:
+        severity = Severity.WARNING
+    if seconds >= CLOCK_CRITICAL_SECONDS:
+        severity = Severity.CRITICAL
+    side = "ahead of" if ahead > 0 else "behind"
+    yield Finding(
+        CLOCKS,
+        severity,
+        subject,
+        f"at least {seconds:.0f} s {side} AWS's; leases, heartbeats and positions "
+        "don't depend on it; signatures of requests, start times and logs do",
+        f"{CLOCK_ADVICE}; AWS rejects requests from five minutes on",
+    )

@@ -7,18 +7,25 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.admin.doctor import (
-    capacity,
-    clock_skew,
-    hash_space,
+    consumers,
     members,
     ownership,
     permission_probe,
-    positions,
-    split_fleet,
+    poison,
+    streams,
 )
-from kinesumer.admin.doctor.observation import AppObservation, StreamObserver
-from kinesumer.admin.doctor.permission_probe import ProbeLog, probe_stream, probe_table
+from kinesumer.admin.doctor.consumers import ConsumerObservation, observe_consumers
+from kinesumer.admin.doctor.observation import AppObservation, observe_streams
+from kinesumer.admin.doctor.permission_probe import (
+    ClockReading,
+    Probe,
+    ProbeLog,
+    probe_stream,
+    probe_table,
+)
 from kinesumer.admin.observation import HeartbeatObserver
+from kinesumer.admin.sampling import ShardSampler, sample_shards
+from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.admin.snapshot import read_known_snapshot
 from kinesumer.aws.account import CallerIdentity, read_caller, read_limits
 from kinesumer.aws.dynamodb import open_store
@@ -30,33 +37,42 @@ if TYPE_CHECKING:
 
     from kinesumer.admin.connect import Roles
     from kinesumer.admin.doctor.finding import Finding
-    from kinesumer.admin.doctor.permission_probe import Probe
     from kinesumer.aws.dynamodb import DynamoStateStore
     from kinesumer.aws.session import ClientFactory
 
-GENERAL_CHECKS = ("credentials", "permissions", "state store")
+# AWS allows five reads of a shard a second. A client that has caught up uses four of
+# them, so the doctor takes at most one.
+READ_INTERVAL_SECONDS = 1.0
+GENERAL_CHECKS = (
+    permission_probe.CREDENTIALS,
+    permission_probe.PERMISSIONS,
+    permission_probe.STATE_STORE,
+)
 APP_CHECKS = (
-    members.CHECK,
-    hash_space.CHECK,
+    members.MEMBERS,
+    ownership.HASH_SPACE,
     ownership.ORPHAN_SHARDS,
     ownership.HAND_OVERS,
-    split_fleet.CHECK,
-    positions.POSITIONS,
-    positions.RETENTION,
-    "hot shards",
+    poison.POISON_RECORDS,
+    members.FLEETS,
+    streams.POSITIONS,
+    streams.RETENTION,
+    streams.HOT_SHARDS,
 )
 APP_CHECK_FUNCTIONS: tuple[Callable[[AppObservation], Iterator[Finding]], ...] = (
     members.member_problems,
     members.operator_pauses,
-    split_fleet.split_fleet,
-    hash_space.uncovered_hash_keys,
+    members.split_fleet,
+    ownership.uncovered_hash_keys,
     ownership.orphan_shards,
     ownership.stuck_hand_overs,
-    positions.invalid_positions,
-    positions.expiring_records,
-    capacity.hot_shards,
-    capacity.throttled_shards,
-    capacity.idle_clients,
+    poison.poison_records,
+    streams.invalid_positions,
+    streams.expiring_records,
+    streams.hot_shards,
+    streams.throttled_shards,
+    streams.idle_clients,
+    consumers.polling_clients,
 )
 
 
@@ -67,19 +83,16 @@ class DoctorOptions(NamedTuple):
     app: str | None
     streams: Sequence[str]
     roles: Roles
-    seconds: float
-    """The time between the two observations of an app."""
+    seconds: float  # the time between the two observations of an app
 
 
 class DoctorResult(NamedTuple):
-    """The findings, and how far the checks got."""
+    """The findings, and what could be checked."""
 
     caller: CallerIdentity | None
     checks: tuple[str, ...]
-    examined: bool
-    """Whether the app's rows could be read."""
-    answered: bool
-    """Whether the state store answered, even with an error."""
+    examined: bool  # whether the app's rows could be read
+    answered: bool  # whether the state store answered, even with an error
     findings: list[Finding]
 
 
@@ -93,7 +106,7 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
     limits = await log.attempt("kinesis:DescribeLimits", "*", read_limits(clients))
     probes = log.probes
     store = await log.attempt("dynamodb", "", open_store(clients, options.table))
-    observed = None
+    observed, registered = None, None
     if store is not None:
         table_probes = await probe_table(store, options.table)
         probes += table_probes
@@ -101,20 +114,24 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
             observed = await _observe(clients, store, options, options.app, probes)
         else:
             await _probe_streams(clients, options, options.streams, probes)
+        registered = await _observe_consumers(clients, store, options, observed, log)
     findings = [
         *permission_probe.unusable_store(options.table, probes),
         *permission_probe.failed_probes(probes),
-        *clock_skew.clock_skew(reading, probes),
-        *capacity.shard_quota(limits),
+        *permission_probe.clock_skew(reading, probes),
+        *streams.shard_quota(limits),
     ]
     if observed is not None:
         findings += [f for check in APP_CHECK_FUNCTIONS for f in check(observed)]
+    if registered is not None:
+        findings += consumers.unused_consumers(registered)
     findings.sort(key=lambda finding: -finding.severity)
     checks = [
         *GENERAL_CHECKS,
-        *(["clocks"] if reading is not None else []),
-        *([capacity.CHECK] if limits is not None else []),
+        *([permission_probe.CLOCKS] if reading is not None else []),
+        *([streams.LIMITS] if limits is not None else []),
         *(APP_CHECKS if observed else []),
+        *([consumers.FAN_OUT] if observed or registered else []),
     ]
     answered = observed is not None or not any(
         isinstance(probe.error, StoreUnavailableError) for probe in probes
@@ -129,7 +146,7 @@ def _can_read_rows(table_probes: Sequence[Probe]) -> bool:
 
 async def _read_caller(
     clients: ClientFactory, log: ProbeLog
-) -> tuple[CallerIdentity | None, clock_skew.ClockReading | None]:
+) -> tuple[CallerIdentity | None, ClockReading | None]:
     # The first call also opens a connection, so the second call measures the clock.
     action = "sts:GetCallerIdentity"
     if await log.attempt(action, "-", read_caller(clients)) is None:
@@ -138,7 +155,7 @@ async def _read_caller(
     caller = await log.attempt(action, "-", read_caller(clients))
     if caller is None:
         return None, None
-    return caller, clock_skew.ClockReading(caller.now, before, time.time())
+    return caller, ClockReading(caller.now, before, time.time())
 
 
 async def _probe_streams(
@@ -151,13 +168,34 @@ async def _probe_streams(
     results = await asyncio.gather(
         *(probe_stream(clients, options.roles.stream(name)) for name in names)
     )
-    for stream_probes in results:
-        probes += stream_probes
+    probes += [probe for result in results for probe in result]
     return {
         name
-        for name, stream_probes in zip(names, results, strict=True)
-        if not any(probe.error for probe in stream_probes)
+        for name, result in zip(names, results, strict=True)
+        if not any(probe.error for probe in result)
     }
+
+
+async def _observe_consumers(
+    clients: ClientFactory,
+    store: DynamoStateStore,
+    options: DoctorOptions,
+    app: AppObservation | None,
+    log: ProbeLog,
+) -> ConsumerObservation | None:
+    """Observe the consumers of all streams of which every probe has succeeded."""
+    arns = [] if app is None else [stream.arn for stream in app.second.streams]
+    failed = {probe.resource for probe in log.probes if probe.error}
+    names = dict.fromkeys([*arns, *options.streams])
+    return await observe_consumers(
+        clients,
+        options.roles,
+        [name for name in names if name not in failed],
+        store,
+        options.table,
+        time.time(),
+        log,
+    )
 
 
 async def _observe(
@@ -171,18 +209,22 @@ async def _observe(
     began = time.monotonic()
     first = await read_known_snapshot(store, app, options.table)
     arns = [stream.arn for stream in first.streams]
-    named = list(dict.fromkeys([*arns, *options.streams]))
-    parse_rows = await _probe_streams(clients, options, named, probes)
-    streams = StreamObserver(clients, options.roles, parse_rows)
-    lags = await streams.sample_lags(first)
+    names = list(dict.fromkeys([*arns, *options.streams]))
+    readable = await _probe_streams(clients, options, names, probes)
+    reader = PacedReader(READ_INTERVAL_SECONDS)
+    shards = {arn: first.shards[arn] for arn in arns if arn in readable}
+    lags = await sample_shards(clients, shards, options.roles, ShardSampler.lag, reader)
     heartbeats = HeartbeatObserver(app)
     await heartbeats.watch(store, first)
     await asyncio.sleep(max(0.0, began + options.seconds - time.monotonic()))
     second = await read_known_snapshot(store, app, options.table)
     seconds = time.monotonic() - began
     ages = await heartbeats.watch(store, second)
-    observed = await streams.observe(second, lags)
-    probes += streams.failed
+    observed, errors = await observe_streams(
+        clients, options.roles, second, readable, lags.values, reader
+    )
+    failed = [*lags.problems.items(), *errors.items()]
+    probes += [Probe("kinesis", arn, error) for arn, error in failed]
     go_rows = await store.query(f"client#{app}", consistent=True)
     return AppObservation(
         app=app,

@@ -1,1 +1,1 @@
-"""Requests to Kinesis without botocore: connections, signatures and responses."""
+"""Sign and send requests to Kinesis without botocore."""

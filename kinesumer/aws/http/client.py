@@ -1,9 +1,9 @@
-"""Sends frequent calls to Kinesis directly, without botocore.
+"""Send frequent calls to Kinesis directly, without botocore.
 
-A poll of an idle shard is one GetRecords call, which takes six times the CPU through
-botocore and aiohttp. The user's settings still apply: credentials, certificates,
-time-outs, user agent, and the endpoint that the client's rules select for a stream.
-The client itself makes the call if there are hooks, a proxy or connection settings.
+Polling an idle shard takes one GetRecords call. Through botocore and aiohttp, this call
+would take six times the CPU. The user's settings still apply: credentials,
+certificates, time-outs, user agent, and the endpoint that the AWS client would select.
+If the user has hooks, a proxy or connection settings, the AWS client makes the calls.
 """
 
 from __future__ import annotations
@@ -13,19 +13,27 @@ import logging
 import ssl
 import time
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from aiobotocore.httpsession import AIOHTTPSession
+from botocore import xform_name
 from botocore.utils import get_environ_proxies
 
 from kinesumer.aws.errors import FOREIGN, refusal
+from kinesumer.aws.http.event_stream import RefusedError
 from kinesumer.aws.http.pool import Address
 from kinesumer.aws.http.resolver import Resolver
-from kinesumer.aws.http.sigv4 import Destination, Signer
+from kinesumer.aws.http.sigv4 import (
+    CONTENT_TYPE,
+    Destination,
+    SignedRequest,
+    Signer,
+)
 from kinesumer.aws.settings import LIBRARIES
-from kinesumer.errors import KinesumerError
+from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,15 +41,19 @@ if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
 
     from kinesumer.aws.http.connection import Answer
+    from kinesumer.aws.http.event_stream import EventStream
+    from kinesumer.aws.http.subscriptions import EventStreamPool
     from kinesumer.aws.session import OpenClient
     from kinesumer.ports import Reservation
 
 LOGGER = logging.getLogger("kinesumer")
 
+SUBSCRIBE = "SubscribeToShard"
 TARGET = "Kinesis_20131202"
 LARGE_BYTES = 1 << 20
+# The arguments for aiohttp that a client has even if the user has set none.
 USUAL_SETTINGS = {"keepalive_timeout", "resolver"}
-"""aiohttp's arguments without settings of the user."""
+# The events of a call at which botocore runs hooks.
 EVENTS = (
     "provide-client-params",
     "before-parameter-build",
@@ -57,92 +69,164 @@ EVENTS = (
     "after-call",
     "after-call-error",
 )
-"""The events of a call for which botocore runs hooks."""
+# Packages whose hooks direct calls may skip. The user didn't write these hooks, and
+# moto's hook has no effect on aiobotocore.
 UNOBSERVED = (*LIBRARIES, "kinesumer", "moto")
-"""Packages whose hooks may miss the calls. Moto's has no effect on aiobotocore."""
+# The key under which ``_keep_body`` adds the undecoded body to botocore's result.
 BODY = "kinesumer.body"
-"""The key of a response's undecoded body in botocore's result."""
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Route(NamedTuple):
-    """The signer and sender for one endpoint."""
+class Route:
+    """Signs and sends requests to one endpoint, through the connection pool."""
 
-    signer: Signer
-    sender: DirectSender
+    def __init__(
+        self, opened: OpenClient, destination: Destination, tls: ssl.SSLContext | None
+    ) -> None:
+        parts = urlsplit(destination.url)
+        port = parts.port or (443 if tls else 80)
+        self._opened, self._signer = opened, Signer(destination)
+        self._user_agent = opened.client.meta.config.user_agent
+        self.address = Address(parts.hostname or "", port, tls)
+        self._path = parts.path or "/"
+
+    async def send(
+        self,
+        target: str,
+        body: bytes,
+        now: float,
+        reservation: Reservation | None,
+        content_type: str = CONTENT_TYPE,
+    ) -> Answer:
+        """Send a request and return its response. Raise OSError if that fails."""
+        request = await self.sign(target, body, now, content_type)
+        return await self._opened.connections.send(
+            self.address, request.http1(), reservation=reservation
+        )
+
+    async def sign(
+        self, target: str, body: bytes, now: float, content_type: str = CONTENT_TYPE
+    ) -> SignedRequest:
+        """Return a signed request. ``now`` is in seconds since 1970."""
+        keys = await self._opened.credentials.get_frozen_credentials()
+        headers = self._signer.headers(keys, target, body, now, content_type)
+        headers["user-agent"] = self._user_agent
+        return SignedRequest(self._path, headers, body)
 
 
 class DirectCalls:
-    """Makes the calls of one Kinesis client directly. See the module."""
+    """Makes the calls of one Kinesis client directly. See the module's docstring."""
 
     def __init__(
         self, opened: OpenClient, now: Callable[[], float] = time.time
     ) -> None:
         self._opened, self._now = opened, now
-        self._config = opened.client.meta.config
-        self._user_agent: str = self._config.user_agent
         self._routes: dict[tuple[str, object], Route | None] = {}
 
     async def get_records(
         self, reservation: Reservation | None = None, /, **arguments: object
     ) -> bytearray:
-        """Return a response's body. Raise the errors of the client's own call."""
-        return await self._call(
-            "GetRecords", "get_records", arguments, reservation=reservation
-        )
+        """Return a response's body. Raise the same errors as the AWS client.
+
+        It is in CBOR if the reservation asks for that, and if Kinesis complies.
+        """
+        return await self._call("GetRecords", arguments, reservation=reservation)
 
     async def get_shard_iterator(self, **arguments: object) -> bytearray:
-        """Return a response's body. Raise the errors of the client's own call."""
-        return await self._call("GetShardIterator", "get_shard_iterator", arguments)
+        """Return a response's body. Raise the same errors as the AWS client."""
+        return await self._call("GetShardIterator", arguments)
 
     async def put_records(self, *, records: object, **stream: object) -> bytearray:
-        """Return a response's body. Raise the errors of the client's own call."""
-        # The client only selects the endpoint, so it gets one small record.
+        """Return a response's body. Raise the same errors as the AWS client."""
+        # The AWS client gets this sample only to select the endpoint, so one small
+        # record is enough.
         sample = {"Records": [{"Data": b"", "PartitionKey": "-"}], **stream}
-        sent = {"Records": records, **stream}
-        return await self._call("PutRecords", "put_records", sent, sample)
+        return await self._call("PutRecords", {"Records": records, **stream}, sample)
+
+    async def subscribe(
+        self, pool: EventStreamPool, **arguments: object
+    ) -> EventStream:
+        """Return the event stream of SubscribeToShard.
+
+        Raise the same errors as the AWS client, and ConfigurationError if the user's
+        settings do not permit direct calls.
+        """
+        route = await self._subscription_route(arguments)
+        body, target = _encode(arguments), f"{TARGET}.{SUBSCRIBE}"
+        request = await route.sign(target, body, self._now())
+        address = route.address
+        if address.tls is not None:
+            session = self._opened.client._endpoint.http_session
+            address = address._replace(tls=await pool.context(session))
+        try:
+            return await pool.open(address, request)
+        except RefusedError as error:
+            raise refusal(SUBSCRIBE, error.status, error.body) from error
+
+    async def require_subscriptions(self, **arguments: object) -> None:
+        """Raise ConfigurationError if the user's settings prevent ``subscribe()``."""
+        sample = {"ShardId": "shardId-0", "StartingPosition": {"Type": "LATEST"}}
+        await self._subscription_route({**arguments, **sample})
+
+    async def _subscription_route(self, arguments: dict[str, object]) -> Route:
+        route = await self._route(SUBSCRIBE, arguments)
+        if route is None:
+            raise ConfigurationError(
+                "fan_out needs direct connections to Kinesis, which a proxy, hooks of "
+                "the session or its connection settings prevent: leave fan_out out, or "
+                "remove them"
+            )
+        return route
 
     async def _call(
         self,
         operation: str,
-        method: str,
         arguments: dict[str, object],
         sample: dict[str, object] | None = None,
         reservation: Reservation | None = None,
     ) -> bytearray:
-        key = (operation, arguments.get("StreamARN"))
-        if key not in self._routes:
-            self._routes[key] = await self._find_route(
-                operation, method, sample or arguments
-            )
-        route = self._routes[key]
+        route = await self._route(operation, arguments, sample)
         if route is None:
-            # The client doesn't show the size of a response.
+            # The AWS client doesn't tell the size of a response before it has arrived.
             if reservation is not None and not reservation.covers(None):
                 await reservation.grow(None)
-            return await self._through_client(operation, method, arguments)
-        body = _encode(arguments)
-        keys = await self._opened.credentials.get_frozen_credentials()
-        headers = route.signer.headers(keys, f"{TARGET}.{operation}", body, self._now())
-        headers["user-agent"] = self._user_agent
-        status, content = await route.sender.send(headers, body, reservation)
+            return await self._through_client(operation, arguments)
+        target = f"{TARGET}.{operation}"
+        if reservation is not None and reservation.asks_cbor:
+            body, content_type = cbor.encode(arguments), cbor.CONTENT_TYPE
+        else:
+            body, content_type = _encode(arguments), CONTENT_TYPE
+        status, content = await route.send(
+            target, body, self._now(), reservation, content_type
+        )
         if status != 200:
             raise refusal(operation, status, content)
         return content
 
+    async def _route(
+        self,
+        operation: str,
+        arguments: dict[str, object],
+        sample: dict[str, object] | None = None,
+    ) -> Route | None:
+        key = (operation, arguments.get("StreamARN") or arguments.get("ConsumerARN"))
+        if key not in self._routes:
+            self._routes[key] = await self._find_route(operation, sample or arguments)
+        return self._routes[key]
+
     async def _find_route(
-        self, operation: str, method: str, arguments: dict[str, object]
+        self, operation: str, arguments: dict[str, object]
     ) -> Route | None:
         """Return the direct route, or None if the client must make the call.
 
-        This uses private attributes of the client. If another version lacks one, the
-        error must not count as a failure of the endpoint.
+        This uses private attributes of aiobotocore. If an unknown version lacks one of
+        them, log a warning and return None.
         """
         try:
             if is_hooked(self._opened.client.meta.events, operation):
                 return None
-            return await self._ask_client(method, arguments)
+            return await self._ask_client(operation, arguments)
         except (KinesumerError, *FOREIGN):
             raise
         except Exception as error:
@@ -150,82 +234,59 @@ class DirectCalls:
             return None
 
     async def _ask_client(
-        self, method: str, arguments: dict[str, object]
+        self, operation: str, arguments: dict[str, object]
     ) -> Route | None:
-        """Return the route to the endpoint that the client would use.
-
-        The client may select an endpoint by the account in the stream's ARN. It shows
-        the endpoint in a presigned URL, which it creates without a request.
-        """
+        """Return a route to the client's endpoint, or None for unusual settings."""
         client = self._opened.client
-        signed = await client.generate_presigned_url(method, Params=arguments)
+        # The endpoint may depend on the account in the stream's ARN. To learn it, let
+        # the client create a presigned URL, which takes no request.
+        signed = await client.generate_presigned_url(
+            xform_name(operation), Params=arguments
+        )
         parts = urlsplit(signed)
         [scope] = parse_qs(parts.query)["X-Amz-Credential"]
         _, _, region, service, _ = scope.rsplit("/", 4)
-        destination = Destination(parts._replace(query="").geturl(), region, service)
-        sender = await self._sender(destination.url)
-        return None if sender is None else Route(Signer(destination), sender)
-
-    async def _sender(self, url: str) -> DirectSender | None:
-        http, config = self._opened.client._endpoint.http_session, self._config
-        proxies = config.proxies
-        if proxies is None:
-            proxies = get_environ_proxies(url)
-        scheme = urlsplit(url).scheme
-        connector = config.connector_args
-        if (
-            not isinstance(http, AIOHTTPSession)
-            or not set(connector) <= USUAL_SETTINGS
-            or not isinstance(connector.get("resolver"), Resolver)
-            or proxies.get(scheme)
-        ):
+        url = parts._replace(query="").geturl()
+        if not self._is_plain(url):
             return None
         context = None
-        if scheme == "https":
-            session = await http._get_session(None)
+        if parts.scheme == "https":
+            session = await client._endpoint.http_session._get_session(None)
             context = session.connector._ssl
             if not isinstance(context, ssl.SSLContext):
                 return None
-            # Older versions of aiobotocore don't check the host name.
+            # In older versions of aiobotocore, the context doesn't check the host name.
             context.check_hostname = context.verify_mode is ssl.CERT_REQUIRED
-        return DirectSender(self._opened, url, context)
+        return Route(self._opened, Destination(url, region, service), context)
+
+    def _is_plain(self, url: str) -> bool:
+        """Return whether the user has set neither a proxy nor connection settings."""
+        client = self._opened.client
+        config = client.meta.config
+        connector = config.connector_args
+        proxies = config.proxies
+        if proxies is None:
+            proxies = get_environ_proxies(url)
+        return (
+            isinstance(client._endpoint.http_session, AIOHTTPSession)
+            and set(connector) <= USUAL_SETTINGS
+            and isinstance(connector.get("resolver"), Resolver)
+            and not proxies.get(urlsplit(url).scheme)
+        )
 
     async def _through_client(
-        self, operation: str, method: str, arguments: dict[str, object]
+        self, operation: str, arguments: dict[str, object]
     ) -> bytearray:
         """Make the call through the client, and return the response's body."""
         client = self._opened.client
         hook = f"before-parse.kinesis.{operation}"
-        # Streams share a client, which ignores a second registration of one id.
+        # Several streams share a client. It ignores a hook whose id it already has.
         client.meta.events.register_last(hook, _keep_body, unique_id=hook)
         hook = f"before-send.kinesis.{operation}"
         client.meta.events.register_first(hook, _send_as_file, unique_id=hook)
         plain = msgspec.to_builtins(arguments, builtin_types=(bytes,))
-        answer = await getattr(client, method)(**plain)
+        answer = await getattr(client, xform_name(operation))(**plain)
         return bytearray(answer[BODY])
-
-
-class DirectSender:
-    """Sends requests to one URL through the connection pool."""
-
-    def __init__(
-        self, opened: OpenClient, url: str, tls: ssl.SSLContext | None
-    ) -> None:
-        parts = urlsplit(url)
-        port = parts.port or (443 if tls else 80)
-        self._connections = opened.connections
-        self._address = Address(parts.hostname or "", port, tls)
-        self._first = f"POST {parts.path or '/'} HTTP/1.1\r\n"
-
-    async def send(
-        self, headers: dict[str, str], body: bytes, reservation: Reservation | None
-    ) -> Answer:
-        """Send a request and return the response. Raise OSError."""
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        head = f"{self._first}{lines}content-length: {len(body)}\r\n\r\n"
-        return await self._connections.send(
-            self._address, head.encode() + body, reservation=reservation
-        )
 
 
 def is_hooked(events: Any, operation: str) -> bool:
@@ -259,7 +320,7 @@ def _keep_body(
 
 @cache
 def _warn(reason: str) -> None:
-    """Log each reason once, for any number of streams."""
+    """Log each reason only once, even if it concerns several streams."""
     LOGGER.warning(
         "Kinesis is called through aiobotocore, which takes more CPU: this version of "
         "aiobotocore isn't supported (%s); update kinesumer",

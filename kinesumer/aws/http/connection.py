@@ -1,14 +1,15 @@
-"""An HTTP/1.1 connection, with one request at a time and no copies of a response.
+"""Send requests over HTTP/1.1, and receive responses without copying them.
 
 aiohttp receives a response in many pieces and joins them. For a page of records, this
-takes more CPU than decoding it. Here the kernel writes the body to its final buffer.
+takes more CPU than decoding the records. Here, a body of known size is received
+directly in its final buffer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kinesumer.runtime.timeouts import Countdown
 
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
     from kinesumer.ports import Reservation
 
-HEAD_BYTES = 16 * 1024
-"""Greatest size of a response's head."""
+HEAD_BYTES = 16 * 1024  # greatest size of a response's head
+RECEIVE_BYTES = 256 * 1024  # what asyncio receives of a TLS connection at a time
+# Greatest accepted size of a response's body. Kinesis sends at most a fifth of this.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Greatest size of a response's body. Kinesis sends at most a fifth of it."""
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})[ \r]")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,18})[ \t]*(?=\r\n)", re.I)
@@ -43,10 +44,9 @@ class Answer(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """A response has begun, but its memory isn't reserved yet."""
+    """The head of a response. The memory for its body isn't reserved yet."""
 
-    size: int | None
-    """Size of the body in bytes; None if the head doesn't have it."""
+    size: int | None  # size of the body in bytes; None if the head lacks it
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -56,10 +56,9 @@ class Connection(asyncio.BufferedProtocol):
         """Create a connection that waits up to ``read_seconds`` for each byte."""
         loop = asyncio.get_running_loop()
         self._loop, self._read_seconds = loop, read_seconds
+        # Future that is done when the connection is closed.
         self.lost: asyncio.Future[None] = loop.create_future()
-        """Future that is done when the connection is closed."""
-        self.reusable = True
-        """Whether the connection can send another request."""
+        self.reusable = True  # whether the connection can send another request
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer | _Head] | None = None
         self._reservation: Reservation | None = None
@@ -109,10 +108,10 @@ class Connection(asyncio.BufferedProtocol):
         self._read_timeout = Countdown(self._read_seconds, self._on_silence)
 
     def _go_on(self) -> None:
-        """Receive the answer that there is room for now."""
+        """Continue to receive the response after its memory was reserved."""
         assert self._transport is not None
         if self.lost.done():
-            raise ConnectionResetError("closed while its answer waited for memory")
+            raise ConnectionResetError("closed while its response waited for memory")
         self._await_answer()
         self._transport.resume_reading()
         self._advance()
@@ -120,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- what asyncio calls -----------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take note of the transport."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -131,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
         """Process the bytes that were written to the buffer."""
         self._filled += nbytes
         if self._waiting is None or self._waiting.done():
-            self.abort()  # there was no request
+            self.abort()  # no request is waiting for these bytes
             return
         self._read_timeout.restart()
         self._advance()
@@ -148,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(error)
 
     def eof_received(self) -> None:
-        """End a response whose length is that of the connection."""
+        """Complete a response that ends when the server closes the connection."""
         self.reusable = False
         if self._waiting is not None and not self._waiting.done():
             try:
@@ -162,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         """Fail the current request."""
         self.reusable = False
         self._fail(exc or ConnectionResetError("closed before the answer's end"))
-        # Otherwise the partial response stays in memory until a garbage collection.
+        # Release the partial response now, not at the next garbage collection.
         self._parts.close()
         self._target = memoryview(b"")
         if not self.lost.done():
@@ -176,7 +175,10 @@ class Connection(asyncio.BufferedProtocol):
         next(self._parts)
 
     def _receive(self) -> Generator[None, None, Answer]:
-        """Parse a response. Resume for each piece, and return the complete response."""
+        """Parse a response, and return it when it is complete.
+
+        Yield whenever more bytes are needed.
+        """
         status = 100
         while status < 200:  # skip interim responses
             end = yield from self._head()
@@ -186,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
             if status < 200:
                 self._scratch[: len(early)] = early
                 self._filled = len(early)
-        return Answer(status, (yield from self._body(head, early)))
+        return Answer(status, (yield from self._body(status, head, early)))
 
     def _head(self) -> Generator[None, None, int]:
         seen = 0
@@ -207,10 +209,10 @@ class Connection(asyncio.BufferedProtocol):
             self.reusable = False
         return int(match[2])
 
-    def _body(self, head: bytes, early: bytes) -> Generator[None, None, bytearray]:
-        if _CODED.search(head):
-            if not _CHUNKED.search(head):
-                raise MalformedAnswerError("an unknown transfer encoding")
+    def _body(
+        self, status: int, head: bytes, early: bytes
+    ) -> Generator[None, None, bytearray]:
+        if is_chunked(head):
             return (yield from self._chunks(early))
         lengths = {int(text) for text in _LENGTH.findall(head)}
         if len(lengths) == 1:
@@ -220,13 +222,13 @@ class Connection(asyncio.BufferedProtocol):
         return (yield from self._until_closed(early))
 
     def _admit(self, size: int, whole: int | None) -> Generator[None, None, None]:
-        """Pause receiving until the memory of ``size`` bytes is reserved."""
+        """Pause receiving until memory for ``size`` bytes is reserved."""
         reservation = self._reservation
         if reservation is None or reservation.covers(size):
             return
         assert self._transport is not None
         assert self._waiting is not None
-        self._reservation = None  # it is used once per response
+        self._reservation = None  # a response lets its reservation grow only once
         self._transport.pause_reading()
         self._waiting.set_result(_Head(whole))
         yield
@@ -247,14 +249,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _chunks(self, early: bytes) -> Generator[None, None, bytearray]:
         pending, body = bytearray(early), bytearray()
-        while True:
-            line = yield from self._line(pending)
-            match = _CHUNK.match(line)
-            if match is None:
-                raise MalformedAnswerError(f"not the size of a chunk: {line[:80]!r}")
-            size = int(match[1], 16)
-            if not size:
-                break
+        while size := (yield from self._chunk_size(pending)):
             yield from self._admit(_check_size(len(body) + size), None)
             while len(pending) < size + 2:
                 yield from self._more(pending)
@@ -263,10 +258,17 @@ class Connection(asyncio.BufferedProtocol):
             body += pending[:size]
             del pending[: size + 2]
         while (yield from self._line(pending)) != b"\r\n":
-            pass  # trailers
+            pass  # ignore the header fields after the body
         if pending:
             raise MalformedAnswerError("bytes after the last chunk")
         return body
+
+    def _chunk_size(self, pending: bytearray) -> Generator[None, None, int]:
+        line = yield from self._line(pending)
+        match = _CHUNK.match(line)
+        if match is None:
+            raise MalformedAnswerError(f"not the size of a chunk: {line[:80]!r}")
+        return int(match[1], 16)
 
     def _line(self, pending: bytearray) -> Generator[None, None, bytes]:
         while (end := pending.find(b"\r\n") + 2) == 1:
@@ -290,12 +292,12 @@ class Connection(asyncio.BufferedProtocol):
     def _more(self, pending: bytearray) -> Generator[None, None, None]:
         self._filled = 0
         yield
-        pending += self._scratch[: self._filled]
+        pending += self._target[: self._filled]
 
     # --- time-out ---------------------------------------------------------------------
 
     def _on_silence(self) -> None:
-        """Fail unless a part of the request was sent since the last call."""
+        """Fail with TimeoutError unless sending the request has made progress."""
         assert self._transport is not None
         unsent = self._transport.get_write_buffer_size()
         if unsent != self._unsent:
@@ -308,6 +310,29 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(error)
         self.abort()
+
+
+def share_buffer(transport: asyncio.BaseTransport, shared: bytearray) -> None:
+    """Let a TLS connection receive into a buffer that other connections use, too.
+
+    ``shared`` has RECEIVE_BYTES, and belongs to the connection's event loop.
+    """
+    # asyncio gives each TLS connection a buffer of 256 KiB, which is most of the memory
+    # of an idle one. It copies what it receives at once. Another event loop, such as
+    # uvloop's, has its own implementation of TLS.
+    protocol: Any = getattr(transport, "_ssl_protocol", None)
+    if hasattr(protocol, "_ssl_buffer_view"):
+        protocol._ssl_buffer = shared
+        protocol._ssl_buffer_view = memoryview(shared)
+
+
+def is_chunked(head: bytes) -> bool:
+    """Return whether a response's body comes in chunks."""
+    if not _CODED.search(head):
+        return False
+    if not _CHUNKED.search(head):
+        raise MalformedAnswerError("an unknown transfer encoding")
+    return True
 
 
 def _check_size(size: int) -> int:

@@ -1,4 +1,4 @@
-"""A limited pool of connections, which stay open between requests."""
+"""Keep a limited number of connections open between requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohappyeyeballs import start_connection
 
-from kinesumer.aws.http.connection import Connection
+from kinesumer.aws.http.connection import RECEIVE_BYTES, Connection, share_buffer
 from kinesumer.aws.http.resolver import AddressCache
 from kinesumer.runtime.timeouts import timeout
 
@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from kinesumer.aws.http.connection import Answer
     from kinesumer.ports import Reservation
 
+# A connection that was idle for longer isn't used again, since servers close idle
+# connections without notice.
 KEEP_SECONDS = 12.0
-"""Longest idle time of a connection, since servers close idle ones without notice."""
+# How long to try one address of a host before also trying the next one. RFC 8305
+# recommends 250 ms.
 NEXT_ADDRESS_SECONDS = 0.25
 
 
 class Address(NamedTuple):
-    """A host and port, with TLS if there is a context."""
+    """A host and port, and the TLS context of the connections if they use TLS."""
 
     host: str
     port: int
@@ -32,9 +35,9 @@ class Address(NamedTuple):
 
 
 class Slot:
-    """A block in which a task may use a connection: see ``ConnectionPool.slot()``.
+    """The block that ``ConnectionPool.slot()`` returns.
 
-    It is a class, since a generator would make a read of an idle shard cost 10 % more.
+    This is a class, since a generator would make reads of idle shards 10 % slower.
     """
 
     __slots__ = ("_begins", "_free", "_holders")
@@ -46,7 +49,7 @@ class Slot:
         self._begins = False
 
     async def __aenter__(self) -> None:
-        """Wait for a connection, unless the task has one."""
+        """Wait for a connection, unless the task already has one."""
         task = asyncio.current_task()
         if task not in self._holders:
             await self._free.acquire()
@@ -71,13 +74,14 @@ class ConnectionPool:
         self._open: set[Connection] = set()
         self._idle: dict[Address, list[tuple[float, Connection]]] = {}
         self._addresses = AddressCache()
+        self._shared = bytearray(RECEIVE_BYTES)
 
     async def send(
         self, address: Address, request: bytes, reservation: Reservation | None = None
     ) -> Answer:
-        """Send a complete HTTP request and return the response. Raise OSError.
+        """Send an HTTP request and return its response. Raise OSError if that fails.
 
-        Wait for a slot, unless the task has one: see ``slot()``.
+        Wait for a slot, unless the task already has one: see ``slot()``.
         """
         async with self.slot():
             return await self._send(address, request, reservation)
@@ -85,8 +89,8 @@ class ConnectionPool:
     def slot(self) -> Slot:
         """Return a block in which the running task may use one connection.
 
-        Entering it waits, first come, first served. A task in a block doesn't wait
-        again.
+        Tasks that enter a block wait for a connection, first come, first served. A task
+        that is already in a block doesn't wait again.
         """
         return Slot(self._free, self._holders)
 
@@ -112,7 +116,10 @@ class ConnectionPool:
             await connection.lost
 
     def _take(self, address: Address) -> Connection | None:
-        """Return the connection used last, and close those that were idle too long."""
+        """Return the idle connection that was used last, or None.
+
+        Close connections that were idle too long.
+        """
         idle = self._idle.get(address)
         if not idle:
             return None
@@ -120,15 +127,17 @@ class ConnectionPool:
         while idle and (idle[0][0] < oldest or not idle[0][1].reusable):
             idle.pop(0)[1].abort()
         while idle:
+            # The server is least likely to have closed the one that was used last.
             _, connection = idle.pop()
             if connection.reusable:
                 return connection
         return None
 
     def _make_room(self) -> None:
-        """Close the connection that was idle longest if the pool is full.
+        """If the pool is full, close the connection that was idle longest.
 
-        The task that holds a slot has no connection yet, so at least one is idle.
+        The running task has a slot but no connection yet. So if the pool is full, at
+        least one of its connections is idle.
         """
         if len(self._open) < self._limit:
             return
@@ -147,12 +156,13 @@ class ConnectionPool:
                 await self._addresses.find(address.host, address.port),
                 happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
             )
-            _, connection = await loop.create_connection(
+            transport, connection = await loop.create_connection(
                 lambda: Connection(self._read_seconds),
                 sock=sock,
                 ssl=address.tls,
                 server_hostname=address.host if address.tls else None,
             )
+        share_buffer(transport, self._shared)
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._open.discard(connection))
         return connection

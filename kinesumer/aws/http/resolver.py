@@ -1,7 +1,8 @@
-"""Resolves host names on daemon threads.
+"""Resolve host names on daemon threads.
 
-A loop joins asyncio's own threads when it ends. If no name server responds, a look-up
-takes a minute, and so would every stop.
+When an event loop ends, it waits for asyncio's own threads. If no name server responds,
+a look-up takes a minute. On one of those threads, it would delay the end of the
+loop as long.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     Address = tuple[str, int]
     Answer = asyncio.Future[list[AddrInfoType]]
 
+# How long a host's addresses are cached. Many connections may be opened at once.
 CACHE_SECONDS = 10.0
-"""How long a host's addresses are cached, since many connections open at once."""
 
 
 class AddressCache:
@@ -35,7 +36,7 @@ class AddressCache:
         self._turn = itertools.count()
 
     async def find(self, host: str, port: int) -> list[AddrInfoType]:
-        """Return a host's addresses in rotating order. Raise OSError."""
+        """Return a host's addresses, rotated at each call. Raise OSError on failure."""
         until, addresses = self._known.get((host, port), (0.0, []))
         if asyncio.get_running_loop().time() > until:
             addresses = await asyncio.shield(self._answer((host, port)))
@@ -43,7 +44,7 @@ class AddressCache:
         return addresses[first:] + addresses[:first]
 
     def _answer(self, address: Address) -> Answer:
-        """Return the result of the look-up, and start one unless it is running."""
+        """Return the result of the look-up. Start a look-up unless one is running."""
         answer = self._pending.get(address)
         if answer is None:
             answer = asyncio.get_running_loop().create_future()
@@ -73,7 +74,7 @@ class Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: int = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Return a host's addresses of a family. Raise OSError."""
+        """Return a host's addresses of an address family. Raise OSError on failure."""
         addresses = await self._addresses.find(host, port)
         return [
             {
@@ -95,7 +96,7 @@ class Resolver(AbstractResolver):
 def _resolve(address: Address, answer: Answer) -> None:
     host, port = address
     loop = answer.get_loop()
-    with suppress(RuntimeError):  # the loop has ended
+    with suppress(RuntimeError):  # raised if the loop has ended
         try:
             infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             addresses = cast("list[AddrInfoType]", infos)

@@ -1,4 +1,4 @@
-"""AWS Signature Version 4 for POST requests of JSON services."""
+"""Sign POST requests of JSON services with AWS Signature Version 4."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from urllib.parse import quote, urlsplit
 from botocore.utils import normalize_url_path
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from botocore.credentials import ReadOnlyCredentials
 
     from kinesumer.aws.credentials import FrozenCredentials
@@ -41,11 +43,39 @@ class Destination(NamedTuple):
     @property
     def path(self) -> str:
         """The path in the form that is signed."""
+        # For all services except S3, AWS signs a path that is encoded twice.
         return quote(normalize_url_path(urlsplit(self.url).path), safe="/~")
 
 
+class SignedRequest(NamedTuple):
+    """A signed POST request."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def http1(self) -> bytes:
+        """Return the request as HTTP/1.1 sends it."""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
+        size = len(self.body)
+        head = f"POST {self.path} HTTP/1.1\r\n{lines}content-length: {size}\r\n\r\n"
+        return head.encode() + self.body
+
+    def http2(self) -> list[tuple[str, str]]:
+        """Return the request's headers as HTTP/2 sends them."""
+        headers = dict(self.headers)
+        return [
+            (":method", "POST"),
+            (":authority", headers.pop("host")),
+            (":scheme", "https"),
+            (":path", self.path),
+            *headers.items(),
+            ("content-length", str(len(self.body))),
+        ]
+
+
 class Signer:
-    """Signs POST requests for one destination, with a cached key for the day."""
+    """Signs POST requests to one destination. The day's signing key is cached."""
 
     def __init__(self, destination: Destination) -> None:
         self._host, self._path = destination.host, destination.path
@@ -59,18 +89,19 @@ class Signer:
         target: str,
         body: bytes,
         now: float,
+        content_type: str = CONTENT_TYPE,
     ) -> dict[str, str]:
-        """Return a request's headers, with its signature at ``now`` (since 1970)."""
+        """Return a request's signed headers. ``now`` is in seconds since 1970."""
         date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
         headers = {
-            "content-type": CONTENT_TYPE,
+            "content-type": content_type,
             "host": self._host,
             "x-amz-date": date,
         }
         if keys.token:
             headers["x-amz-security-token"] = keys.token
         headers["x-amz-target"] = target
-        # The headers are in the order of their names, as the standard requires.
+        # The headers are sorted by name, as Signature Version 4 requires.
         lines = "\n".join([f"{name}:{value}" for name, value in headers.items()])
         signed = ";".join(headers)
         digest = sha256(body).hexdigest()

@@ -1,1 +1,1 @@
-"""The picture of ``kinesumer status --watch``: the dashboard's page in a terminal."""
+"""The view of ``kinesumer status --watch``, which is the dashboard in a terminal."""

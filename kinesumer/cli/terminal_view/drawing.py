@@ -1,7 +1,8 @@
-"""The whole picture as lines: as much of a fleet as fits, problems first."""
+"""Draw a fleet as lines, with as much detail as fits and with problems first."""
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,22 +10,21 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from kinesumer.cli.terminal_view import band
-from kinesumer.cli.terminal_view.band import Canvas
-from kinesumer.cli.terminal_view.glyphs import (
+from kinesumer.cli.terminal_view.band import (
     HEIGHT_MILLIS,
     STATES,
+    Canvas,
     background,
-    duration,
     letter,
     sparkline,
 )
-from kinesumer.runtime.text import escape_unprintable
+from kinesumer.runtime.text import duration_text, escape_unprintable, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.cli.terminal_view.glyphs import Glyphs
-    from kinesumer.dashboard.model import Band, Event, Line, Member, State
+    from kinesumer.cli.terminal_view.band import Glyphs
+    from kinesumer.dashboard.model import Band, Event, Line, Member, State, Totals
 
 LABEL_COLUMNS = 9
 MIN_WIDTH = 40
@@ -40,19 +40,20 @@ class Frame(NamedTuple):
     """The space for the picture, and its glyphs."""
 
     width: int
-    height: int | None
-    """None: as many lines as the picture needs."""
+    height: int | None  # the maximum number of lines; None if there is none
     glyphs: Glyphs
 
 
 def draw(state: State, frame: Frame) -> Lines:
     """Return the picture's lines, at most as many as fit.
 
-    All streams have the same detail, as much as fits. Members in trouble come first.
+    All streams are drawn with the same detail, as much as fits. Members with problems
+    come first.
     """
     width = max(frame.width, MIN_WIDTH)
     slots = {member.client_id: member.slot for member in state.members}
     canvas = Canvas(width - LABEL_COLUMNS, slots, frame.glyphs)
+    # Streams need most of the height: at most a quarter is for members.
     max_members = None if frame.height is None else max(2, frame.height // 4)
     top = [_head(state), *_problems(state), *_members(state.members, max_members)]
     legend = _legend(state, frame.glyphs)
@@ -68,7 +69,7 @@ def draw(state: State, frame: Frame) -> Lines:
 def _head(state: State) -> Text:
     totals = state.totals
     words = [
-        *_figures(totals.millis_behind, totals.records_per_second),
+        *_figures(totals),
         f"{totals.owned:,} of {_count(totals.shards, 'shard')} consumed",
         *(_paused(state.pause_reason) if state.paused else []),
         *([f"{totals.paused} paused"] if totals.paused and not state.paused else []),
@@ -86,6 +87,7 @@ def _title(name: str, account: str, words: Sequence[str]) -> Text:
         "  ",
         " · ".join(words),
         no_wrap=True,
+        overflow="ellipsis",
     )
 
 
@@ -97,11 +99,19 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _figures(millis: int | None, rate: float | None) -> list[str]:
-    return [
-        "lag unknown" if millis is None else f"{duration(millis)} behind",
-        *([] if rate is None else [f"{rate:,.0f} records/s"]),
-    ]
+def _figures(of: Totals | Band) -> list[str]:
+    rate = of.records_per_second
+    lag = "lag unknown"
+    if of.millis_behind is not None:
+        lag = _lag_text(of.millis_behind, of.caught_up)
+        lag = lag if of.caught_up else f"{lag} behind"
+    return [lag, *([] if rate is None else [f"{rate:,.0f} records/s"])]
+
+
+def _lag_text(millis: int | None, caught_up: bool | None) -> str:
+    if millis is None:
+        return "-"
+    return "caught up" if caught_up else duration_text(millis)
 
 
 def _problems(state: State) -> Lines:
@@ -146,6 +156,7 @@ def _is_well(member: Member) -> bool:
 def _member_line(member: Member, width: int) -> Text:
     age, behind = member.heartbeat_age_seconds, member.millis_behind
     index = "-" if member.index is None else str(member.index)
+    lag = _lag_text(behind, member.caught_up)
     states = [
         *(["leader"] if member.leader else []),
         *(["Spark query"] if member.query else []),
@@ -155,9 +166,9 @@ def _member_line(member: Member, width: int) -> Text:
     return Text.assemble(
         (letter(member.slot), background(member.slot)),
         " ",
-        set_cell_size(escape_unprintable(member.client_id), width),
+        set_cell_size(shorten(escape_unprintable(member.client_id), width), width),
         f"  {index:>5}  {'-' if age is None else f'{age:.1f} s':>9}",
-        f"  {member.shards:>6,}  {'-' if behind is None else duration(behind):>9}  ",
+        f"  {member.shards:>6,}  {lag:>9}  ",
         (escape_unprintable(", ".join(states)), "" if _is_well(member) else "bold red"),
         no_wrap=True,
     )
@@ -167,9 +178,9 @@ def _member_line(member: Member, width: int) -> Text:
 
 
 def _fit_streams(state: State, canvas: Canvas, max_lines: int) -> Lines:
-    """Return all streams with as much detail as fits; at the least, one line each.
+    """Return all streams with as much detail as fits, but at least one line for each.
 
-    If not even that fits, return the first streams and the number of the others.
+    If these lines don't fit, return the first streams and the number of the others.
     """
     drawn: list[Lines] = []
     for detail in (_full, _medium, _compact):
@@ -205,32 +216,40 @@ def _labelled(label: str, line: Text) -> Text:
 
 
 def _stream_title(stream: Band) -> Text:
-    count = sum(stream.states.values()) - stream.states.get("ended", 0)
-    states = [f"{n} {state}" for state, n in stream.states.items() if state != "ended"]
+    shards = [shard for shard in stream.shards if shard.state != "ended"]
+    counts = Counter(map(band.displayed_state, shards))
+    states = [f"{n} {state}" for state, n in counts.items()]
     words = [
-        *_figures(stream.millis_behind, stream.records_per_second),
-        f"{_count(count, 'shard')}{': ' if states else ''}{', '.join(states)}",
+        *_figures(stream),
+        f"{_count(len(shards), 'shard')}{': ' if states else ''}{', '.join(states)}",
         *(_paused(stream.pause_reason) if stream.paused else []),
+        *([escape_unprintable(stream.fan_out)] if stream.fan_out else []),
     ]
-    return _title(stream.name, f" ({escape_unprintable(stream.place)})", words)
+    name = shorten(stream.name, MAX_NAME_COLUMNS)
+    return _title(name, f" ({escape_unprintable(stream.place)})", words)
 
 
 def _history(stream: Band, state: State, canvas: Canvas) -> Lines:
-    """Return one line of sparklines if figures of the last hour are known."""
+    """Return one line of sparklines if values of the last hour are known."""
     history = state.history
+    # Two charts share the line, and each needs space for its name and highest value.
     columns = (canvas.width - 2 * len("lag to 99.9 min  ")) // 2
     pieces = [
         f"{name} {sparkline(_columns(line, history.times, columns), canvas.glyphs)}"
-        f" to {format_(max(v for v in line.values if v is not None))}"
+        f" {format_(max(v for v in line.values if v is not None))}"
         for name, lines, format_ in (
-            ("lag", history.millis_behind, duration),
-            ("records/s", history.records_per_second, "{:,.0f}".format),
+            ("lag", history.millis_behind, _highest_lag),
+            ("records/s", history.records_per_second, "to {:,.0f}".format),
         )
         for line in lines
         if line.stream_arn == stream.stream_arn
         and any(value is not None for value in line.values)
     ]
     return [_labelled("hour", Text("  ".join(pieces)))] if pieces else []
+
+
+def _highest_lag(millis: float) -> str:
+    return f"to {duration_text(millis)}" if millis else "caught up"
 
 
 def _columns(line: Line, times: Sequence[int], columns: int) -> list[float | None]:
@@ -247,7 +266,7 @@ def _columns(line: Line, times: Sequence[int], columns: int) -> list[float | Non
 
 
 def _legend(state: State, glyphs: Glyphs) -> Text:
-    """Return the meaning of the heights, and of the marks in the picture."""
+    """Explain the heights and the marks that are in the picture."""
     shards = [shard for stream in state.streams for shard in stream.shards]
     drawn = {band.displayed_state(shard) for shard in shards}
     limits = zip(glyphs.heights, HEIGHT_MILLIS, strict=False)

@@ -1,4 +1,4 @@
-"""Draw a fleet in a terminal, in place; or elsewhere, one picture below the other."""
+"""Redraw a fleet in place in a terminal; print one picture after another elsewhere."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import os
 import signal
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 
 from kinesumer.admin.lag import Lags
 from kinesumer.admin.snapshot import read_known_snapshot
+from kinesumer.cli.console import PipeConsole
+from kinesumer.cli.terminal_view.band import ASCII, Glyphs
 from kinesumer.cli.terminal_view.drawing import Frame, draw
-from kinesumer.cli.terminal_view.glyphs import ASCII, Glyphs
 from kinesumer.dashboard.model import State
 from kinesumer.dashboard.poller import Poller, StoreFleetSource, StreamMeasurements
 from kinesumer.dashboard.view_model import DashboardInfo
@@ -25,14 +26,18 @@ from kinesumer.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
+    from rich.console import Console
+
     from kinesumer.admin.connect import Roles
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.cli.options import CommonOptions
 
+    Show = Callable[[State], None]
+
+# q, and the character that Ctrl-D sends in cbreak mode.
 QUIT_KEYS = b"qQ\x04"
-"""q, and what Ctrl-D sends while the terminal doesn't edit lines."""
+# The width of the picture if the output isn't a terminal.
 FILE_COLUMNS = 120
-"""Width where the output isn't a terminal."""
 
 
 class StoredRowsOnly(StoreFleetSource):
@@ -51,21 +56,22 @@ async def watch(common: CommonOptions, roles: Roles) -> None:
     """
     app, table = common.app, common.table
     async with common.connect() as (clients, store):
+        # Fail for an unknown app before the terminal's content is replaced.
         await read_known_snapshot(store, app, table)
         clock = SystemClock()
         fleet_type = StoreFleetSource if common.lag else StoredRowsOnly
         fleet = fleet_type(app, clients, store, clock, roles)
         poller = Poller(DashboardInfo(app, table, clients.region or ""), fleet, clock)
         quit_ = asyncio.Event()
-        with open_screen(quit_.set) as screen:
+        with open_screen(quit_.set) as show:
             await _run_until_one_ends(
-                poller.run(), _show_states(poller, screen), quit_.wait()
+                poller.run(), _show_states(poller, show), quit_.wait()
             )
 
 
-async def _show_states(poller: Poller, screen: Screen) -> None:
+async def _show_states(poller: Poller, show: Show) -> None:
     async for state in poller.states():
-        screen.show(msgspec.json.decode(state, type=State))
+        show(msgspec.json.decode(state, type=State))
 
 
 async def _run_until_one_ends(*coroutines: Coroutine[Any, Any, object]) -> None:
@@ -81,72 +87,52 @@ async def _run_until_one_ends(*coroutines: Coroutine[Any, Any, object]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class Screen(Protocol):
-    """Shows states, one after the other."""
-
-    def show(self, state: State) -> None:
-        """Show the current state."""
-        ...
-
-
 @contextmanager
-def open_screen(quit_: Callable[[], None]) -> Iterator[Screen]:
-    """Yield the screen that the output allows, and restore the terminal at the end.
+def open_screen(quit_: Callable[[], None]) -> Iterator[Show]:
+    """Yield a function that draws a state in a form that the output supports.
 
-    The screen calls ``quit_`` when the user presses q. That needs a terminal.
+    A terminal is restored at the end. ``quit_`` is called when the user presses q.
     """
-    console = Console()
+    console = PipeConsole()
     if console.is_terminal and not console.is_dumb_terminal:
-        with _read_keys(quit_), _open_in_place(console) as screen:
-            yield screen
-    else:
-        yield _Sequence(Console(width=None if console.is_terminal else FILE_COLUMNS))
+        with _read_keys(quit_), _open_in_place(console) as show:
+            yield show
+        return
+    below = PipeConsole(width=None if console.is_terminal else FILE_COLUMNS)
+
+    def show_below(state: State) -> None:
+        for line in (*draw(state, Frame(below.width, None, glyphs_for(below))), ""):
+            below.print(line, crop=True, overflow="crop", highlight=False)
+
+    yield show_below
 
 
 def glyphs_for(console: Console) -> Glyphs:
-    """Return the glyphs that a console can show. Letters replace missing colours."""
+    """Return the glyphs for a console. Without colours, letters fill the shards."""
     if console.options.ascii_only or console.is_dumb_terminal:
         return ASCII
     has_colours = console.color_system is not None and not console.no_color
     return Glyphs(fill=not has_colours)
 
 
-class _Sequence:
-    """Prints each picture in full, below the previous one."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def show(self, state: State) -> None:
-        frame = Frame(self._console.width, None, glyphs_for(self._console))
-        for line in (*draw(state, frame), ""):
-            self._console.print(line, crop=True, overflow="crop", highlight=False)
-
-
-class _InPlace:
-    """Draws the latest picture over the previous one, as large as the terminal."""
-
-    def __init__(self, console: Console, live: Live) -> None:
-        self._console, self._live = console, live
-        self._state: State | None = None
-
-    def show(self, state: State) -> None:
-        self._state = state
-        self.redraw()
-
-    def redraw(self) -> None:
-        """Draw the last state for the terminal's current size."""
-        if self._state is None:
-            return
-        width, height = self._console.size
-        lines = draw(self._state, Frame(width, height, glyphs_for(self._console)))
-        self._live.update(Group(*lines), refresh=True)
-
-
 @contextmanager
-def _open_in_place(console: Console) -> Iterator[_InPlace]:
+def _open_in_place(console: Console) -> Iterator[Show]:
+    """Yield a function that fills the terminal, drawing over the last picture."""
     loop = asyncio.get_running_loop()
+    latest: State | None = None
+
+    def picture() -> Group:
+        if latest is None:
+            return Group()
+        return Group(*draw(latest, Frame(*console.size, glyphs_for(console))))
+
+    def show_latest(state: State) -> None:
+        nonlocal latest
+        latest = state
+        live.refresh()
+
     live = Live(
+        get_renderable=picture,
         console=console,
         screen=True,
         auto_refresh=False,
@@ -155,17 +141,16 @@ def _open_in_place(console: Console) -> Iterator[_InPlace]:
         vertical_overflow="crop",
     )
     with live:
-        screen = _InPlace(console, live)
-        loop.add_signal_handler(signal.SIGWINCH, screen.redraw)
+        loop.add_signal_handler(signal.SIGWINCH, live.refresh)
         try:
-            yield screen
+            yield show_latest
         finally:
             loop.remove_signal_handler(signal.SIGWINCH)
 
 
 @contextmanager
 def _read_keys(quit_: Callable[[], None]) -> Iterator[None]:
-    """Read keys without waiting for a line end. Ctrl-C still interrupts."""
+    """Read single keys while the block runs. Ctrl-C still interrupts the command."""
     if not sys.stdin.isatty():
         yield
         return
@@ -177,9 +162,11 @@ def _read_keys(quit_: Callable[[], None]) -> Iterator[None]:
 
     def on_readable() -> None:
         keys = os.read(keyboard, 64)
+        # Empty input means that the terminal was closed.
         if not keys or any(key in QUIT_KEYS for key in keys):
             quit_()
 
+    # Unlike in raw mode, the terminal still sends SIGINT on Ctrl-C in cbreak mode.
     tty.setcbreak(keyboard)
     loop.add_reader(keyboard, on_readable)
     try:

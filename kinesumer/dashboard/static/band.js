@@ -1,9 +1,10 @@
 // One stream's hash space on a canvas: ranges, lag, shards, and how they change.
 
 import { calm } from "./dom.js";
-import { short, shown } from "./format.js";
+import { lagMillis, short, shown } from "./format.js";
 import * as place from "./geometry.js";
 import { colours, filling, hatch, hue, moving, onTheme } from "./palette.js";
+import { drawIndex, drawName } from "./ranges.js";
 
 const MOVE_MILLIS = 900;
 const GLOW_MILLIS = 2200;
@@ -20,7 +21,7 @@ export class Band {
     this.context = canvas.getContext("2d");
     this.zoom = 1;
     this.band = null;
-    this.slots = new Map();
+    this.members = new Map();
     this.shards = new Map();
     this.parts = new Map();
     this.frame = null;
@@ -32,13 +33,13 @@ export class Band {
   }
 
   /** Adopt a newer state, and animate the differences. */
-  update(band, slots) {
+  update(band, members) {
     const now = performance.now();
     const first = this.band === null || calm.matches || document.hidden;
     this.shards = this.follow(this.shards, band.shards, (shard) => shard.shard_id, now, first);
     this.parts = this.follow(this.parts, band.parts, (part, i) => `${part.client_id} ${i}`, now, first, true);
     this.band = band;
-    this.slots = slots;
+    this.members = members;
     this.redraw();
   }
 
@@ -49,7 +50,7 @@ export class Band {
       const nth = counts.get(item.client_id) ?? 0;
       counts.set(item.client_id, nth + 1);
       const key = keyOf(item, grouped ? nth : 0);
-      const goal = { x: item.x, width: item.width, lag: place.lagHeight(item.millis_behind), lane: item.lane ?? 0 };
+      const goal = { x: item.x, width: item.width, lag: place.lagHeight(lagMillis(item)), lane: item.lane ?? 0 };
       const old = known.get(key);
       const from = old && !first ? this.at(old, now) : { ...goal, lag: old || first ? goal.lag : 0 };
       const entry = { item, from, goal, since: now, changed: old?.changed ?? -Infinity, previous: old?.previous };
@@ -135,6 +136,19 @@ export class Band {
     return { x, right, width: right - x };
   }
 
+  slot(clientId) {
+    return this.members.get(clientId)?.slot ?? 0;
+  }
+
+  /** Return the range at a position in the window, if the position is on its name or bracket. */
+  rangeAt({ clientX, clientY }) {
+    if (!this.window) return null;
+    const { left, top } = this.canvas.getBoundingClientRect();
+    if (clientY < top || clientY >= top + place.RANGES) return null;
+    const x = (clientX - left + this.window.left) / this.window.full;
+    return this.band.parts.find((part) => x >= part.x && x < part.x + part.width) ?? null;
+  }
+
   dims(clientId) {
     return this.lit !== null && this.lit !== clientId;
   }
@@ -142,33 +156,20 @@ export class Band {
   drawRanges(now) {
     const context = this.context;
     const base = place.RANGES + place.LAG + place.BAND;
+    let end = -Infinity; // of the last number
     for (const entry of this.parts.values()) {
       const box = this.box(this.at(entry, now));
-      const slot = this.slots.get(entry.item.client_id) ?? 0;
+      const slot = this.slot(entry.item.client_id);
       context.globalAlpha = this.dims(entry.item.client_id) ? 0.02 : 0.07;
       context.fillStyle = hue(slot);
       context.fillRect(box.x, place.RANGES, box.width, base - place.RANGES);
       context.globalAlpha = this.dims(entry.item.client_id) ? 0.25 : 1;
       context.fillRect(box.x + (box.width > 4 ? 1 : 0), place.RANGES - 4, Math.max(box.width - (box.width > 4 ? 2 : 0), 0.75), 3);
-      this.drawName(shown(entry.item.client_id), box);
+      if (!drawName(context, shown(entry.item.client_id), box, this.window.width)) {
+        end = drawIndex(context, this.members.get(entry.item.client_id)?.index, box, this.window.width, end);
+      }
       context.globalAlpha = 1;
     }
-  }
-
-  drawName(name, box) {
-    const [left, right] = [Math.max(box.x, 0) + 3, Math.min(box.right, this.window.width) - 3];
-    if (right - left < 30) return;
-    const context = this.context;
-    let text = name;
-    if (context.measureText(text).width > right - left) {
-      // Names often share their beginning, so the end is shown.
-      let end = name.length;
-      while (end > 2 && context.measureText(`…${name.slice(-end)}`).width > right - left) end--;
-      text = `…${name.slice(-end)}`;
-    }
-    context.fillStyle = colours().ink;
-    context.textAlign = "left";
-    context.fillText(text, left, 9);
   }
 
   drawGrid() {
@@ -245,7 +246,7 @@ export class Band {
 
   drawLag(item, box, lag, y) {
     const context = this.context;
-    const colour = item.owner ? hue(this.slots.get(item.owner) ?? 0) : colours().soft;
+    const colour = item.owner ? hue(this.slot(item.owner)) : colours().soft;
     const alpha = context.globalAlpha;
     context.fillStyle = colour;
     context.globalAlpha = alpha * 0.45;
@@ -271,7 +272,7 @@ export class Band {
     }
     context.fillRect(box.x, y, box.width, high);
     if (item.state === "moving" && item.planned_owner) {
-      const stripes = moving(context, this.slots.get(item.planned_owner) ?? 0);
+      const stripes = moving(context, this.slot(item.planned_owner));
       context.save();
       context.beginPath();
       context.rect(box.x, y, box.width, high);
@@ -287,13 +288,12 @@ export class Band {
   /** Return a shard's fill style. */
   style(item) {
     const context = this.context;
-    const slot = (clientId) => this.slots.get(clientId) ?? 0;
     if (item.paused && !item.owner) return colours().line;
     if (item.state === "ended") return colours().line;
-    if (item.state === "waiting") return item.planned_owner ? hue(slot(item.planned_owner)) : colours().soft;
+    if (item.state === "waiting") return item.planned_owner ? hue(this.slot(item.planned_owner)) : colours().soft;
     if (item.state === "unowned") return hatch(context, "warn");
     if (item.state === "orphaned") return hatch(context, "bad");
-    return filling(context, slot(item.owner));
+    return filling(context, this.slot(item.owner));
   }
 
   /** Wipe the old fill, then highlight the edge for a moment. */
@@ -324,7 +324,7 @@ export class Band {
     if (wide + 10 > box.width) return;
     const solid = !["waiting", "ended", "unowned", "orphaned"].includes(item.state) && item.owner;
     const middle = box.x + box.width / 2 - (item.paused ? 7 : 0);
-    context.fillStyle = solid ? hue(this.slots.get(item.owner) ?? 0) : colours().card;
+    context.fillStyle = solid ? hue(this.slot(item.owner)) : colours().card;
     context.beginPath();
     context.roundRect(middle - wide / 2 - 4, y + high / 2 - 9, wide + 8, 18, 4);
     if (item.state !== "waiting" && item.state !== "ended" && !(item.paused && !item.owner)) context.fill();

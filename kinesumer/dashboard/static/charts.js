@@ -1,25 +1,28 @@
 // Charts of the last hour, each with a table of the same values.
 
 import { h, keyed, say, svg } from "./dom.js";
-import { clock, count, duration, shown } from "./format.js";
+import { clock, count, duration, lagMillis, shown } from "./format.js";
+import { streamKey, strokeLine } from "./palette.js";
 
-const HOUR = 3600;
+const SPANS = [[5, 1], [15, 5], [30, 10], [60, 15]]; // minutes, and the minutes between two marks
 const [WIDE, HIGH, LEFT, BOTTOM, TOP] = [600, 176, 56, 22, 8];
 
 /** A chart with one line per stream. */
 export class Chart {
-  constructor(title, { pick, now, text }) {
+  constructor(title, { pick, now, text, scale }) {
+    this.scale = scale;
     this.pick = pick;
     this.now = now;
     this.value = text;
     const id = `chart-${crypto.randomUUID()}`;
+    this.aside = h("p", { class: "aside" });
     this.drawing = svg("svg", { "aria-hidden": "true", preserveAspectRatio: "none" });
     this.body = h("tbody");
     this.table = h("table", {},
       h("thead", {}, h("tr", {}, ...["Stream", "Now", "Highest", "At"].map(
         (text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))), this.body);
     this.element = h("section", { class: "card chart", "aria-labelledby": id },
-      h("div", { class: "heading" }, h("h2", { id }, title), h("p", { class: "aside" }, "last hour, while a page was open")),
+      h("div", { class: "heading" }, h("h2", { id }, title), this.aside),
       this.drawing, this.table);
     new ResizeObserver(() => this.state && this.draw()).observe(this.drawing);
   }
@@ -28,21 +31,17 @@ export class Chart {
     this.state = state;
     this.draw();
     const lines = this.pick(state.history);
-    keyed(this.body, lines, (line) => line.stream_arn, () => this.row(), (row, line) => this.fill(row, line));
+    keyed(this.body, lines, (line) => `${line.stream_arn} ${line.slot}`, (line) => this.row(line), (row, line) => this.fill(row, line));
     this.table.hidden = !lines.length;
   }
 
-  row() {
-    return h("tr", {}, h("th", { scope: "row" }, svg("svg", { class: "key", "aria-hidden": "true", viewBox: "0 0 14 3" }), h("span", { class: "long" })),
+  row(line) {
+    return h("tr", {}, h("th", { scope: "row" }, streamKey(line.slot), h("span", { class: "long" })),
       ...Array.from({ length: 3 }, () => h("td", { class: "number" })));
   }
 
   fill(row, line) {
     const [name, now, highest, at] = row.children;
-    const index = this.pick(this.state.history).indexOf(line);
-    const key = name.firstChild;
-    key.replaceChildren(svg("rect", { width: 14, height: 3, rx: 1.5 }));
-    key.firstChild.style.fill = stroke(index);
     say(name.lastChild, shown(line.name));
     const known = line.values.filter((value) => value !== null);
     const top = known.length ? Math.max(...known) : null;
@@ -58,39 +57,41 @@ export class Chart {
     const { history, at } = this.state;
     const lines = this.pick(history);
     const top = nice(Math.max(1, ...lines.flatMap((line) => line.values.map((value) => value ?? 0))), this.pick === LAG.pick);
-    const x = (time) => LEFT + (wide - LEFT - 4) * (1 - (at - time) / HOUR);
+    const [minutes, step] = span(history, at);
+    say(this.aside, `last ${minutes === 60 ? "hour" : `${minutes} minutes`}, while a page was open`);
+    const x = (time) => LEFT + (wide - LEFT - 4) * (1 - (at - time) / (minutes * 60));
     const y = (value) => TOP + (HIGH - TOP - BOTTOM) * (1 - value / top);
     const parts = [0, 0.5, 1].flatMap((part) => [
       svg("line", { class: "grid", x1: LEFT, x2: wide, y1: Math.round(y(part * top)), y2: Math.round(y(part * top)) }),
-      svg("text", { x: LEFT - 8, y: y(part * top) + 4, "text-anchor": "end" }, this.value(part * top)),
+      svg("text", { x: LEFT - 8, y: y(part * top) + 4, "text-anchor": "end" }, this.scale(part * top)),
     ]);
-    for (const minutes of wide < 420 ? [60, 30, 0] : [60, 45, 30, 15, 0]) {
-      const anchor = minutes === 60 ? "start" : minutes ? "middle" : "end";
-      parts.push(svg("text", { x: x(at - minutes * 60), y: HIGH - 4, "text-anchor": anchor }, minutes ? `−${minutes} min` : "now"));
+    for (let ago = 0; ago <= minutes; ago += wide < 420 ? minutes : step) {
+      const anchor = ago === minutes ? "start" : ago ? "middle" : "end";
+      parts.push(svg("text", { x: x(at - ago * 60), y: HIGH - 4, "text-anchor": anchor }, ago ? `−${ago} min` : "now"));
     }
-    lines.forEach((line, i) => {
+    for (const line of lines) {
       for (const points of pieces(line.values, history.times)) {
         const path = points.map(([time, value]) => `${x(time).toFixed(1)},${y(value).toFixed(1)}`);
         if (path.length === 1) path.push(path[0]);
         const drawn = svg("polyline", { points: path.join(" ") });
-        drawn.style.stroke = stroke(i);
-        if (i >= 8) drawn.style.strokeDasharray = "5 3";
+        strokeLine(drawn, line.slot);
         parts.push(drawn);
         const [[time, value]] = points.slice(-1);
         const dot = svg("circle", { cx: x(time), cy: y(value), r: 3 });
-        dot.style.fill = stroke(i);
+        dot.style.fill = drawn.style.stroke;
         parts.push(dot);
       }
-    });
+    }
     this.drawing.replaceChildren(...parts);
   }
 }
 
 export const LAG = {
-  pick: (history) => history.millis_behind, now: (band) => band.millis_behind, text: duration,
+  pick: (history) => history.millis_behind, now: lagMillis, text: (millis) => (millis === 0 ? "caught up" : duration(millis)),
+  scale: duration,
 };
 export const RATE = {
-  pick: (history) => history.records_per_second, now: (band) => band.records_per_second, text: count,
+  pick: (history) => history.records_per_second, now: (band) => band.records_per_second, text: count, scale: count,
 };
 
 const GAP_SECONDS = 60;
@@ -117,6 +118,8 @@ function nice(value, isTime) {
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value);
 }
 
-function stroke(index) {
-  return `var(--hue-${[0, 1, 2, 6, 3, 4, 5, 7][index % 8]})`;
+/** Return the shortest span that holds all of the history. */
+function span(history, at) {
+  const age = at - (history.times[0] ?? at);
+  return SPANS.find(([minutes]) => age <= minutes * 60) ?? SPANS.at(-1);
 }

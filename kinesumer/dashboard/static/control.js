@@ -1,37 +1,10 @@
-// Changes, if the server accepts them and the page has the token from the printed link.
+// Changes: a preview, and a confirmation.
 
 import { dialog, h, keyed, say } from "./dom.js";
 import { shown } from "./format.js";
+import { mayChange, post } from "./token.js";
 
-const KEPT = "kinesumer token";
 const TYPING_MILLIS = 700;
-let token = sessionStorage.getItem(KEPT);
-let refusal = "changes need the printed link";
-
-/** Exchange the printed link's invitation for the token, once. */
-export async function enter() {
-  const invitation = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (!invitation) return;
-  history.replaceState(null, "", location.pathname);
-  const answer = await post("token", { invitation });
-  if (!answer.token) {
-    refusal = answer.error;
-    return;
-  }
-  token = answer.token;
-  sessionStorage.setItem(KEPT, token);
-}
-
-/** Return in words whether this page may make changes. */
-export function permission(state) {
-  if (!state.control) return "read-only";
-  return token ? "changes allowed" : `read-only: ${refusal}`;
-}
-
-/** Return whether this page may make changes. */
-export function mayChange(state) {
-  return Boolean(state.control && token);
-}
 
 /** Show the buttons of the possible changes in an element. */
 export function actions(place, state, requested, name) {
@@ -43,31 +16,24 @@ export function actions(place, state, requested, name) {
     });
 }
 
-async function post(path, body) {
-  const headers = { "Content-Type": "application/json" };
-  if (token) headers["X-Kinesumer-Token"] = token;
-  try {
-    const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
-    return (answer.headers.get("Content-Type") ?? "").includes("json")
-      ? await answer.json() : { error: await answer.text() };
-  } catch {
-    return { error: "the server doesn't answer" };
-  }
-}
-
 /** Preview a change, and ask for confirmation; a seek first needs a position. */
 function begin({ text, change, name }) {
   const summary = h("p", { class: "summary", role: "status" });
   const changes = h("ul", { class: "changes", "aria-label": "What will change" });
+  const skip = h("input", { type: "checkbox", name: "skip", onchange: () => allow() });
+  const confirmSkip = h("label", { class: "confirm", hidden: true }, skip,
+    "I confirm the skip: this app never receives the skipped records");
   const failed = h("p", { class: "failed", role: "alert" });
   const go = h("button", { type: "submit", class: "main" }, `${text} ${name}`);
   const entry = field(change);
-  const form = h("form", {}, entry.element, entry.counts ? summary : null, changes, failed, h("div", { class: "buttons" },
+  const form = h("form", {}, entry.element, entry.counts ? summary : null, changes, confirmSkip, failed, h("div", { class: "buttons" },
     h("button", { type: "button", onclick: () => opened.close() }, "Cancel"), go));
   const opened = dialog(`${text} ${name}?`, form);
   const requested = () => ({ ...change, ...entry.read() });
+  const allow = () => { go.disabled = !confirmSkip.hidden && !skip.checked; };
   const forget = () => {
-    go.disabled = true;
+    go.disabled = confirmSkip.hidden = true;
+    skip.checked = false;
     say(failed, "");
     changes.replaceChildren();
     say(summary, entry.missing?.() ?? "");
@@ -79,13 +45,14 @@ function begin({ text, change, name }) {
     previewed = entry.missing?.() ? null : JSON.stringify(requested());
     if (previewed === null) return;
     const mine = previewed;
-    if (entry.counts) say(summary, "Counting what is skipped and repeated …");
+    if (entry.counts) say(summary, "Counting what is skipped and re-read …");
     const answer = await post("preview", JSON.parse(mine));
     if (previewed !== mine) return; // the field has changed meanwhile
     changes.replaceChildren(...(answer.lines ?? []).map((line) => h("li", {}, shown(line))));
     say(summary, shown(answer.summary ? `In total: ${answer.summary}.` : ""));
     say(failed, shown(answer.error ?? ""));
-    go.disabled = !answer.lines;
+    confirmSkip.hidden = !answer.skips;
+    if (answer.lines) allow();
   };
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -94,7 +61,7 @@ function begin({ text, change, name }) {
     const done = await post("change", requested());
     if (done.error) {
       say(failed, shown(done.error));
-      go.disabled = false;
+      allow();
       return;
     }
     opened.close();
@@ -128,6 +95,6 @@ function field(change) {
     element: h("label", {}, `To: LATEST, TRIM_HORIZON, a time like 2026-01-31T12:00:00Z, how long ago like 2h${hint}`, input, places),
     read: () => ({ to: input.value.trim() }),
     counts: true,
-    missing: () => (input.value.trim() ? null : "Enter where to continue reading. Skipped and repeated records are counted before you can confirm."),
+    missing: () => (input.value.trim() ? null : "Enter where to continue reading. Skipped and re-read records are counted before you can confirm."),
   };
 }

@@ -34,6 +34,7 @@ export function say(element, text) {
 
 /** Match a parent's children to the items, in order; kept elements keep the focus. */
 export function keyed(parent, items, keyOf, create, update) {
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
   const known = parent.keyedChildren ?? new Map();
   const next = new Map();
   let place = parent.firstChild;
@@ -48,6 +49,8 @@ export function keyed(parent, items, keyOf, create, update) {
   }
   for (const element of known.values()) element.remove();
   parent.keyedChildren = next;
+  // An element that is moved within its parent loses the focus.
+  if (focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
 /** Return a pill with a state's name. */
@@ -57,8 +60,8 @@ export function pill(text, tone) {
 
 /** Return a modal dialog with a heading and content; Escape closes it. */
 export function dialog(title, ...children) {
-  const heading = h("h2", { id: "dialog-title" }, title);
-  const opened = h("dialog", { "aria-labelledby": "dialog-title" }, heading, ...children);
+  const id = `dialog-${crypto.randomUUID()}`;
+  const opened = h("dialog", { "aria-labelledby": id }, h("h2", { id }, title), ...children);
   opened.addEventListener("close", () => opened.remove());
   opened.addEventListener("click", (event) => {
     if (event.target === opened) opened.close();

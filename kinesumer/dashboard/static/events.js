@@ -5,7 +5,7 @@ import { clock, shown } from "./format.js";
 
 const TONES = {
   joined: "good", recovered: "good", led: "lead", taken: "good", fenced: "bad", stalled: "bad", leaderless: "bad",
-  degraded: "warn", paused: "warn", resumed: "good", drained: "warn", undrained: "good", sought: "warn", leaving: "warn", left: "warn", moved: "warn", split: null, merged: null, ended: null,
+  degraded: "warn", isolated: "warn", poison: "bad", paused: "warn", resumed: "good", drained: "warn", undrained: "good", seeked: "warn", leaving: "warn", left: "warn", moved: "warn", split: null, merged: null, ended: null,
 };
 const MOST_SPOKEN = 4;
 

@@ -20,11 +20,6 @@ export function top(lane) {
   return RANGES + LAG + (lane ? BAND + GAP + (lane - 1) * (GAP + LANE) : 0);
 }
 
-/** Return the height of a lane. */
-export function thickness(lane) {
-  return lane ? LANE : BAND;
-}
-
 /** Return the height of a lag bar; the scale is the same in every band and ends at a day. */
 export function lagHeight(millis) {
   const part = Math.log1p((millis ?? 0) / BEGIN_MILLIS) / Math.log1p(DAY_MILLIS / BEGIN_MILLIS);

@@ -1,21 +1,23 @@
 // Follow the server's states, and update each part of the page.
 
 import { Chart, LAG, RATE } from "./charts.js";
-import { actions, enter, mayChange, permission } from "./control.js";
+import { actions } from "./control.js";
 import { h, keyed, say, set } from "./dom.js";
 import { Events } from "./events.js";
-import { clock, count, duration, shown } from "./format.js";
+import { behind, clock, count, lagMillis, short, shown } from "./format.js";
+import { ClientLegend, fillings } from "./legend.js";
 import { Members } from "./members.js";
-import { colours, filling, hatch, moving, paintSwatch } from "./palette.js";
 import { StreamCard } from "./stream.js";
+import { enter, mayChange, permission } from "./token.js";
 
 const find = (id) => document.getElementById(id);
 const cards = new Map();
 
 const light = (clientId) => cards.forEach((card) => card.light(clientId));
 const members = new Members(find("members"), find("members-aside"), light);
+const legend = new ClientLegend(find("clients"), light);
 const events = new Events(find("events"), find("live"));
-const charts = [new Chart("Behind", LAG), new Chart("Records a second", RATE)];
+const charts = [new Chart("Lag", LAG), new Chart("Records a second", RATE)];
 find("charts").append(...charts.map((chart) => chart.element));
 
 function show(state) {
@@ -33,7 +35,7 @@ function show(state) {
   keyed(find("bands"), state.streams.length ? state.streams : [null], (band) => band?.stream_arn ?? "none",
     (band) => {
       if (!band) return h("p", { class: "card none" }, "No client has consumed a stream under this app's name yet.");
-      const card = new StreamCard(band);
+      const card = new StreamCard(band, light);
       cards.set(band.stream_arn, card);
       return card.element;
     },
@@ -44,6 +46,7 @@ function show(state) {
     else cards.delete(arn);
   }
   members.update(state);
+  legend.update(state);
   events.update(state);
   charts.forEach((chart) => chart.update(state));
 }
@@ -59,39 +62,40 @@ function showNotices(state) {
   find("notices").hidden = !found.length;
 }
 
-function showTotals({ totals, leader }) {
+function showTotals({ totals, leader, streams }) {
   const figures = [
     ["Clients", count(totals.clients)],
     ["Shards read", count(totals.owned), ` of ${count(totals.shards)}`, totals.neglected > 0],
-    ["Furthest behind", duration(totals.millis_behind)],
+    ["Furthest behind", behind(totals).replace(" behind", "")],
     ["Records a second", count(totals.records_per_second)],
     ["Leader", leader === null ? "none" : shown(leader), "", leader === null && totals.clients > 0],
   ];
   if (totals.paused) figures.splice(2, 0, ["Paused", count(totals.paused), totals.paused === 1 ? " shard" : " shards"]);
   keyed(find("totals"), figures, ([name]) => name,
     ([name]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("span"), h("small"))),
-    (tile, [, value, more = "", bad = false]) => {
-      const [text, small] = tile.lastChild.children;
+    (tile, [name, value, more = "", bad = false]) => {
+      const [text, small] = tile.children[1].children;
+      if (name === "Furthest behind") linkFurthest(tile, streams);
       say(text, value);
       say(small, more);
-      set(tile.lastChild, "title", value + more);
-      set(tile, "class", bad ? "bad" : value === "unknown" ? "unknown" : value.length > 12 ? "long" : null);
+      set(tile.children[1], "title", value + more);
+      set(tile, "class", bad ? "bad" : value.endsWith("unknown") ? "unknown" : value.length > 12 ? "long" : null);
     });
 }
 
-function showLegend() {
-  const meanings = [
-    ["read by the client of this colour", (context) => filling(context, 0)],
-    ["moving to another client", (context) => moving(context, 1)],
-    ["no owner", (context) => hatch(context, "warn")],
-    ["its owner is dead", (context) => hatch(context, "bad")],
-    ["paused, or ended", () => colours().line],
-  ];
-  for (const [meaning, fill] of meanings) {
-    const sample = h("canvas", { "aria-hidden": "true" });
-    find("legend").append(h("li", {}, sample, meaning));
-    paintSwatch(sample, fill);
-  }
+/** Show a button that leads to the shard that is furthest behind. */
+function linkFurthest(tile, streams) {
+  const shards = streams.flatMap((band) => band.shards.map((shard) => ({ band, shard })))
+    .filter(({ shard }) => shard.state !== "ended" && lagMillis(shard) > 0);
+  const found = shards.length
+    ? [shards.reduce((one, other) => (other.shard.millis_behind > one.shard.millis_behind ? other : one))] : [];
+  tile.link ??= tile.appendChild(h("dd", { class: "to" }));
+  keyed(tile.link, found, () => "shard",
+    () => h("button", { type: "button", class: "link", onclick: (event) => event.currentTarget.reveal() }),
+    (button, { band, shard }) => {
+      button.reveal = () => cards.get(band.stream_arn).reveal(shard.shard_id);
+      say(button, `shard ${short(shard.shard_id)} of ${shown(band.name)}`);
+    });
 }
 
 function link(state, text) {
@@ -116,6 +120,6 @@ function follow() {
   };
 }
 
-showLegend();
+find("legend").append(...fillings());
 await enter();
 follow();

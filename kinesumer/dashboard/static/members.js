@@ -1,23 +1,43 @@
 // The clients: their states, heartbeats, shards and lags.
 
-import { actions, mayChange } from "./control.js";
+import { actions } from "./control.js";
 import { h, keyed, pill, say, set } from "./dom.js";
-import { count, duration, shown } from "./format.js";
+import { behind, bytes, count, duration, lagMillis, percent, rate, shown } from "./format.js";
 import { swatch } from "./palette.js";
+import { SortableHeads } from "./sorting.js";
+import { mayChange } from "./token.js";
 
 const TONES = { up: "good", joining: "warn", leaving: "warn", degraded: "warn", drained: null, silent: "bad" };
 const TICK_MILLIS = 500;
+const COLUMNS = [
+  { name: "Client", value: (member) => member.client_id },
+  { name: "Index", kind: "number", value: (member) => member.index },
+  { name: "State", value: (member) => member.states.join() },
+  { name: "Shards", kind: "number", value: (member) => member.shards },
+  { name: "Lag", kind: "number", value: (member) => (member.shards ? lagMillis(member) : null) },
+  { name: "Heartbeat", kind: "apart", value: (member) => member.heartbeat_age_seconds },
+];
 
-/** The table of clients, which advances the ages of heartbeats. */
+const LOAD_COLUMNS = [
+  { name: "Records/s", kind: "number", value: (member) => member.load?.records_per_second },
+  { name: "Bytes/s", kind: "number", value: (member) => member.load?.bytes_per_second },
+  { name: "Handler s/s", kind: "number", value: (member) => member.load?.handler_seconds_per_second },
+  { name: "Work / share", kind: "number", value: (member) => member.load_share },
+];
+
+/** The table of clients, and why the plan is as it is; it advances the ages of heartbeats. */
 export class Members {
   constructor(region, aside, light) {
     this.aside = aside;
     this.light = light;
     this.body = h("tbody");
-    this.heads = h("tr");
-    this.table = h("table", {}, h("caption", { class: "hidden" }, "Clients of the app"), h("thead", {}, this.heads), this.body);
+    this.heads = new SortableHeads(() => this.fillRows());
+    this.table = h("table", {}, h("caption", { class: "hidden" }, "Clients of the app"),
+      h("thead", {}, this.heads.element), this.body);
     this.none = h("p", { class: "none" });
-    region.append(this.table, this.none);
+    this.plan = h("p", { class: "plan" });
+    this.reasons = h("ul", { class: "plan", "aria-label": "Why the plan is as it is" });
+    region.append(this.plan, this.reasons, this.table, this.none);
     setInterval(() => this.tick(), TICK_MILLIS);
   }
 
@@ -27,17 +47,31 @@ export class Members {
     const { members } = state;
     this.labels = members.some((member) => member.label);
     this.weights = members.some((member) => member.weight !== 1);
-    const heads = ["Client", "State", "Shards", "Behind", "Heartbeat",
-      ...(this.labels ? ["Zone"] : []), ...(this.weights ? ["Weight"] : []), ...(mayChange(state) ? [""] : [])];
-    set(this.table, "class", heads.length > 5 ? "many" : null);
-    keyed(this.heads, heads, (text) => text,
-      (text) => h("th", { scope: "col", class: /Shards|Behind|Weight/.test(text) ? "number" : text === "Heartbeat" ? "apart" : null },
-        text || h("span", { class: "hidden" }, "Actions")), () => {});
-    keyed(this.body, members, (member) => member.client_id, (member) => this.row(member), (row, member) => this.fill(row, member));
+    this.loads = state.plan.assignor === "load";
+    const columns = [...COLUMNS, ...(this.loads ? LOAD_COLUMNS : [])];
+    if (this.labels) columns.push({ name: "Zone", value: (member) => member.label });
+    if (this.weights) columns.push({ name: "Weight", kind: "number", value: (member) => member.weight });
+    if (mayChange(state)) columns.push({ name: "" });
+    set(this.table, "class", this.loads ? "many loads" : columns.length > COLUMNS.length ? "many" : null);
+    this.heads.update(columns);
+    this.fillRows();
     this.table.hidden = !members.length;
     say(this.none, members.length ? "" : "No client is alive.");
     say(this.aside, members.length ? `${count(members.length)} alive` : "");
+    this.explain(state.plan);
     this.tick();
+  }
+
+  explain({ assignor, age_seconds: age, reasons }) {
+    this.plan.hidden = this.reasons.hidden = !reasons.length;
+    say(this.plan, reasons.length ? `Plan by ${shown(assignor)}${age === null ? "" : `, ${duration(1000 * age)} old`}` : "");
+    keyed(this.reasons, reasons.map((text, i) => ({ text, i })), ({ i }) => i,
+      () => h("li"), (item, { text }) => say(item, shown(text)));
+  }
+
+  fillRows() {
+    keyed(this.body, this.heads.sorted(this.state.members), (member) => member.client_id,
+      (member) => this.row(member), (row, member) => this.fill(row, member));
   }
 
   row(member) {
@@ -51,8 +85,10 @@ export class Members {
       states: h("span"),
       age: h("span", { class: "age" }),
       fill: h("span", { class: "fill" }),
+      index: h("td", { class: "number" }),
       shards: h("td", { class: "number" }),
       behind: h("td", { class: "number" }),
+      loads: LOAD_COLUMNS.map(() => h("td", { class: "number" })),
       label: h("td"),
       weight: h("td", { class: "number" }),
       actions: h("div", { class: "actions" }),
@@ -62,8 +98,8 @@ export class Members {
     parts.beat = h("span", { class: "beat" }, h("span", { class: "track", "aria-hidden": "true" }, parts.fill), parts.age);
     row.append(
       h("th", { scope: "row" }, parts.swatch, parts.name, " ", parts.leads),
-      h("td", {}, parts.states), parts.shards, parts.behind, h("td", { class: "apart" }, parts.beat),
-      parts.label, parts.weight, h("td", {}, parts.actions));
+      parts.index, h("td", {}, parts.states), parts.shards, parts.behind, h("td", { class: "apart" }, parts.beat),
+      ...parts.loads, parts.label, parts.weight, h("td", {}, parts.actions));
     return row;
   }
 
@@ -81,8 +117,16 @@ export class Members {
     keyed(parts.leads, member.leader ? ["leads"] : [], (text) => text, (text) => pill(text, "lead"), () => {});
     const states = member.query ? ["Spark query", ...member.states] : member.states;
     keyed(parts.states, states, (text) => text, (text) => pill(shown(text), TONES[text]), () => {});
+    say(parts.index, member.index === null ? "–" : String(member.index));
     say(parts.shards, count(member.shards));
-    say(parts.behind, member.shards ? duration(member.millis_behind) : "–");
+    say(parts.behind, member.shards ? behind(member) : "–");
+    const { load, load_share: share } = member;
+    const loads = load === null ? [] : [
+      rate(load.records_per_second), bytes(Math.round(load.bytes_per_second)), rate(load.handler_seconds_per_second)];
+    parts.loads.forEach((cell, i) => {
+      say(cell, (i < 3 ? loads[i] : share === null ? null : percent(share)) ?? "–");
+      cell.hidden = !this.loads;
+    });
     say(parts.label, shown(member.label) || "–");
     say(parts.weight, count(member.weight));
     parts.label.hidden = !this.labels;

@@ -1,4 +1,6 @@
-// The clients' colours in both themes: eight hues by four patterns.
+// The colours of clients and streams in both themes: eight hues each, by four patterns.
+
+import { svg } from "./dom.js";
 
 const HUES = 8;
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -19,6 +21,21 @@ export function colours() {
   return theme;
 }
 
+const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
+
+/** Style a line of SVG with a stream's slot: streams have other colours than clients. */
+export function strokeLine(element, slot) {
+  element.style.stroke = `var(--stream-${slot % HUES})`;
+  element.style.strokeDasharray = DASHES[Math.floor(slot / HUES) % DASHES.length];
+}
+
+/** Return a short line with a stream's colour and dashes. */
+export function streamKey(slot) {
+  const line = svg("line", { x1: 0, x2: 22, y1: 2, y2: 2, "stroke-width": 3 });
+  strokeLine(line, slot);
+  return svg("svg", { class: "key", "aria-hidden": "true", viewBox: "0 0 22 4", width: 22, height: 4 }, line);
+}
+
 /** Register a callback for changes of the theme. */
 export function onTheme(callback) {
   dark.addEventListener("change", callback);
@@ -36,7 +53,8 @@ export function filling(context, slot) {
     tile.fillRect(0, 0, 8, 8);
     tile.globalAlpha = 0.34;
     tile.strokeStyle = tile.fillStyle = colours().card;
-    [() => {}, stripes, dots, lines][Math.floor(slot / HUES) % 4](tile);
+    // None is like the slanted stripes of shards that move or have no owner.
+    [() => {}, dots, lines, checks][Math.floor(slot / HUES) % 4](tile);
   });
 }
 
@@ -94,6 +112,11 @@ function dots(tile) {
 function lines(tile) {
   tile.fillRect(0, 1, 8, 1.5);
   tile.fillRect(0, 5, 8, 1.5);
+}
+
+function checks(tile) {
+  tile.fillRect(0, 0, 4, 4);
+  tile.fillRect(4, 4, 4, 4);
 }
 
 /** Return a small square with a slot's fill style, which follows the theme. */

@@ -2,7 +2,9 @@
 
 import { actions } from "./control.js";
 import { dialog, h } from "./dom.js";
-import { duration, percent, short, shown } from "./format.js";
+import { behind, duration, loadText, percent, short, shown } from "./format.js";
+import { browse } from "./records.js";
+import { mayBrowse } from "./token.js";
 
 /** The tone of each state. */
 export const TONES = {
@@ -14,6 +16,7 @@ export function describe(shard) {
   const parts = [`Shard ${short(shard.shard_id)}`, standing(shard)];
   if (shard.state !== "ended") parts.push(behind(shard));
   parts.push(`${percent(shard.width)} of the hash keys`);
+  if (shard.hot) parts.push("hot");
   return parts.join(", ");
 }
 
@@ -24,25 +27,31 @@ export function standing(shard) {
   const said = {
     owned: `owned by ${owner}`,
     moving: `moving from ${owner} to ${planned}`,
-    unowned: `unowned, planned for ${planned}`,
+    unowned: shard.planned_owner === null ? "unassigned" : `unassigned, planned for ${planned}`,
     orphaned: `orphaned: its owner ${owner} is dead`,
     waiting: `waiting for ${shard.parents.length > 1 ? "its parents" : "its parent"} ${shard.parents.map(short).join(" and ")}`,
     ended: "read to its end",
   }[shard.state];
+  if (shard.poison && !shard.paused) return `${said}, stopped at a record that kills its readers`;
+  if (shard.isolated && !shard.paused) return `${said}, in isolation: its owners died repeatedly`;
   return shard.paused ? `${shard.owner === null ? "" : `${said}, `}paused` : said;
 }
 
-function behind(shard) {
-  if (shard.millis_behind === null) return "lag unknown";
-  return shard.millis_behind < 100 ? "up to date" : `${duration(shard.millis_behind)} behind`;
+/** Return the name of a state of shards. */
+export function stateName(state) {
+  return state === "unowned" ? "unassigned" : state;
 }
 
 /** Open a dialog with a shard's details and the possible changes. */
 export function showShard(state, band, shard) {
   const facts = {
     State: standing(shard),
-    Behind: shard.state === "ended" ? "–" : duration(shard.millis_behind),
+    Lag: shard.state === "ended" ? "–" : behind(shard),
+    "Stored position": shard.caught_up && shard.millis_behind ? `trails by ${duration(shard.millis_behind)}` : null,
+    Load: shard.load && loadText(shard.load),
+    Hot: shard.hot ? "it alone has more work than a client's share" : null,
     "Paused by": shard.paused ? paused(shard) : null,
+    "Record that kills": shard.poison,
     "Planned for": shard.planned_owner,
     Epoch: String(shard.epoch),
     Position: shard.position,
@@ -64,6 +73,10 @@ export function showShard(state, band, shard) {
   if (shard.paused === "shard") wanted.push(["Resume", { do: "resume", ...one }]);
   else if (!shard.paused) wanted.push(["Pause", { do: "pause", ...one }]);
   actions(changes, state, shard.state === "ended" ? [] : wanted, `shard ${short(shard.shard_id)}`);
+  if (mayBrowse(state)) {
+    changes.append(h("button", { type: "button", "aria-label": `Records of shard ${short(shard.shard_id)}`,
+      onclick: () => { opened.close(); browse(band, shard.shard_id); } }, "Records"));
+  }
   buttons.append(changes, h("button", { type: "button", onclick: () => opened.close() }, "Close"));
 }
 

@@ -3,25 +3,48 @@
 import { Band } from "./band.js";
 import { actions } from "./control.js";
 import { h, keyed, pill, say, set } from "./dom.js";
-import { count, duration, percent, short, shown } from "./format.js";
+import { behind, bytes, count, lagMillis, percent, rate, short, shown } from "./format.js";
 import * as place from "./geometry.js";
-import { describe, showShard, TONES } from "./shard.js";
-import { hideTip, showTip } from "./tip.js";
+import { streamKey } from "./palette.js";
+import { browse } from "./records.js";
+import { describe, showShard, stateName, TONES } from "./shard.js";
+import { SortableHeads } from "./sorting.js";
+import { hideTip, showRangeTip, showShardTip } from "./tip.js";
+import { mayBrowse } from "./token.js";
 
 const MOST_ZOOM = 64;
 const ZOOMED_FROM = 40;
+const LEAST_SHOWN_WIDTH = 16; // a shard that is shown is zoomed to this width
+
+const COLUMNS = [
+  { name: "Shard", value: (shard) => shard.shard_id },
+  { name: "State", value: stateText },
+  { name: "Owner", value: (shard) => shard.owner },
+  { name: "Lag", kind: "number", value: (shard) => (shard.state === "ended" ? null : lagMillis(shard)) },
+  { name: "Records/s", kind: "number", load: true, value: (shard) => shard.load?.records_per_second },
+  { name: "Bytes/s", kind: "number", load: true, value: (shard) => shard.load?.bytes_per_second },
+  { name: "Handler s/s", kind: "number", load: true, value: (shard) => shard.load?.handler_seconds_per_second },
+  { name: "Hash keys", value: (shard) => shard.x },
+  { name: "Epoch", kind: "number", value: (shard) => shard.epoch },
+  { name: "Parents" },
+  { name: "Position" },
+];
 
 /** One stream's card. */
 export class StreamCard {
-  constructor(band) {
+  constructor(band, light) {
     this.arn = band.stream_arn;
+    this.lightClient = light;
     const titleId = `stream-${crypto.randomUUID()}`;
     this.name = h("span", { class: "name" });
+    this.key = streamKey(band.slot);
     this.place = h("span", { class: "place" });
+    this.fanOut = h("span", { class: "place" });
     this.states = h("ul", { class: "stream-states", "aria-label": "Shards by state" });
     this.lag = h("span", { class: "figure" });
     this.rate = h("span", { class: "figure" });
     this.buttons = h("div", { class: "actions" });
+    this.records = h("button", { type: "button", hidden: true, onclick: () => browse(this.band, this.band.shards[0]?.shard_id) }, "Records");
     this.zoomText = h("output", { "aria-label": "Zoom" }, "1×");
     this.zoom = h("div", { class: "zoom", role: "group", "aria-label": "Zoom of the band" },
       h("button", { type: "button", "aria-label": "Zoom out", onclick: () => this.zoomBy(0.5) }, "−"),
@@ -33,7 +56,7 @@ export class StreamCard {
       class: "shards", role: "listbox", "aria-orientation": "horizontal", "aria-labelledby": titleId,
       onkeydown: (event) => this.pressed(event),
       onpointermove: (event) => this.pointed(event.target, event),
-      onpointerleave: () => this.pointed(null),
+      onpointerleave: () => { this.pointed(null); this.overRange(null); },
       onfocusin: (event) => this.focused(event.target),
       onfocusout: () => this.pointed(null),
       onclick: (event) => this.opened(event.target),
@@ -41,17 +64,15 @@ export class StreamCard {
     this.space = h("div", { class: "space" }, this.canvas, this.shards);
     this.view = h("div", { class: "view" }, this.space);
     this.body = h("tbody");
+    this.heads = new SortableHeads(() => this.fillTable());
     this.table = h("details", { class: "as-table", ontoggle: () => this.fillTable() },
       h("summary", {}, "Shards as a table"),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": titleId },
-        h("table", {}, h("thead", {}, h("tr", {},
-          ...["Shard", "State", "Owner", "Behind", "Hash keys", "Epoch", "Parents", "Position"].map(
-            (text, i) => h("th", { scope: "col", class: i === 3 || i === 5 ? "number" : null }, text)))),
-        this.body)));
+        h("table", {}, h("thead", {}, this.heads.element), this.body)));
     this.element = h("article", { class: "card stream", "aria-labelledby": titleId },
       h("div", { class: "stream-head" },
-        h("h3", { class: "title", id: titleId }, this.name, " ", this.place),
-        this.states, this.rate, this.lag, this.zoom, this.buttons),
+        h("h3", { class: "title", id: titleId }, this.key, this.name, " ", this.place, " ", this.fanOut),
+        this.states, this.rate, this.lag, this.zoom, this.buttons, this.records),
       this.problem, this.view, this.table);
     this.drawn = new Band(this.canvas, this.view);
   }
@@ -59,22 +80,29 @@ export class StreamCard {
   update(state, band) {
     this.state = state;
     this.band = band;
+    this.byLoad = state.plan.assignor === "load";
     this.byElement = new Map();
     say(this.name, shown(band.name));
     say(this.place, shown(band.place));
+    say(this.fanOut, shown(band.fan_out));
     keyed(this.states, Object.entries(this.counted()), ([name]) => name,
       ([name]) => h("li", {}, pill("", TONES[name])),
-      (item, [name, number]) => say(item.firstChild, `${count(number)} ${name}`));
-    this.figure(this.lag, duration(band.millis_behind), " behind");
+      (item, [name, number]) => say(item.firstChild, `${count(number)} ${stateName(name)}`));
+    const lag = behind(band);
+    this.figure(this.lag, lag.replace(" behind", ""), lag.endsWith(" behind") ? " behind" : "");
     this.figure(this.rate, count(band.records_per_second), " records/s");
     this.zoom.hidden = band.shards.length < ZOOMED_FROM && this.drawn.zoom === 1;
     const problem = band.lag_problem ? `Its lag is unknown: ${band.lag_problem}` : "";
     this.problem.hidden = !problem;
     say(this.problem, shown(problem));
-    this.drawn.update(band, new Map(state.members.map((member) => [member.client_id, member.slot])));
+    this.members = new Map(state.members.map((member) => [member.client_id, member]));
+    this.drawn.update(band, this.members);
     this.space.style.height = `${place.height(band.lanes)}px`;
     this.fillShards();
+    this.heads.update(COLUMNS.filter((column) => !column.load || this.byLoad));
     this.fillTable();
+    this.records.hidden = !mayBrowse(state);
+    set(this.records, "aria-label", `Records of ${shown(band.name)}`);
     actions(this.buttons, state, [
       band.paused ? ["Resume", { do: "resume", stream: this.arn }] : ["Pause", { do: "pause", stream: this.arn }],
       ["Seek", { do: "seek", stream: this.arn }],
@@ -117,23 +145,29 @@ export class StreamCard {
 
   fillTable() {
     if (!this.table.open || !this.band) return;
-    keyed(this.body, this.band.shards, (shard) => shard.shard_id,
+    keyed(this.body, this.heads.sorted(this.band.shards), (shard) => shard.shard_id,
       (shard) => h("tr", {}, h("th", { scope: "row" }, h("button", {
         type: "button", class: "code", "aria-label": `Show shard ${short(shard.shard_id)}`,
         onclick: () => this.open(shard.shard_id) }, shown(shard.shard_id))),
-      ...Array.from({ length: 7 }, (_, i) => h("td", { class: i === 2 || i === 4 ? "number" : null }, h("span", { class: "long" })))),
+      ...COLUMNS.slice(1).map(({ kind }) => h("td", { class: kind }, h("span", { class: "long" })))),
       (row, shard) => {
         const [, ...cells] = row.children;
         const values = [
-          shard.paused ? `${shard.state}, paused` : shard.state,
+          stateText(shard),
           shard.owner === null ? "–" : shown(shard.owner),
-          duration(shard.millis_behind),
+          shard.state === "ended" ? "–" : behind(shard),
+          shard.load ? rate(shard.load.records_per_second) : "–",
+          shard.load ? bytes(Math.round(shard.load.bytes_per_second)) : "–",
+          shard.load ? rate(shard.load.handler_seconds_per_second) : "–",
           `${percent(shard.x)} – ${percent(shard.x + shard.width)}`,
           String(shard.epoch),
           shard.parents.map(short).join(", ") || "–",
           shard.position ?? "–",
         ];
-        cells.forEach((cell, i) => say(cell.firstChild, values[i]));
+        cells.forEach((cell, i) => {
+          say(cell.firstChild, values[i]);
+          cell.hidden = Boolean(COLUMNS[i + 1].load) && !this.byLoad;
+        });
       });
   }
 
@@ -186,9 +220,33 @@ export class StreamCard {
 
   pointed(element, at) {
     const shard = element && this.byElement.get(element);
+    const part = at ? this.drawn.rangeAt(at) : null;
     this.choose(shard ? shard.shard_id : null);
-    if (shard) showTip(this.state, shard, at);
+    if (shard) showShardTip(shard, at);
+    else if (part) showRangeTip(part, this.members.get(part.client_id), at);
     else hideTip();
+    this.overRange(part?.client_id ?? null);
+  }
+
+  /** Highlight the client whose range is under the pointer in every band. */
+  overRange(clientId) {
+    if (this.over === clientId) return;
+    this.over = clientId;
+    this.lightClient(clientId);
+  }
+
+  /** Scroll and zoom to a shard, and give it the focus. */
+  reveal(shardId) {
+    const element = this.shards.querySelector(`[data-id="${CSS.escape(shardId)}"]`);
+    const shard = this.byElement.get(element);
+    if (!shard) return;
+    const wide = shard.width * this.view.clientWidth;
+    while (this.drawn.zoom < MOST_ZOOM && wide * this.drawn.zoom < LEAST_SHOWN_WIDTH && !this.zoom.hidden) this.zoomBy(2);
+    this.view.scrollLeft = (shard.x + shard.width / 2) * this.space.clientWidth - this.view.clientWidth / 2;
+    this.element.scrollIntoView({ block: "nearest" });
+    element.focus({ preventScroll: true });
+    const box = element.getBoundingClientRect();
+    this.pointed(element, { clientX: box.x + box.width / 2, clientY: box.bottom });
   }
 
   choose(shardId) {
@@ -223,4 +281,9 @@ export class StreamCard {
     say(this.zoomText, `${zoom}×`);
     this.drawn.redraw();
   }
+}
+
+function stateText(shard) {
+  const marks = [["paused", shard.paused], ["hot", shard.hot], ["isolated", shard.isolated]];
+  return [stateName(shard.state), ...marks.filter(([, holds]) => holds).map(([mark]) => mark)].join(", ");
 }

@@ -1,1 +1,1 @@
-"""A small and strict Kinesis: the model is pure, ``now`` is passed in."""
+"""A small, strict model of Kinesis. It does no I/O and gets the time as ``now``."""

@@ -1,4 +1,4 @@
-"""Limits: what Kinesis refuses as too fast or too large."""
+"""Limit rates, sizes and lifetimes as Kinesis does."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KIB, MIB = 1 << 10, 1 << 20
+# How often each account may call an operation in each region.
 CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
     {
         "CreateStream": 5,
         "DecreaseStreamRetentionPeriod": 5,
         "DeleteStream": 5,
+        "DeregisterStreamConsumer": 5,
         "DescribeLimits": 1,
         "DescribeStream": 10,
+        "DescribeStreamConsumer": 20,
         "DescribeStreamSummary": 20,
         "IncreaseStreamRetentionPeriod": 5,
+        "ListStreamConsumers": 5,
         "ListStreams": 5,
         "MergeShards": 5,
+        "RegisterStreamConsumer": 5,
         "SplitShard": 5,
         "UpdateMaxRecordSize": 5,
         "UpdateShardCount": 10,
         "UpdateStreamMode": 5,
     }
 )
-"""Calls per second, account and region."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,10 +55,23 @@ class Limits:
     iterator_seconds: float = 300
     token_seconds: float = 300
     shards_per_account: int = 10_000
+    # Duration of a stream's transitional states, such as CREATING.
     creating_seconds: float = 0
     updating_seconds: float = 0
     deleting_seconds: float = 0
-    """How long a stream stays in a state on its way to the next one."""
+    # Enhanced fan-out.
+    consumers_per_stream: int = 20
+    creating_consumers_per_stream: int = 5
+    consumer_creating_seconds: float = 0
+    consumer_deleting_seconds: float = 0
+    subscribe_calls_per_second: float = 5
+    # A later subscription may replace one that began at least so long ago.
+    subscription_replace_seconds: float = 5
+    subscription_seconds: float = 300
+    pushed_bytes_per_second: float = 2 * MIB
+    event_bytes: int = 1 * MIB
+    delivery_seconds: float = 0.07  # from a record's arrival to its event
+    idle_event_seconds: float = 5  # between the events of a shard without records
 
 
 UNTHROTTLED = Limits(
@@ -64,13 +81,15 @@ UNTHROTTLED = Limits(
     listing_calls_per_second=math.inf,
     write_records_per_second=math.inf,
     write_bytes_per_second=math.inf,
+    subscribe_calls_per_second=math.inf,
+    pushed_bytes_per_second=math.inf,
     control_calls_per_second=MappingProxyType({}),
 )
-"""No rate is limited, for measurements; sizes and lifetimes still are."""
+"""Limits for measurements. Rates are unlimited, but sizes and lifetimes are limited."""
 
 
 class Bucket:
-    """A token bucket that holds what flows in within one second."""
+    """A token bucket that holds at most the tokens of one second."""
 
     __slots__ = ("at", "balance", "rate")
 
@@ -79,14 +98,17 @@ class Bucket:
         self.at = -math.inf
 
     def take(self, amount: float, now: float) -> bool:
-        """Take an amount if it is there; more than a second's worth from a full one."""
+        """Take an amount. Return False if that isn't possible.
+
+        A full bucket permits any amount.
+        """
         if not self.holds(amount, now):
             return False
         self.spend(amount)
         return True
 
     def holds(self, amount: float, now: float) -> bool:
-        """Return whether an amount is there (any at all for amount 0)."""
+        """Return whether an amount is available. Even 0 needs a positive balance."""
         if self.rate == math.inf:
             return True
         if now > self.at:
@@ -96,11 +118,9 @@ class Bucket:
         return self.balance > 0 and self.balance + 1e-6 >= min(amount, self.rate)
 
     def spend(self, amount: float) -> None:
-        """Take an amount, into debt if need be.
-
-        Who overdraws loses what was saved up: a page of 10 MB at 2 MB/s closes the
-        shard for five seconds, as AWS documents it.
-        """
+        """Take an amount, even if the balance becomes negative."""
+        # AWS documents that at 2 MB/s, a page of 10 MB blocks a shard's reads for 5 s.
+        # So the tokens that are left in the bucket must not shorten this time.
         if amount > self.balance:
             self.balance = min(self.balance, 0.0)
         self.balance -= amount

@@ -1,11 +1,11 @@
-"""Descriptions of streams, and listings of their shards."""
+"""Serve the requests that describe streams and list their shards."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.local.kinesis.tokens import ListingToken
-from kinesumer.local.request import AwsError
+from kinesumer.local.request import invalid_argument, limit_exceeded, not_found
 
 if TYPE_CHECKING:
     from kinesumer.local.kinesis import requests as rq
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def describe(stream: Stream, request: rq.DescribeStream, now: float) -> dict[str, Any]:
-    """Answer DescribeStream."""
+    """Return the response to DescribeStream."""
     left = [
         shard
         for shard in stream.visible(now)
@@ -29,10 +29,8 @@ def describe(stream: Stream, request: rq.DescribeStream, now: float) -> dict[str
     }
 
 
-def describe_summary(
-    stream: Stream, _: rq.DescribeStreamSummary, now: float
-) -> dict[str, Any]:
-    """Answer DescribeStreamSummary."""
+def describe_summary(stream: Stream, _: rq.Request, now: float) -> dict[str, Any]:
+    """Return the response to DescribeStreamSummary."""
     return {
         "StreamDescriptionSummary": {
             **_description(stream),
@@ -45,12 +43,8 @@ def describe_summary(
 
 def _description(stream: Stream) -> dict[str, Any]:
     return {
-        "StreamName": stream.name,
-        "StreamARN": stream.arn,
-        "StreamStatus": stream.status,
-        "StreamModeDetails": {"StreamMode": stream.mode},
+        **stream.summary(),
         "RetentionPeriodHours": stream.retention_hours,
-        "StreamCreationTimestamp": stream.created_at,
         "EnhancedMonitoring": [{"ShardLevelMetrics": []}],
         "EncryptionType": "NONE",
     }
@@ -68,97 +62,79 @@ def _shard(stream: Stream, shard: Shard) -> dict[str, Any]:
     return {
         "ShardId": shard.shard_id,
         **parents,
-        "HashKeyRange": hash_key_range(shard),
+        "HashKeyRange": shard.hash_key_range(),
         "SequenceNumberRange": numbers,
     }
 
 
-def hash_key_range(shard: Shard) -> dict[str, str]:
-    """Return a shard's hash keys as Kinesis writes them."""
-    return {
-        "StartingHashKey": str(shard.first_hash),
-        "EndingHashKey": str(shard.last_hash),
-    }
-
-
 def list_shards(stream: Stream, request: rq.ListShards, now: float) -> dict[str, Any]:
-    """Answer ListShards."""
+    """Return the response to ListShards."""
     if stream.status in ("CREATING", "DELETING"):
         stream.require_active()
     if not stream.listing_calls.take(1, now):
-        raise AwsError(
-            "LimitExceededException", f"Rate exceeded for stream {stream.name}."
-        )
-    place = _place(stream, request, now)
+        raise limit_exceeded(f"Rate exceeded for stream {stream.name}.")
+    token = _token(stream, request, now)
     shards = [
         shard
         for shard in stream.visible(now)
-        if shard.shard_id > place.after and _passes(stream, shard, place, now)
+        if shard.shard_id > token.after and _is_listed(stream, shard, token, now)
     ]
     page = shards[: request.max_results]
     answer: dict[str, Any] = {"Shards": [_shard(stream, shard) for shard in page]}
     if len(page) < len(shards):
-        token = place._replace(after=page[-1].shard_id, issued_at=now)
-        answer["NextToken"] = token.encode()
+        after = token._replace(after=page[-1].shard_id, issued_at=now)
+        answer["NextToken"] = after.encode()
     return answer
 
 
-def _place(stream: Stream, request: rq.ListShards, now: float) -> ListingToken:
+def _token(stream: Stream, request: rq.ListShards, now: float) -> ListingToken:
     created = request.stream_creation_timestamp
     if created is not None and int(created) != int(stream.created_at):
-        raise AwsError(
-            "ResourceNotFoundException",
-            f"Stream {stream.name} created at {created} not found.",
-        )
+        raise not_found(f"Stream {stream.name} created at {created} not found.")
     if request.next_token is None:
-        return _first_place(stream, request, now)
+        return _first_token(stream, request, now)
     if request.stream_name or request.exclusive_start_shard_id or request.shard_filter:
-        raise AwsError(
-            "InvalidArgumentException",
+        raise invalid_argument(
             "NextToken can't be given together with StreamName, ShardFilter or "
-            "ExclusiveStartShardId.",
+            "ExclusiveStartShardId."
         )
     token = ListingToken.decode(request.next_token)
     token.require_fresh(now, stream.limits.token_seconds)
     if token.created_ms != stream.created_ms:
-        raise AwsError("InvalidArgumentException", "Invalid NextToken.")
+        raise invalid_argument("Invalid NextToken.")
     return token
 
 
-def _first_place(stream: Stream, request: rq.ListShards, now: float) -> ListingToken:
-    kind, moment, after = "FROM_TRIM_HORIZON", 0.0, request.exclusive_start_shard_id
+def _first_token(stream: Stream, request: rq.ListShards, now: float) -> ListingToken:
+    kind, timestamp, after = "FROM_TRIM_HORIZON", 0.0, request.exclusive_start_shard_id
     if request.shard_filter is not None:
         kind = request.shard_filter.type
         if kind.endswith("_TIMESTAMP"):
-            moment = _required(request.shard_filter.timestamp, "Timestamp")
+            timestamp = _required(request.shard_filter.timestamp, "Timestamp")
         if kind == "AFTER_SHARD_ID":
             after = _required(request.shard_filter.shard_id, "ShardId")
-    return ListingToken(stream.arn, stream.created_ms, after or "", now, kind, moment)
+    return ListingToken(
+        stream.arn, stream.created_ms, after or "", now, kind, timestamp
+    )
 
 
 def _required(value: Any, name: str) -> Any:
     if value is None:
-        raise AwsError(
-            "InvalidArgumentException", f"ShardFilter of this type needs a {name}."
-        )
+        raise invalid_argument(f"ShardFilter of this type needs a {name}.")
     return value
 
 
-def _passes(stream: Stream, shard: Shard, place: ListingToken, now: float) -> bool:
-    oldest = max(stream.horizon(now), stream.created_at)
-    match place.filter_type:
+def _is_listed(stream: Stream, shard: Shard, token: ListingToken, now: float) -> bool:
+    timestamp = token.filter_timestamp
+    is_open = shard.closed_at is None or shard.closed_at >= timestamp
+    match token.filter_type:
         case "AT_LATEST":
             return shard.closed_at is None
         case "AT_TRIM_HORIZON":
-            return shard.created_at <= oldest
+            return shard.created_at <= max(stream.horizon(now), stream.created_at)
         case "AT_TIMESTAMP":
-            moment = place.filter_moment
-            return shard.created_at <= moment and _lives_at(shard, moment)
+            return shard.created_at <= timestamp and is_open
         case "FROM_TIMESTAMP":
-            return _lives_at(shard, place.filter_moment)
+            return is_open
         case _:
             return True
-
-
-def _lives_at(shard: Shard, moment: float) -> bool:
-    return shard.closed_at is None or shard.closed_at >= moment

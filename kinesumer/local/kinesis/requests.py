@@ -1,4 +1,4 @@
-"""The requests that the embedded Kinesis understands, checked as they are decoded."""
+"""Define the embedded Kinesis's requests. Most classes have an operation's name."""
 
 from __future__ import annotations
 
@@ -7,29 +7,25 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from kinesumer.local.request import AwsError
-
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_.-]+$")]
 Key = Annotated[str, Meta(min_length=1, max_length=256)]
 Count = Annotated[int, Meta(ge=1)]
 
 
 class Request(msgspec.Struct, rename="pascal", kw_only=True):
-    """A request about one stream, by name or by ARN."""
+    """A request about one stream, which is given by its name or ARN."""
 
     stream_name: Name | None = None
     stream_arn: str | None = msgspec.field(name="StreamARN", default=None)
 
 
 class ModeDetails(msgspec.Struct, rename="pascal", frozen=True):
-    """Provisioned or on demand."""
+    """The capacity mode of a stream."""
 
     stream_mode: Literal["PROVISIONED", "ON_DEMAND"]
 
 
 class CreateStream(Request):
-    """CreateStream."""
-
     stream_name: Name
     shard_count: Count | None = None
     stream_mode_details: ModeDetails = ModeDetails("PROVISIONED")
@@ -37,34 +33,26 @@ class CreateStream(Request):
 
 
 class DeleteStream(Request):
-    """DeleteStream."""
+    enforce_consumer_deletion: bool = False
 
 
 class DescribeStream(Request):
-    """DescribeStream."""
-
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
     exclusive_start_shard_id: str = ""
 
 
-class DescribeStreamSummary(Request):
-    """DescribeStreamSummary."""
-
-
-class DescribeLimits(msgspec.Struct, kw_only=True):
-    """DescribeLimits."""
+class DescribeLimits(msgspec.Struct):
+    pass
 
 
 class ListStreams(msgspec.Struct, rename="pascal", kw_only=True):
-    """ListStreams."""
-
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
     exclusive_start_stream_name: str = ""
     next_token: str = ""
 
 
 class ShardFilter(msgspec.Struct, rename="pascal", kw_only=True):
-    """Which shards a listing has."""
+    """A filter that selects the shards of a listing."""
 
     type: Literal[
         "AFTER_SHARD_ID",
@@ -79,8 +67,6 @@ class ShardFilter(msgspec.Struct, rename="pascal", kw_only=True):
 
 
 class ListShards(Request):
-    """ListShards."""
-
     next_token: str | None = None
     exclusive_start_shard_id: str | None = None
     max_results: Annotated[int, Meta(ge=1, le=10_000)] = 1000
@@ -89,12 +75,9 @@ class ListShards(Request):
 
 
 class PutRecord(Request):
-    """PutRecord."""
-
     data: bytes
     partition_key: Key
     explicit_hash_key: str | None = None
-    sequence_number_for_ordering: str | None = None
 
 
 class Entry(msgspec.Struct, rename="pascal"):
@@ -106,14 +89,10 @@ class Entry(msgspec.Struct, rename="pascal"):
 
 
 class PutRecords(Request):
-    """PutRecords."""
-
     records: Annotated[list[Entry], Meta(min_length=1)]
 
 
 class GetShardIterator(Request):
-    """GetShardIterator."""
-
     shard_id: str
     shard_iterator_type: Literal[
         "AT_SEQUENCE_NUMBER",
@@ -127,94 +106,72 @@ class GetShardIterator(Request):
 
 
 class GetRecords(Request):
-    """GetRecords."""
-
     shard_iterator: Annotated[str, Meta(min_length=1)]
     limit: Count | None = None
 
 
 class SplitShard(Request):
-    """SplitShard."""
-
     shard_to_split: str
     new_starting_hash_key: str
 
 
 class MergeShards(Request):
-    """MergeShards."""
-
     shard_to_merge: str
     adjacent_shard_to_merge: str
 
 
 class UpdateShardCount(Request):
-    """UpdateShardCount."""
-
     target_shard_count: Count
     scaling_type: Literal["UNIFORM_SCALING"]
 
 
-class IncreaseStreamRetentionPeriod(Request):
-    """IncreaseStreamRetentionPeriod."""
-
-    retention_period_hours: int
-
-
-class DecreaseStreamRetentionPeriod(Request):
-    """DecreaseStreamRetentionPeriod."""
+class RetentionPeriod(Request):
+    """A request to increase or decrease a stream's retention period."""
 
     retention_period_hours: int
 
 
 class UpdateStreamMode(Request):
-    """UpdateStreamMode."""
-
     stream_mode_details: ModeDetails
 
 
 class UpdateMaxRecordSize(Request):
-    """UpdateMaxRecordSize."""
-
     max_record_size: int = msgspec.field(name="MaxRecordSizeInKiB")
 
 
+class RegisterStreamConsumer(Request):
+    consumer_name: Name
+
+
+class ConsumerRequest(Request):
+    """A request about one consumer, by its ARN, or by its name and stream."""
+
+    consumer_name: Name | None = None
+    consumer_arn: str | None = msgspec.field(name="ConsumerARN", default=None)
+
+
+class ListStreamConsumers(Request):
+    next_token: str = ""
+    max_results: Annotated[int, Meta(ge=1, le=10_000)] = 100
+
+
+class StartingPosition(msgspec.Struct, rename="pascal"):
+    """The start of a subscription."""
+
+    type: Literal[
+        "AT_SEQUENCE_NUMBER",
+        "AFTER_SEQUENCE_NUMBER",
+        "TRIM_HORIZON",
+        "LATEST",
+        "AT_TIMESTAMP",
+    ]
+    sequence_number: str | None = None
+    timestamp: float | None = None
+
+
+class SubscribeToShard(ConsumerRequest, kw_only=True):
+    shard_id: str
+    starting_position: StartingPosition
+
+
 AnyRequest = Request | DescribeLimits | ListStreams
-_TYPES: tuple[type[AnyRequest], ...] = (
-    CreateStream,
-    DeleteStream,
-    DescribeStream,
-    DescribeStreamSummary,
-    DescribeLimits,
-    ListStreams,
-    ListShards,
-    PutRecord,
-    PutRecords,
-    GetShardIterator,
-    GetRecords,
-    SplitShard,
-    MergeShards,
-    UpdateShardCount,
-    IncreaseStreamRetentionPeriod,
-    DecreaseStreamRetentionPeriod,
-    UpdateStreamMode,
-    UpdateMaxRecordSize,
-)
-_DECODERS = {kind.__name__: msgspec.json.Decoder(kind) for kind in _TYPES}
-
-
-def decode(operation: str, body: bytes) -> AnyRequest:
-    """Return the request in a body; raise AwsError if it can't be one."""
-    decoder = _DECODERS.get(operation)
-    if decoder is None:
-        raise AwsError(
-            "UnknownOperationException",
-            f"The embedded Kinesis has no operation {operation}.",
-        )
-    try:
-        return decoder.decode(body or b"{}")
-    except msgspec.ValidationError as error:
-        raise AwsError(
-            "ValidationException", f"1 validation error detected: {error}"
-        ) from None
-    except msgspec.DecodeError as error:
-        raise AwsError("SerializationException", str(error)) from None

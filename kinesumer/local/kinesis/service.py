@@ -1,29 +1,50 @@
-"""Kinesis as its clients see it: one account and region at a time."""
+"""Serve Kinesis requests, each for one account and region."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from kinesumer.local.kinesis import requests as rq
+from kinesumer.local.kinesis.consumers import (
+    Consumers,
+    deregister,
+    describe_consumer,
+    list_consumers,
+    register,
+    require_no_consumers,
+    stream_of_consumer,
+    subscribe,
+)
 from kinesumer.local.kinesis.limits import Bucket, Limits
 from kinesumer.local.kinesis.listing import describe, describe_summary, list_shards
-from kinesumer.local.kinesis.reading import (
+from kinesumer.local.kinesis.records import (
     get_iterator,
     get_records,
     put_record,
     put_records,
 )
-from kinesumer.local.kinesis.resharding import merge, rescale, split
 from kinesumer.local.kinesis.shards import Stream
+from kinesumer.local.kinesis.subscription import Subscription
 from kinesumer.local.kinesis.tokens import ListingToken, ShardIterator
-from kinesumer.local.request import AwsError
+from kinesumer.local.request import (
+    AwsError,
+    invalid_argument,
+    invalid_request,
+    limit_exceeded,
+    not_found,
+    unknown_operation,
+)
+from kinesumer.model.stream_consumers import CONSUMER_ARN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Answer = dict[str, Any] | bytes
-_ON_DEMAND_SHARDS = 4
-_ON_DEMAND_STREAMS = 50
+Answer = dict[str, Any] | bytes | Subscription
+_ON_DEMAND_SHARDS = 4  # open shards of a new on-demand stream in AWS
+_ON_DEMAND_STREAMS = 50  # AWS's default quota of an account and region
 
 
 class Caller(NamedTuple):
@@ -39,46 +60,59 @@ class Kinesis:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.streams: dict[str, Stream] = {}
+        self._consumers: dict[tuple[str, int], Consumers] = {}
         self._gone_at: dict[str, float] = {}
         self._control: dict[tuple[Caller, str], Bucket] = {}
 
     def target(self, request: rq.AnyRequest, caller: Caller) -> tuple[str, str | None]:
-        """Return the ARN (or ``*``) and the shard that a request is about."""
+        """Return the ARN of a request's stream (or ``*``), and its shard or None."""
         if isinstance(request, rq.ListStreams | rq.DescribeLimits):
             return "*", None
         if isinstance(request, rq.GetRecords):
             iterator = ShardIterator.decode(request.shard_iterator)
             return request.stream_arn or iterator.stream_arn, iterator.shard_id
-        shard = getattr(request, "shard_id", None)
         if isinstance(request, rq.ListShards) and request.next_token:
             return ListingToken.decode(request.next_token).stream_arn, None
-        return _arn(request, caller), shard
+        shard_id = getattr(request, "shard_id", None)
+        if isinstance(request, rq.ConsumerRequest) and request.consumer_arn:
+            if not CONSUMER_ARN.fullmatch(request.consumer_arn):
+                raise invalid_request(
+                    f"{request.consumer_arn!r} is not the ARN of a consumer."
+                )
+            return request.consumer_arn, shard_id
+        return _arn(request, caller), shard_id
 
-    def call(self, request: rq.AnyRequest, caller: Caller, now: float) -> Answer:
-        """Carry out a request; raise AwsError if it is refused."""
+    def call(
+        self, operation: str, request: rq.AnyRequest, caller: Caller, now: float
+    ) -> Answer:
+        """Return the response to a request. Raise AwsError if it is refused."""
         self._expire(now)
-        self._throttle_control(type(request).__name__, caller, now)
+        self._throttle_control(operation, caller, now)
         if isinstance(request, rq.DescribeLimits):
             return self._describe_limits(caller)
         if isinstance(request, rq.ListStreams):
             return self._list_streams(request, caller)
         if isinstance(request, rq.CreateStream):
             return self._create(request, caller, now)
-        stream = self.stream(self.target(request, caller)[0], now)
+        target = self.target(request, caller)[0]
+        stream = self.stream(stream_of_consumer(target), now)
         if isinstance(request, rq.DeleteStream):
+            if not request.enforce_consumer_deletion:
+                require_no_consumers(stream, self._consumers_of(stream), now)
             self.delete(stream, now)
             return {}
-        return _OPERATIONS[type(request)](stream, request, now)
+        if operation in _CONSUMER_OPERATIONS:
+            _, handle_consumers = _CONSUMER_OPERATIONS[operation]
+            return handle_consumers(stream, self._consumers_of(stream), request, now)
+        _, handle = _STREAM_OPERATIONS[operation]
+        return handle(stream, request, now)
 
     def stream(self, arn: str, now: float) -> Stream:
-        """Return a stream; raise ResourceNotFoundException if there is none."""
+        """Return a stream. Raise ResourceNotFoundException if it doesn't exist."""
         stream = self.streams.get(arn)
         if stream is None:
-            name = arn.rpartition("/")[2]
-            raise AwsError(
-                "ResourceNotFoundException",
-                f"Stream {name} under account {arn.split(':')[4]} not found.",
-            )
+            account, name = arn.split(":")[4], arn.rpartition("/")[2]
+            raise not_found(f"Stream {name} under account {account} not found.")
         stream.settle(now)
         return stream
 
@@ -92,7 +126,7 @@ class Kinesis:
         mode: str = "PROVISIONED",
         max_record_kib: int = 1024,
     ) -> Stream:
-        """Make a stream; raise AwsError if the name is taken."""
+        """Create a stream. Raise AwsError if the name is taken or a limit exceeded."""
         self._expire(now)
         arn = stream_arn(caller, name)
         if arn in self.streams:
@@ -100,43 +134,41 @@ class Kinesis:
                 "ResourceInUseException",
                 f"Stream {name} under account {caller.account} already exists.",
             )
-        self._require_shards_left(caller, shards)
+        used, limit = self._open_shards(caller), self.limits.shards_per_account
+        if used + shards > limit:
+            raise limit_exceeded(
+                "This request would exceed the shard limit for the account "
+                f"{caller.account} in {caller.region}. Current shard count for the "
+                f"account: {used}. Limit: {limit}. Number of additional shards that "
+                f"would have resulted from this request: {shards}."
+            )
         stream = Stream(arn, shards, now, self.limits, mode=mode)
         stream.max_record_kib = _record_kib(max_record_kib)
         self.streams[arn] = stream
         stream.settle(now)
         return stream
 
+    def delete(self, stream: Stream, now: float) -> None:
+        """Begin to delete a stream. It is gone after ``limits.deleting_seconds``."""
+        stream.status = "DELETING"
+        stream.wake_subscriptions()
+        self._gone_at[stream.arn] = now + self.limits.deleting_seconds
+        self._expire(now)
+
+    def wake_subscriptions(self) -> None:
+        """Let all subscriptions look at the time again."""
+        for stream in self.streams.values():
+            stream.wake_subscriptions()
+
+    def _consumers_of(self, stream: Stream) -> Consumers:
+        return self._consumers.setdefault((stream.arn, stream.created_ms), {})
+
     def _streams(self, caller: Caller) -> list[Stream]:
         prefix = stream_arn(caller, "")
         return [s for arn, s in self.streams.items() if arn.startswith(prefix)]
 
-    def _describe_limits(self, caller: Caller) -> Answer:
-        streams = self._streams(caller)
-        on_demand = sum(stream.mode == "ON_DEMAND" for stream in streams)
-        return {
-            "ShardLimit": self.limits.shards_per_account,
-            "OpenShardCount": sum(len(stream.open) for stream in streams),
-            "OnDemandStreamCount": on_demand,
-            "OnDemandStreamCountLimit": _ON_DEMAND_STREAMS,
-        }
-
-    def _require_shards_left(self, caller: Caller, shards: int) -> None:
-        used = sum(len(stream.open) for stream in self._streams(caller))
-        if used + shards > self.limits.shards_per_account:
-            raise AwsError(
-                "LimitExceededException",
-                f"This request would exceed the shard limit for the account "
-                f"{caller.account} in {caller.region}. Current shard count for the "
-                f"account: {used}. Limit: {self.limits.shards_per_account}. "
-                f"Number of additional shards that would have resulted from this "
-                f"request: {shards}.",
-            )
-
-    def delete(self, stream: Stream, now: float) -> None:
-        """Delete a stream, at once or after a while."""
-        self._gone_at[stream.arn] = stream.delete(now)
-        self._expire(now)
+    def _open_shards(self, caller: Caller) -> int:
+        return sum(len(stream.open) for stream in self._streams(caller))
 
     def _expire(self, now: float) -> None:
         for arn in [arn for arn, at in self._gone_at.items() if now >= at]:
@@ -148,39 +180,43 @@ class Kinesis:
             return
         bucket = self._control.setdefault((caller, operation), Bucket(rate))
         if not bucket.take(1, now):
-            raise AwsError(
-                "LimitExceededException",
-                f"Rate exceeded for {operation} under account {caller.account}.",
+            raise limit_exceeded(
+                f"Rate exceeded for {operation} under account {caller.account}."
             )
 
+    def _describe_limits(self, caller: Caller) -> Answer:
+        modes = [stream.mode for stream in self._streams(caller)]
+        return {
+            "ShardLimit": self.limits.shards_per_account,
+            "OpenShardCount": self._open_shards(caller),
+            "OnDemandStreamCount": modes.count("ON_DEMAND"),
+            "OnDemandStreamCountLimit": _ON_DEMAND_STREAMS,
+        }
+
     def _create(self, request: rq.CreateStream, caller: Caller, now: float) -> Answer:
-        mode = request.stream_mode_details.stream_mode
-        if mode == "ON_DEMAND" and request.shard_count is not None:
-            raise AwsError(
-                "ValidationException",
-                "ShardCount is not supported for streams with on-demand capacity.",
+        mode, shards = request.stream_mode_details.stream_mode, request.shard_count
+        if mode == "ON_DEMAND":
+            if shards is not None:
+                raise invalid_request(
+                    "ShardCount is not supported for streams with on-demand capacity."
+                )
+            shards = _ON_DEMAND_SHARDS
+        if shards is None:
+            raise invalid_request(
+                "ShardCount is needed for streams with provisioned capacity."
             )
-        shards = request.shard_count or (
-            _ON_DEMAND_SHARDS if mode == "ON_DEMAND" else 0
-        )
-        if not shards:
-            raise AwsError(
-                "ValidationException",
-                "ShardCount is needed for streams with provisioned capacity.",
-            )
-        kib = request.max_record_size
-        name = request.stream_name
+        name, kib = request.stream_name, request.max_record_size
         self.create(caller, name, shards, now, mode=mode, max_record_kib=kib)
         return {}
 
     def _list_streams(self, request: rq.ListStreams, caller: Caller) -> Answer:
         after = request.next_token or request.exclusive_start_stream_name
-        found = sorted(self._streams(caller), key=lambda stream: stream.name)
-        left = [stream for stream in found if stream.name > after]
+        streams = sorted(self._streams(caller), key=lambda stream: stream.name)
+        left = [stream for stream in streams if stream.name > after]
         page = left[: request.limit]
         answer: dict[str, Any] = {
             "StreamNames": [stream.name for stream in page],
-            "StreamSummaries": [_summary(stream) for stream in page],
+            "StreamSummaries": [stream.summary() for stream in page],
             "HasMoreStreams": len(page) < len(left),
         }
         if len(page) < len(left):
@@ -189,7 +225,7 @@ class Kinesis:
 
 
 def stream_arn(caller: Caller, name: str) -> str:
-    """Return the ARN of a stream by its name."""
+    """Return the ARN of a stream in the caller's account and region."""
     return f"arn:aws:kinesis:{caller.region}:{caller.account}:stream/{name}"
 
 
@@ -197,11 +233,11 @@ def _arn(request: rq.Request, caller: Caller) -> str:
     by_name = request.stream_name and stream_arn(caller, request.stream_name)
     arn = request.stream_arn
     if arn is not None and not _is_stream_arn(arn):
-        raise AwsError("ValidationException", f"{arn!r} is not the ARN of a stream.")
+        raise invalid_request(f"{arn!r} is not the ARN of a stream.")
     if arn and by_name and arn != by_name:
-        raise AwsError("InvalidArgumentException", "StreamName and StreamARN differ.")
+        raise invalid_argument("StreamName and StreamARN differ.")
     if not (arn or by_name):
-        raise AwsError("InvalidArgumentException", "StreamName or StreamARN is needed.")
+        raise invalid_argument("StreamName or StreamARN is needed.")
     return arn or by_name or ""
 
 
@@ -212,56 +248,31 @@ def _is_stream_arn(arn: str) -> bool:
 
 def _record_kib(kib: int) -> int:
     if not 1024 <= kib <= 10_240:
-        raise AwsError(
-            "ValidationException", "MaxRecordSizeInKiB must be from 1024 to 10240."
-        )
+        raise invalid_request("MaxRecordSizeInKiB must be from 1024 to 10240.")
     return kib
 
 
-def _summary(stream: Stream) -> dict[str, Any]:
-    return {
-        "StreamName": stream.name,
-        "StreamARN": stream.arn,
-        "StreamStatus": stream.status,
-        "StreamModeDetails": {"StreamMode": stream.mode},
-        "StreamCreationTimestamp": stream.created_at,
-    }
+# --- changes, during which a stream is UPDATING ---------------------------------------
 
 
-def _lengthen(
-    stream: Stream, request: rq.IncreaseStreamRetentionPeriod, now: float
+def _set_retention(
+    stream: Stream, request: rq.RetentionPeriod, now: float, *, longer: bool
 ) -> Answer:
-    return _set_retention(stream, request.retention_period_hours, now, longer=True)
-
-
-def _shorten(
-    stream: Stream, request: rq.DecreaseStreamRetentionPeriod, now: float
-) -> Answer:
-    return _set_retention(stream, request.retention_period_hours, now, longer=False)
-
-
-def _set_retention(stream: Stream, hours: int, now: float, *, longer: bool) -> Answer:
-    low, high = (
-        (stream.retention_hours, 8760) if longer else (24, stream.retention_hours)
-    )
+    hours = request.retention_period_hours
+    low, high = 24, stream.retention_hours
+    if longer:
+        low, high = high, 8760
     if not low <= hours <= high:
-        raise AwsError(
-            "InvalidArgumentException",
-            f"RetentionPeriodHours {hours} must be from {low} to {high} hours.",
+        raise invalid_argument(
+            f"RetentionPeriodHours {hours} must be from {low} to {high} hours."
         )
-
-    def apply(_: float) -> None:
-        stream.retention_hours = hours
-
-    stream.change(now, apply)
+    stream.change(now, lambda _: setattr(stream, "retention_hours", hours))
     return {}
 
 
 def _set_mode(stream: Stream, request: rq.UpdateStreamMode, now: float) -> Answer:
-    def apply(_: float) -> None:
-        stream.mode = request.stream_mode_details.stream_mode
-
-    stream.change(now, apply)
+    mode = request.stream_mode_details.stream_mode
+    stream.change(now, lambda _: setattr(stream, "mode", mode))
     return {}
 
 
@@ -269,27 +280,103 @@ def _set_record_size(
     stream: Stream, request: rq.UpdateMaxRecordSize, now: float
 ) -> Answer:
     kib = _record_kib(request.max_record_size)
-
-    def apply(_: float) -> None:
-        stream.max_record_kib = kib
-
-    stream.change(now, apply)
+    stream.change(now, lambda _: setattr(stream, "max_record_kib", kib))
     return {}
 
 
-_OPERATIONS: dict[type, Callable[[Stream, Any, float], Answer]] = {
-    rq.DescribeStream: describe,
-    rq.DescribeStreamSummary: describe_summary,
-    rq.ListShards: list_shards,
-    rq.PutRecord: put_record,
-    rq.PutRecords: put_records,
-    rq.GetShardIterator: get_iterator,
-    rq.GetRecords: get_records,
-    rq.SplitShard: split,
-    rq.MergeShards: merge,
-    rq.UpdateShardCount: rescale,
-    rq.IncreaseStreamRetentionPeriod: _lengthen,
-    rq.DecreaseStreamRetentionPeriod: _shorten,
-    rq.UpdateStreamMode: _set_mode,
-    rq.UpdateMaxRecordSize: _set_record_size,
+def _require_changeable_shards(stream: Stream) -> None:
+    if stream.mode != "PROVISIONED":
+        raise invalid_request(
+            f"Stream {stream.name} under account {stream.account} has on-demand "
+            "capacity: its shards can't be changed by hand."
+        )
+    stream.require_active()
+
+
+def _split(stream: Stream, request: rq.SplitShard, now: float) -> Answer:
+    _require_changeable_shards(stream)
+    text = request.new_starting_hash_key
+    at_hash = int(text) if text.isdecimal() else -1
+    shard = stream.require_splittable(request.shard_to_split, at_hash, now)
+    stream.change(now, lambda at: stream.split(shard, at_hash, at))
+    return {}
+
+
+def _merge(stream: Stream, request: rq.MergeShards, now: float) -> Answer:
+    _require_changeable_shards(stream)
+    left, right = stream.require_mergeable(
+        request.shard_to_merge, request.adjacent_shard_to_merge, now
+    )
+    stream.change(now, lambda at: stream.merge(left, right, at))
+    return {}
+
+
+def _rescale(stream: Stream, request: rq.UpdateShardCount, now: float) -> Answer:
+    _require_changeable_shards(stream)
+    current, target = len(stream.open), request.target_shard_count
+    if not current <= 2 * target <= 4 * current:
+        raise invalid_argument(
+            "UpdateShardCount cannot scale below half or above double your current "
+            f"open shard count. Current open shard count: {current} "
+            f"Target shard count: {target}"
+        )
+    stream.change(now, lambda at: stream.rescale(target, at))
+    return {
+        "StreamName": stream.name,
+        "StreamARN": stream.arn,
+        "CurrentShardCount": current,
+        "TargetShardCount": target,
+    }
+
+
+_lengthen = partial(_set_retention, longer=True)
+_shorten = partial(_set_retention, longer=False)
+_STREAM_OPERATIONS: dict[
+    str, tuple[type[rq.Request], Callable[[Stream, Any, float], Answer]]
+] = {
+    "DecreaseStreamRetentionPeriod": (rq.RetentionPeriod, _shorten),
+    "DescribeStream": (rq.DescribeStream, describe),
+    "DescribeStreamSummary": (rq.Request, describe_summary),
+    "GetRecords": (rq.GetRecords, get_records),
+    "GetShardIterator": (rq.GetShardIterator, get_iterator),
+    "IncreaseStreamRetentionPeriod": (rq.RetentionPeriod, _lengthen),
+    "ListShards": (rq.ListShards, list_shards),
+    "MergeShards": (rq.MergeShards, _merge),
+    "PutRecord": (rq.PutRecord, put_record),
+    "PutRecords": (rq.PutRecords, put_records),
+    "SplitShard": (rq.SplitShard, _split),
+    "UpdateMaxRecordSize": (rq.UpdateMaxRecordSize, _set_record_size),
+    "UpdateShardCount": (rq.UpdateShardCount, _rescale),
+    "UpdateStreamMode": (rq.UpdateStreamMode, _set_mode),
 }
+_CONSUMER_OPERATIONS: dict[
+    str, tuple[type[rq.Request], Callable[[Stream, Consumers, Any, float], Answer]]
+] = {
+    "DeregisterStreamConsumer": (rq.ConsumerRequest, deregister),
+    "DescribeStreamConsumer": (rq.ConsumerRequest, describe_consumer),
+    "ListStreamConsumers": (rq.ListStreamConsumers, list_consumers),
+    "RegisterStreamConsumer": (rq.RegisterStreamConsumer, register),
+    "SubscribeToShard": (rq.SubscribeToShard, subscribe),
+}
+_REQUESTS: dict[str, type[rq.AnyRequest]] = {
+    "CreateStream": rq.CreateStream,
+    "DeleteStream": rq.DeleteStream,
+    "DescribeLimits": rq.DescribeLimits,
+    "ListStreams": rq.ListStreams,
+    **{name: kind for name, (kind, _) in _STREAM_OPERATIONS.items()},
+    **{name: kind for name, (kind, _) in _CONSUMER_OPERATIONS.items()},
+}
+_DECODERS = {name: msgspec.json.Decoder(kind) for name, kind in _REQUESTS.items()}
+
+
+def decode(operation: str, body: bytes) -> rq.AnyRequest:
+    """Return the request in a body. Raise AwsError if it is invalid."""
+    decoder = _DECODERS.get(operation)
+    if decoder is None:
+        raise unknown_operation(f"The embedded Kinesis has no operation {operation}.")
+    try:
+        return decoder.decode(body or b"{}")
+    except msgspec.ValidationError as error:
+        raise invalid_request(f"1 validation error detected: {error}") from None
+    except msgspec.DecodeError as error:
+        raise AwsError("SerializationException", str(error)) from None

@@ -1,15 +1,16 @@
-"""A stream: its open and closed shards, where records go, how shards part and join."""
+"""Model streams and shards, their records, and splits and merges."""
 
 from __future__ import annotations
 
 import itertools
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.local.kinesis.limits import Bucket
-from kinesumer.local.kinesis.tokens import HASH_KEYS, format_sequence, parse_sequence
-from kinesumer.local.request import AwsError
+from kinesumer.local.kinesis.tokens import format_sequence, parse_sequence
+from kinesumer.local.request import AwsError, invalid_argument, not_found
+from kinesumer.model.streams import HASH_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Shard:
-    """One shard: a range of hash keys, its records, its parents and children."""
+    """A shard with its hash keys, records, parents and children."""
 
     def __init__(
         self, index: int, hashes: tuple[int, int], counter: int, now: float, lim: Limits
@@ -32,6 +33,8 @@ class Shard:
         self.parents: tuple[Shard, ...] = ()
         self.children: list[Shard] = []
         self.closed_at: float | None = None
+        # Called after each change, for subscriptions.
+        self.listeners: list[Callable[[], None]] = []
         self.last_counter: int | None = None
         self.read_calls = Bucket(lim.read_calls_per_second)
         self.read_bytes = Bucket(lim.read_bytes_per_second)
@@ -39,8 +42,20 @@ class Shard:
         self.write_records = Bucket(lim.write_records_per_second)
         self.write_bytes = Bucket(lim.write_bytes_per_second)
 
+    def changed(self) -> None:
+        """Tell the subscriptions that the shard, its stream or the time has changed."""
+        for listener in self.listeners:
+            listener()
+
+    def hash_key_range(self) -> dict[str, str]:
+        """Return the range of the shard's hash keys as Kinesis's responses have it."""
+        return {
+            "StartingHashKey": str(self.first_hash),
+            "EndingHashKey": str(self.last_hash),
+        }
+
     def throttles_write(self, size: int, now: float) -> bool:
-        """Return whether a record of this size is too much now; else take it in."""
+        """Return whether a write of this size exceeds a limit. If not, count it."""
         if not self.write_records.holds(1, now) or not self.write_bytes.take(size, now):
             return True
         self.write_records.spend(1)
@@ -63,6 +78,8 @@ class Stream:
         self.shards: dict[str, Shard] = {}
         self.open: list[Shard] = []
         self._starts: list[int] = []
+        # All shards share this counter. So a child's sequence numbers are higher than
+        # those of its parents.
         self.counter = 0
         self.status = "CREATING"
         self._due = now + lim.creating_seconds
@@ -71,27 +88,32 @@ class Stream:
 
     @property
     def created_ms(self) -> int:
-        """Creation time in milliseconds: what tells streams of one name apart."""
+        """The creation time in ms, which distinguishes streams with the same name."""
         return round(self.created_at * 1000)
 
+    def summary(self) -> dict[str, Any]:
+        """Return the fields that every description of a stream has."""
+        return {
+            "StreamName": self.name,
+            "StreamARN": self.arn,
+            "StreamStatus": self.status,
+            "StreamModeDetails": {"StreamMode": self.mode},
+            "StreamCreationTimestamp": self.created_at,
+        }
+
     def settle(self, now: float) -> None:
-        """Finish the change in progress if its time has come."""
+        """Finish the change in progress if it is due."""
         if self.status in ("CREATING", "UPDATING") and now >= self._due:
             self._pending(now)
             self.status = "ACTIVE"
 
     def change(self, now: float, apply: Callable[[float], None]) -> None:
-        """Apply a change, during which the stream is UPDATING for some time."""
+        """Set the stream to UPDATING. Apply the change after ``updating_seconds``."""
         self.require_active()
         self.status = "UPDATING"
         self._due = now + self.limits.updating_seconds
         self._pending = apply
         self.settle(now)
-
-    def delete(self, now: float) -> float:
-        """Begin to delete the stream and return when it is gone."""
-        self.status = "DELETING"
-        return now + self.limits.deleting_seconds
 
     def require_active(self) -> None:
         """Raise ResourceInUseException unless the stream is ACTIVE."""
@@ -101,6 +123,18 @@ class Stream:
                 f"Stream {self.name} under account {self.account} not ACTIVE, "
                 f"instead in state {self.status}",
             )
+
+    def require_open(self) -> None:
+        """Raise ResourceNotFoundException unless records can be read and put."""
+        if self.status not in ("ACTIVE", "UPDATING"):
+            raise not_found(
+                f"Stream {self.name} under account {self.account} not found."
+            )
+
+    def wake_subscriptions(self) -> None:
+        """Let the subscriptions to all shards look for a change."""
+        for shard in self.shards.values():
+            shard.changed()
 
     # --- shards ----------------------------------------------------------------------
 
@@ -122,6 +156,7 @@ class Stream:
     def _close(self, shard: Shard, now: float) -> None:
         self.counter += 1
         shard.closed_at, shard.last_counter = now, self.counter
+        shard.changed()
 
     def _index(self) -> None:
         self.open = sorted(
@@ -130,15 +165,52 @@ class Stream:
         )
         self._starts = [shard.first_hash for shard in self.open]
 
+    def require_splittable(self, shard_id: str, at_hash: int, now: float) -> Shard:
+        """Return an open shard. Raise AwsError if it can't be split at a hash key."""
+        shard = self._open_shard(shard_id, now)
+        if not shard.first_hash < at_hash <= shard.last_hash:
+            raise invalid_argument(
+                f"NewStartingHashKey {at_hash} used in SplitShard() on shard "
+                f"{shard_id} in stream {self.name} under account {self.account} is not "
+                "both greater than one plus the shard's StartingHashKey "
+                f"{shard.first_hash} and less than the shard's EndingHashKey "
+                f"{shard.last_hash}."
+            )
+        return shard
+
+    def require_mergeable(
+        self, shard_id: str, adjacent_shard_id: str, now: float
+    ) -> tuple[Shard, Shard]:
+        """Return two open shards. Raise AwsError if they aren't adjacent."""
+        left = self._open_shard(shard_id, now)
+        right = self._open_shard(adjacent_shard_id, now)
+        low, high = sorted((left, right), key=lambda shard: shard.first_hash)
+        if low.last_hash + 1 != high.first_hash:
+            raise invalid_argument(
+                f"Shards {shard_id} and {adjacent_shard_id} in stream {self.name} "
+                f"under account {self.account} are not an adjacent pair of shards "
+                "eligible for merging"
+            )
+        return left, right
+
+    def _open_shard(self, shard_id: str, now: float) -> Shard:
+        shard = self.shard(shard_id, now)
+        if shard.closed_at is not None:
+            raise invalid_argument(
+                f"Shard {shard_id} in stream {self.name} under account {self.account} "
+                "is closed."
+            )
+        return shard
+
     def split(self, shard: Shard, at_hash: int, now: float) -> None:
-        """Close a shard and open two that part at a hash key."""
+        """Close a shard, and open two shards that meet at a hash key."""
         self._close(shard, now)
         self._add((shard.first_hash, at_hash - 1), now, shard)
         self._add((at_hash, shard.last_hash), now, shard)
         self._index()
 
     def merge(self, left: Shard, right: Shard, now: float) -> None:
-        """Close two neighbours and open one over both."""
+        """Close two adjacent shards, and open one with the hash keys of both."""
         self._close(left, now)
         self._close(right, now)
         low, high = sorted((left, right), key=lambda shard: shard.first_hash)
@@ -146,9 +218,9 @@ class Stream:
         self._index()
 
     def rescale(self, count: int, now: float) -> None:
-        """Split and merge until so many shards of one size are open.
+        """Split and merge until ``count`` shards of equal size are open.
 
-        As at AWS this leaves shards between that were open for a moment only.
+        As in AWS, intermediate shards are opened and immediately closed.
         """
         bounds = [HASH_KEYS * i // count for i in range(count)]
         for bound in bounds:
@@ -164,11 +236,11 @@ class Stream:
         return self.open[bisect_right(self._starts, hash_key) - 1]
 
     def horizon(self, now: float) -> float:
-        """Return the moment before which records are gone."""
+        """Return the arrival time before which records have expired."""
         return now - self.retention_hours * 3600
 
     def visible(self, now: float) -> list[Shard]:
-        """Return the shards that retention has left, in order of their ids."""
+        """Return the shards that haven't expired, in order of their ids."""
         horizon = self.horizon(now)
         return [
             shard
@@ -177,23 +249,22 @@ class Stream:
         ]
 
     def shard(self, shard_id: str, now: float) -> Shard:
-        """Return a shard; raise ResourceNotFoundException if there is none (left)."""
-        found = self.shards.get(shard_id)
-        if found is None or (found.closed_at or now) <= self.horizon(now):
-            raise AwsError(
-                "ResourceNotFoundException",
+        """Return a shard. Raise ResourceNotFoundException if it is missing."""
+        shard = self.shards.get(shard_id)
+        if shard is None or (shard.closed_at or now) <= self.horizon(now):
+            raise not_found(
                 f"Could not find shard {shard_id} in stream {self.name} "
-                f"under account {self.account}.",
+                f"under account {self.account}."
             )
-        found.log.trim(self.horizon(now))
-        return found
+        shard.log.trim(self.horizon(now))
+        return shard
 
     # --- records ---------------------------------------------------------------------
 
     def append(
         self, shard: Shard, data: bytes, key: bytes | None, size: int, now: float
     ) -> str:
-        """Store a record of base64 data and JSON key; return its sequence number."""
+        """Store base64 data with a JSON key. Return the record's sequence number."""
         self.counter += 1
         number = self.sequence(shard, self.counter)
         tail = b'"}' if key is None else b'","PartitionKey":%b}' % key
@@ -202,55 +273,56 @@ class Stream:
             % (number.encode(), now, data, tail)
         )
         shard.log.append(self.counter, now, size, encoded)
+        if shard.listeners:
+            shard.changed()
         return number
 
     def sequence(self, shard: Shard, counter: int) -> str:
-        """Return the sequence number of a counter in a shard."""
+        """Return a shard's sequence number for a value of the stream's counter."""
         return format_sequence(self.created_ms, counter, shard.index)
 
     def counter_of(self, shard: Shard, sequence_number: str) -> int:
-        """Return the counter in a sequence number of this shard.
+        """Return the value of the stream's counter in a shard's sequence number.
 
-        Raises InvalidArgumentException if it is from elsewhere.
+        Raise InvalidArgumentException if the number isn't from this shard.
         """
         parsed = parse_sequence(sequence_number, self.created_ms)
         if parsed is None or parsed[1] != shard.index or parsed[0] > self.counter:
-            raise AwsError(
-                "InvalidArgumentException",
+            raise invalid_argument(
                 f"StartingSequenceNumber {sequence_number} used in GetShardIterator "
                 f"on shard {shard.shard_id} in stream {self.name} under account "
-                f"{self.account} is invalid because it did not come from this stream.",
+                f"{self.account} is invalid because it did not come from this stream."
             )
         return parsed[0]
 
 
+# Number of expired records to delete at a time, since a deletion moves all others.
 _COMPACT = 4096
 
 
 class RecordLog:
-    """Records in order of their counters, and of their times of arrival."""
+    """A shard's records in order of arrival. Their counters have the same order."""
 
     def __init__(self) -> None:
         self.counters = array("q")
         self.times = array("d")
-        self._ends = array("q")  # bytes up to and including each record
-        self._dropped = 0  # bytes before the first element
+        self._ends = array("q")  # payload bytes up to and including each record
+        self._dropped = 0  # payload bytes of the deleted records
         self._encoded: list[bytes] = []
-        self.first = 0
-        """Index of the oldest record that retention has left."""
+        self.first = 0  # index of the oldest record that hasn't expired
 
     def __len__(self) -> int:
         return len(self._encoded)
 
     def append(self, counter: int, at: float, size: int, encoded: bytes) -> None:
-        """Add a record of ``size`` bytes of payload."""
+        """Add an encoded record, which has ``size`` bytes of payload."""
         self.counters.append(counter)
         self.times.append(at)
         self._ends.append(self._before(len(self._ends)) + size)
         self._encoded.append(encoded)
 
     def trim(self, horizon: float) -> None:
-        """Drop what arrived before a moment."""
+        """Remove the records that arrived before a time."""
         if self.first < len(self.times) and self.times[self.first] < horizon:
             self.first = bisect_left(self.times, horizon, self.first)
             if self.first >= min(_COMPACT, len(self.times)):
@@ -266,26 +338,27 @@ class RecordLog:
         return self._ends[index - 1] if index else self._dropped
 
     def after(self, counter: int) -> int:
-        """Return the index of the first record behind a counter."""
+        """Return the index of the first record whose counter is above ``counter``."""
         return bisect_right(self.counters, counter, self.first)
 
-    def since(self, moment: float) -> int:
-        """Return the index of the first record that arrived at or after a moment."""
-        return bisect_left(self.times, moment, self.first)
+    def since(self, timestamp: float) -> int:
+        """Return the index of the first record that arrived at or after a time."""
+        return bisect_left(self.times, timestamp, self.first)
 
     def page_end(self, start: int, records: int, size: int) -> int:
-        """Return where a page of at most so many records and bytes ends.
+        """Return the index after the last record of the page that begins at ``start``.
 
-        It has at least one record if there is one.
+        The page has up to ``records`` records and up to ``size`` bytes. If the first
+        record is larger than that, the page has only this record.
         """
         stop = min(start + records, len(self._ends))
         fits = bisect_right(self._ends, self._before(start) + size, start, stop)
         return min(stop, max(start + 1, fits))
 
     def size(self, start: int, end: int) -> int:
-        """Return the bytes of payload from start up to end."""
+        """Return the payload bytes of the records from ``start`` to before ``end``."""
         return self._before(end) - self._before(start)
 
     def join(self, start: int, end: int) -> bytes:
-        """Return the encoded records from start up to end, joined by commas."""
+        """Return the records from ``start`` to before ``end``, joined by commas."""
         return b",".join(self._encoded[start:end])

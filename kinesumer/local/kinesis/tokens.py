@@ -1,4 +1,4 @@
-"""Shard iterators and paging tokens: opaque text that carries all of its state."""
+"""Encode shard iterators, paging tokens, sequence numbers and hash keys."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple, Self, TypeVar
 
 import msgspec
 
-from kinesumer.local.request import AwsError
+from kinesumer.local.request import AwsError, invalid_argument
 
 T = TypeVar("T")
 
 
 class ShardIterator(NamedTuple):
-    """A position in a shard: after a counter of the stream."""
+    """A position in a shard: just after the record whose counter is ``after``."""
 
     stream_arn: str
     created_ms: int
@@ -24,21 +24,17 @@ class ShardIterator(NamedTuple):
     issued_at: float
 
     def encode(self) -> str:
-        """Return the text that a client holds."""
-        return "AAAAAAAA" + _pack(self)
+        """Return the iterator as text."""
+        # Kinesis's iterators begin with these letters.
+        return "AAAAAAAA" + _encode(self)
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """Return the iterator; raise InvalidArgumentException if it isn't one."""
-        try:
-            return _unpack(text.removeprefix("AAAAAAAA"), cls)
-        except (ValueError, msgspec.MsgspecError):
-            raise AwsError(
-                "InvalidArgumentException", "Invalid ShardIterator."
-            ) from None
+        """Parse an iterator. Raise InvalidArgumentException if the text isn't one."""
+        return _decode(text.removeprefix("AAAAAAAA"), cls, "Invalid ShardIterator.")
 
     def require_fresh(self, now: float, seconds: float) -> None:
-        """Raise ExpiredIteratorException if it is too old."""
+        """Raise ExpiredIteratorException if the iterator is older than ``seconds``."""
         if now - self.issued_at > seconds:
             raise AwsError(
                 "ExpiredIteratorException",
@@ -50,29 +46,26 @@ class ShardIterator(NamedTuple):
 
 
 class ListingToken(NamedTuple):
-    """Where a listing continues: after a shard, with the filter of its first call."""
+    """A paging token: where a listing continues, and the filter of its first call."""
 
     stream_arn: str
     created_ms: int
     after: str
     issued_at: float
     filter_type: str
-    filter_moment: float
+    filter_timestamp: float
 
     def encode(self) -> str:
-        """Return the text that a client holds."""
-        return _pack(self)
+        """Return the token as text."""
+        return _encode(self)
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """Return the token; raise InvalidArgumentException if it isn't one."""
-        try:
-            return _unpack(text, cls)
-        except (ValueError, msgspec.MsgspecError):
-            raise AwsError("InvalidArgumentException", "Invalid NextToken.") from None
+        """Parse a token. Raise InvalidArgumentException if the text isn't one."""
+        return _decode(text, cls, "Invalid NextToken.")
 
     def require_fresh(self, now: float, seconds: float) -> None:
-        """Raise ExpiredNextTokenException if it is too old."""
+        """Raise ExpiredNextTokenException if the token is older than ``seconds``."""
         if now - self.issued_at > seconds:
             raise AwsError(
                 "ExpiredNextTokenException",
@@ -80,29 +73,32 @@ class ListingToken(NamedTuple):
             )
 
 
-def _pack(token: tuple[str | float, ...]) -> str:
+def _encode(token: tuple[str | float, ...]) -> str:
     return urlsafe_b64encode(msgspec.json.encode(token)).decode()
 
 
-def _unpack(text: str, kind: type[T]) -> T:
-    return msgspec.json.decode(urlsafe_b64decode(text), type=kind)
+def _decode(text: str, kind: type[T], message: str) -> T:
+    try:
+        return msgspec.json.decode(urlsafe_b64decode(text), type=kind)
+    except (ValueError, msgspec.MsgspecError):
+        raise invalid_argument(message) from None
 
 
-HASH_KEYS = 1 << 128
 _LENGTH = 56
 
 
 def format_sequence(created_ms: int, counter: int, shard: int) -> str:
-    """Return the sequence number of a stream's counter in a shard.
+    """Return a sequence number with a stream's counter and a shard's index.
 
-    The counter runs over the whole stream, so a child's numbers follow its parents';
-    it is far right of the 38 digits that a DynamoDB number keeps.
+    Since the counter comes first, children have higher numbers than their parents.
     """
+    # As in Kinesis, the number is too long for a DynamoDB number, which has up to 38
+    # digits: the last digits of the counter come after these.
     return f"49{created_ms:014d}{counter:032d}{shard:08d}"
 
 
 def parse_sequence(text: str, created_ms: int) -> tuple[int, int] | None:
-    """Return (counter, shard), or None if it isn't a number of this stream."""
+    """Return (counter, shard index), or None if the number isn't from this stream."""
     if len(text) != _LENGTH or not text.isdecimal():
         return None
     if text[:16] != f"49{created_ms:014d}":

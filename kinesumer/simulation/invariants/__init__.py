@@ -1,1 +1,4 @@
-"""The invariants that a simulation checks at each write and each delivery."""
+"""The predicates that a simulation checks: I1 to I17 and L1 to L14.
+
+``docs/how-it-is-tested.md`` explains them.
+"""

@@ -1,19 +1,19 @@
 """The protocol's safety predicates, checked at every write and every delivery.
 
-The checker sees what the store applied, what was delivered and done, and the one true
-time. It knows nothing of how clients decide.
+The checker sees the applied writes, the delivered and done records, and the true time.
+It doesn't see the decisions of clients.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
+from kinesumer.model.streams import ShardKey
 from kinesumer.ports import AllOf, Compare
-from kinesumer.simulation.invariants.base import ViolationError
-from kinesumer.simulation.invariants.leases import TOLERANCE, SessionLeases, require_int
-from kinesumer.simulation.invariants.membership import Membership
-from kinesumer.simulation.invariants.operations import Pauses, Seeks
+from kinesumer.simulation.invariants.base import TOLERANCE, Checker, require_int
+from kinesumer.simulation.invariants.calls import Calls
+from kinesumer.simulation.invariants.deadly import DeadlyRecords
+from kinesumer.simulation.invariants.writes import Membership, Pauses, Seeks
 from kinesumer.simulation.trace import Ownership, ShardTrace, row_position
 
 if TYPE_CHECKING:
@@ -23,42 +23,35 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Row, Value
     from kinesumer.ports import Write, WriteResult
     from kinesumer.simulation.event_loop import VirtualLoop
+    from kinesumer.simulation.invariants.deadly import RecordKey
     from kinesumer.simulation.machine import Machine
 
-EVENTS = 400
 _NO_ROW: Row = {}
 
 
-class InvariantChecker:
-    """Checks I1 to I12, and I14; the first violation stops the run."""
+class InvariantChecker(Checker):
+    """Checks the predicates I1 to I12, and I14 to I17."""
 
     def __init__(
         self,
         loop: VirtualLoop,
         max_uncommitted_records: int = 1 << 60,
         assignor: str = "range",
+        max_shards: int | None = None,
     ) -> None:
-        self.loop = loop
+        super().__init__(loop)
+        self.max_shards = max_shards
         self.max_uncommitted_records = max_uncommitted_records
         self.shards: dict[tuple[str, str], ShardTrace] = {}
-        self.leases = SessionLeases()
-        self.dead: dict[str, float] = {}
-        """Sessions marked dead, and since when."""
-        self.events: deque[tuple[float, str, object, object]] = deque(maxlen=EVENTS)
-        self.takeovers = 0
-        self.handovers = 0
-        self.redelivered = 0
-        self.delivered_count = 0
-        self.is_disabled = False
-        """Set while a fatal fault changes the table: nothing is checked then."""
-        self.writer: Machine | None = None
-        """The machine whose write is being applied."""
+        self.takeovers = self.handovers = self.redelivered = self.delivered_count = 0
+        # True if order matters only between records with the same partition key.
         self.is_by_key = False
-        """Whether only records of one partition key have an order."""
+        # Seconds from each record's arrival to its delivery, or None if not measured.
         self.delays: list[float] | None = None
-        """Seconds from arrival to delivery of each record, if they are measured."""
+        self.deadly = DeadlyRecords(self)
         self.seeks = Seeks(self)
         self.pauses = Pauses(self)
+        self.calls = Calls(self)
         membership = Membership(self, assignor, self.pauses)
         self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
             "shard": self._shard_write,
@@ -67,50 +60,32 @@ class InvariantChecker:
             "group": self.pauses.group_write,
         }
 
-    @property
-    def now(self) -> float:
-        """The seconds since the simulation began."""
-        return self.loop.real
-
-    def fail(self, predicate: str, message: str) -> None:
-        """Report a violation. It ends the run."""
-        if self.loop.halted is None and not self.is_disabled:
-            self.loop.halted = ViolationError(predicate, message, self.loop.real)
-
-    def note(self, kind: str, who: object, what: object = "") -> None:
-        """Record an event, to be shown with a violation."""
-        self.events.append((self.loop.real, kind, who, what))
-
     # --- what is produced and expires ---
 
     def opened(self, arn: str, shard_id: str, parents: tuple[str, ...]) -> None:
-        """Add a shard that was opened."""
+        """Add a new shard of a stream."""
         self.shards[arn, shard_id] = ShardTrace(shard_id, parents)
 
     def produced(
         self,
         arn: str,
         shard_id: str,
-        places: Iterable[tuple[str, int | None]],
+        positions: Iterable[tuple[str, int | None]],
         arrived: float,
     ) -> None:
         """Add records that were put into a shard."""
         trace = self.shards[arn, shard_id]
-        for sequence_number, sub in places:
+        for sequence_number, sub in positions:
             trace.append(sequence_number, sub, arrived)
 
     def expired(self, arn: str, before: float, is_runnable: Container[str]) -> None:
-        """Expire records before a time, and shards that are no longer listed."""
+        """Record the expiry of a stream's old records and of unlisted shards."""
         for (stream, shard_id), trace in self.shards.items():
             if stream == arn:
                 trace.expire(before)
                 trace.forgotten = shard_id not in is_runnable
 
-    # --- what members do (faults.WriteObserver) ---
-
-    def writes(self, machine: Machine) -> None:
-        """Attribute the next write that the store applies to this machine."""
-        self.writer = machine
+    # --- what members do ---
 
     def sent(self, machine: Machine, write: Write) -> None:
         """Check a write that a machine sends."""
@@ -121,12 +96,12 @@ class InvariantChecker:
             self._check_release(machine, write)
 
     def answered(self, machine: Machine, write: Write, written: WriteResult) -> None:
-        """Record an answer that reached its machine."""
+        """Record that the answer to a write has reached the machine."""
         if self.loop.halted is None:
             self.leases.answered(machine, write, written)
 
     def delivered(self, machine: Machine, record: Record) -> None:
-        """Check a record that user code is given."""
+        """Check a record that is delivered to user code."""
         if self.is_disabled:
             return
         self.delivered_count += 1
@@ -146,18 +121,17 @@ class InvariantChecker:
             ownership.started_at = self.loop.real
             self.note("first delivery", machine.name, name)
         self._check_permit(machine, trace, ownership)
+        if self.calls.is_active:
+            self.calls.delivered(machine, record)
         index = trace.index[record.sequence_number, record.sub_sequence_number]
         key = record.partition_key if self.is_by_key else None
         due = ownership.cursors.get(key, ownership.first)
         if index < due or (not self.is_by_key and index > max(due, trace.expired)):
-            self.fail(
-                "I9",
-                f"{machine.name} delivers {name} record {index}, "
-                f"but {due} is next (expired: {trace.expired})",
-            )
+            text = f"but {due} is next (expired: {trace.expired})"
+            self.fail("I9", f"{machine.name} delivers {name} record {index}, {text}")
         ownership.cursors[key] = index + 1
         if epoch < trace.seeked_epoch:
-            return  # it was delivered before the client noticed the seek
+            return  # the client hadn't noticed the seek yet
         if trace.delivered[index]:
             self.redelivered += 1
         trace.delivered[index] = 1
@@ -171,31 +145,39 @@ class InvariantChecker:
         trace.mark(index, record.fence.epoch)
         trace.ownerships[record.fence.epoch].mark(index)
 
+    def set_aside(self, key: RecordKey) -> None:
+        """Record that a record that kills processes became a dead letter (I16)."""
+        trace = self.shards[key.arn, key.shard_id]
+        if key not in self.deadly.deaths:
+            self.fail("I16", f"{key} became a dead letter, but killed no process")
+            return
+        index, ownership = trace.index[key.number, key.part], max(trace.ownerships)
+        trace.mark(index, ownership)
+        trace.ownerships[ownership].mark(index)
+        trace.ownerships[ownership].cursors[None] = index + 1
+
     def _check_permit(
         self, machine: Machine, trace: ShardTrace, ownership: Ownership
     ) -> None:
-        session = ownership.session
+        session, row = ownership.session, trace.row or _NO_ROW
         left = self.leases.remaining_seconds(session)
+        text = f"{machine.name} delivers {trace.shard_id}"
         if left < -TOLERANCE:
-            self.fail(
-                "I3",
-                f"{machine.name} delivers {trace.shard_id} in session {session} "
-                f"{-left:.3f} s after its last moment",
-            )
-        row = trace.row or _NO_ROW
-        # A seek raises the epoch. The owner may deliver until that epoch is claimed.
+            late = f"{-left:.3f} s after its last moment"
+            self.fail("I3", f"{text} in session {session} {late}")
+        # A seek raises the epoch of the row, but its owner may deliver until the next
+        # claim.
         if row.get("owner") != session or max(trace.ownerships) != ownership.epoch:
             self.fail(
                 "I3",
-                f"{machine.name} delivers {trace.shard_id} in epoch {ownership.epoch} "
-                f"of {session}, but it belongs to {row.get('owner')} "
-                f"{row.get('epoch')}",
+                f"{text} in epoch {ownership.epoch} of {session}, "
+                f"but it belongs to {row.get('owner')} {row.get('epoch')}",
             )
 
     def _check_parents(self, arn: str, trace: ShardTrace) -> None:
         for parent_id in trace.parents:
             parent = self.shards.get((arn, parent_id))
-            if parent is None or parent.pruned or self._has_expired(parent):
+            if parent is None or parent.pruned or parent.has_expired:
                 continue
             if trace.may_precede(parent):
                 continue
@@ -204,36 +186,31 @@ class InvariantChecker:
             if parent.row is None and parent.log:
                 self.fail("I8", f"{trace.shard_id} delivers, {parent_id} has no row")
 
-    def _has_expired(self, trace: ShardTrace) -> bool:
-        return trace.expired == len(trace.log)
-
     def _check_release(self, machine: Machine, write: Write) -> None:
-        """Check that a session releases a shard with all its progress (I10)."""
+        """Check that the release of a shard stores all its progress (I10)."""
         trace = self._trace(write)
         if trace is None or trace.row is None:
             return
         owner, epoch = trace.row.get("owner"), trace.row.get("epoch")
-        ownership = trace.ownerships.get(int(epoch)) if isinstance(epoch, int) else None
-        if (
-            ownership is None
-            or ownership.session != owner
-            or ownership.machine is not machine
-        ):
+        ownership = trace.ownerships.get(require_int(epoch))
+        if ownership is None or ownership.machine is not machine:
             return
-        if _required_epochs(write) - {ownership.epoch}:
-            return  # a late attempt for an earlier epoch, which the store rejects
-        if ownership.released:
-            return  # a repeated attempt: more records may be done by now
+        # Ignore a late attempt for an earlier epoch, since the store rejects it. Also
+        # ignore a repeated attempt, since more records may be done by now.
+        is_late = _required_epochs(write) - {ownership.epoch}
+        if ownership.session != owner or is_late or ownership.released:
+            return
         ownership.released = True
+        if owner not in self.dead:  # else the shard is lost, and waits for no call
+            key = ShardKey(_arn_of(write), trace.shard_id)
+            self.calls.releases(machine, key, ownership.epoch)
         after = {**trace.row, **write.set}
         for name in write.remove:
             after.pop(name, None)
-        if trace.first_of(after) < ownership.done_until:
-            self.fail(
-                "I10",
-                f"{machine.name} releases {trace.shard_id} at record "
-                f"{trace.first_of(after)}, but {ownership.done_until} are done",
-            )
+        first, done = trace.first_of(after), ownership.done_until
+        if first < done:
+            text = f"releases {trace.shard_id} at record {first}, but {done} are done"
+            self.fail("I10", f"{machine.name} {text}")
 
     # --- what the store applies ---
 
@@ -248,8 +225,7 @@ class InvariantChecker:
         self.writer = None
 
     def _trace(self, write: Write) -> ShardTrace | None:
-        arn = write.key.pk.split("#", 2)[2]
-        return self.shards.get((arn, write.key.sk.partition("/")[2]))
+        return self.shards.get((_arn_of(write), write.key.sk.partition("/")[2]))
 
     def _shard_write(self, write: Write, before: Row | None, after: Row | None) -> None:
         trace = self._trace(write)
@@ -263,22 +239,21 @@ class InvariantChecker:
                 self.fail("I1", f"{trace.shard_id} is pruned without having ended")
             elif not trace.forgotten:
                 self.fail("I1", f"{trace.shard_id} is pruned, but Kinesis has it")
-            return
-        if before is None:
+        elif before is None:
             if trace.pruned and not trace.forgotten:
                 self.fail("I1", f"{trace.shard_id} is created again after its end")
             self.seeks.created(trace, after)
-            return
-        if self.seeks.is_seek(write):
+        elif self.seeks.is_seek(write):
             self.seeks.seeked(trace, before, after)
-            return
-        self._check_forward(trace, before, after)
-        if self.loop.halted is not None:
-            return  # later violations would hide the first one
-        if after["epoch"] != before["epoch"]:
-            self._claimed(trace, before, after)
+            self.deadly.seeked(_arn_of(write), trace.shard_id)
         else:
-            self._check_owner(trace, before, after)
+            self._check_forward(trace, before, after)
+            if self.loop.halted is not None:
+                return  # report only the first violation
+            if after["epoch"] != before["epoch"]:
+                self._claimed(trace, write, before, after)
+            else:
+                self._check_owner(trace, before, after)
 
     def _check_forward(self, trace: ShardTrace, before: Row, after: Row) -> None:
         old, new = row_position(before), row_position(after)
@@ -294,82 +269,88 @@ class InvariantChecker:
         assert new is not None
         undone = trace.first_undone(trace.first_due(before), trace.through(new))
         if undone is not None:
-            self.fail(
-                "I2",
-                f"{trace.shard_id}: checkpoint passes record {undone}, "
-                "which user code hasn't done",
-            )
+            text = f"checkpoint passes record {undone}, which user code hasn't done"
+            self.fail("I2", f"{trace.shard_id}: {text}")
 
     def _check_owner(self, trace: ShardTrace, before: Row, after: Row) -> None:
         names = ("owner", "sequence_number", "sub_sequence_number", "ended")
         if all(before.get(name) == after.get(name) for name in names):
             return
-        owner = str(before.get("owner", ""))
-        if not owner or self.leases.machines.get(owner) is not self.writer:
+        owner, now = str(before.get("owner", "")), self.loop.real
+        if not self.is_written_by(owner):
             writer = self.writer.name if self.writer else "an unknown machine"
-            self.fail(
-                "I5", f"{writer} changes {trace.shard_id} of {owner or 'no owner'}"
-            )
+            text = f"{writer} changes {trace.shard_id} of {owner or 'no owner'}"
+            self.fail("I5", text)
         if after.get("owner", owner) != owner:
             self.fail("I5", f"{trace.shard_id}: another owner in the same epoch")
         ownership = trace.ownerships.get(require_int(before["epoch"]))
         if ownership is not None and "owner" not in after:
-            ownership.ended_at = self.loop.real
+            ownership.ended_at = now
         if after["ended"] and not before["ended"]:
-            self._check_end(trace, before)
-            trace.ended_at = self.loop.real
+            undone = trace.first_undone(trace.first_due(before), len(trace.log))
+            if undone is not None:
+                text = f"ends, but record {undone} isn't done"
+                self.fail("I2", f"{trace.shard_id} {text}")
+            trace.ended_at = now
 
-    def _check_end(self, trace: ShardTrace, before: Row) -> None:
-        undone = trace.first_undone(trace.first_due(before), len(trace.log))
-        if undone is not None:
-            self.fail("I2", f"{trace.shard_id} ends, but record {undone} isn't done")
-
-    def _claimed(self, trace: ShardTrace, before: Row, after: Row) -> None:
+    def _claimed(
+        self, trace: ShardTrace, write: Write, before: Row, after: Row
+    ) -> None:
         epoch, session = require_int(after["epoch"]), str(after.get("owner", ""))
+        arn = write.key.pk.split("#", 2)[2]
+        name = trace.shard_id
         if before["ended"]:
-            self.fail("I1", f"{trace.shard_id} is claimed after its end")
+            self.fail("I1", f"{name} is claimed after its end")
         self.pauses.check_claim(before, session)
         if epoch != require_int(before["epoch"]) + 1 or epoch in trace.ownerships:
-            self.fail("I4", f"{trace.shard_id}: epoch {epoch} is claimed out of turn")
-        if self.leases.machines.get(session) is not self.writer or self.writer is None:
-            self.fail("I4", f"{trace.shard_id}: claimed for {session} by another")
+            self.fail("I4", f"{name}: epoch {epoch} is claimed out of turn")
+        if self.writer is None or not self.is_written_by(session):
+            self.fail("I4", f"{name}: claimed for {session} by another")
             return
         previous = str(before.get("owner", ""))
-        taken = bool(previous) and previous != session
-        if taken:
-            self._check_death(trace, previous)
-        first = trace.first_of(before)
-        now = self.loop.real
+        if taken := bool(previous) and previous != session:
+            self._check_death(name, previous)
+        self._check_limit(session)
+        first, now = trace.first_of(before), self.loop.real
         if previous and trace.ownerships:
             trace.ownerships[max(trace.ownerships)].ended_at = now
         trace.ownerships[epoch] = Ownership(
             epoch, session, self.writer, first, now, done_until=first
         )
-        # Records that expired after their delivery aren't delivered again.
+        # Don't count expired records, which can't be delivered again.
         repeats = sum(trace.delivered[max(first, trace.expired) :])
+        self.deadly.check_claim(trace, arn, write, before)
         self.takeovers += taken
         self.handovers += not previous and epoch > 1
         if repeats > self.max_uncommitted_records:
-            self.fail(
-                "I10",
-                f"{trace.shard_id}: {repeats} records are delivered again, "
-                f"max_uncommitted_records is {self.max_uncommitted_records}",
-            )
+            text = f"max_uncommitted_records is {self.max_uncommitted_records}"
+            self.fail("I10", f"{name}: {repeats} records are delivered again, {text}")
 
-    def _check_death(self, trace: ShardTrace, session: str) -> None:
+    def _check_limit(self, session: str) -> None:
+        """Check that a session owns no more than ``max_shards`` shards (I15)."""
+        if self.max_shards is None:
+            return
+        rows = [trace.row for trace in self.shards.values() if trace.row is not None]
+        owned = sum(row.get("owner") == session for row in rows)
+        if owned > self.max_shards:
+            self.fail("I15", f"{session} owns {owned} shards, not {self.max_shards}")
+
+    def _check_death(self, shard_id: str, session: str) -> None:
         left = self.leases.remaining_seconds(session)
         if session not in self.dead:
-            self.fail("I6", f"{trace.shard_id} is taken from {session}, not dead")
+            self.fail("I6", f"{shard_id} is taken from {session}, not dead")
         if left > TOLERANCE:
-            self.fail(
-                "I6",
-                f"{trace.shard_id} is taken from {session} "
-                f"{left:.3f} s before its last moment",
-            )
+            late = f"{left:.3f} s before its last moment"
+            self.fail("I6", f"{shard_id} is taken from {session} {late}")
+
+
+def _arn_of(write: Write) -> str:
+    """Return the ARN of the stream whose shard row a write changes."""
+    return write.key.pk.split("#", 2)[2]
 
 
 def _required_epochs(write: Write) -> set[Value]:
-    """Return the epoch that a write's condition asks for, if it does."""
+    """Return the epochs that a write's condition requires."""
     parts = write.condition.parts if isinstance(write.condition, AllOf) else ()
     tests = [part for part in parts if isinstance(part, Compare)]
     return {test.value for test in tests if test.attribute == "epoch"}

@@ -1,20 +1,22 @@
-"""Liveness checks: backlogs, unowned shards, memory, and false alarms.
+"""Liveness checks of backlogs, unowned shards, memory, and false alarms.
 
-Each predicate here is about one app's clients, while faults go on or soon after them.
-A fault excuses a client: a lost request, or a process that is stopped.
+Each predicate is about the clients of one app, during the faults or soon after them. A
+fault, such as a lost request or a stopped process, excuses a client for some time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kinesumer.consuming.isolation import ACK_SECONDS
 from kinesumer.runtime.failure_log import logger
-from kinesumer.simulation.convergence import undone
-from kinesumer.simulation.limit_faults import MAX_BLOCKED_SECONDS
+from kinesumer.simulation.convergence import first_due, undone
+from kinesumer.simulation.faults import MAX_BLOCKED_SECONDS
 from kinesumer.simulation.trace import record_position, row_position
 
 if TYPE_CHECKING:
@@ -28,29 +30,29 @@ if TYPE_CHECKING:
     from kinesumer.simulation.simulation import Simulation
     from kinesumer.simulation.trace import ShardTrace
 
+# Memory for reading one page: 10 MB of data and the encoded data.
 PAGE_BYTES = 16 * 1024 * 1024
-"""Memory of one page while it is read: 10 MB of data and its encoded form."""
 CHECK_INTERVAL_SECONDS = 5.0
+# A fault excuses a client until this many seconds after the fault's end.
 DISTURBANCE_SECONDS = 30.0
-"""A fault that ended earlier than this excuses nothing."""
+# A client may be degraded only if it has failed to reach Kinesis within this time.
 DEGRADED_CAUSE_SECONDS = 120.0
-"""A degraded client has failed to reach Kinesis within this time."""
+# A shard without an owner is claimed within this time, if clients are able to claim it.
 UNOWNED_SECONDS = 45.0
-"""A shard is owned again within this time, if clients can claim it."""
+# The records that are in the streams when the faults end are done within
+# BACKLOG_SECONDS, plus BACKLOG_TIMES the time that their transfer takes. This is the
+# time for reads from the shards (2 MB/s) and for the links.
 BACKLOG_SECONDS = 60.0
-"""Records in the streams at the end of the faults are done within this time …"""
 BACKLOG_TIMES = 3.0
-"""… plus this many times what the links and the shards' 2 MB/s need."""
 SHARD_BYTES_PER_SECOND = 2_000_000
+# With these faults alone, no record is delivered twice.
 HARMLESS_FAULTS = {"join", "leave"}
-"""With these faults alone, no record is delivered twice."""
 SAMPLES = 80
+# Parts of messages that clients log if records may be lost, and if none is lost.
 LOST = "lost to retention"
-"""Text that clients log if records may be lost …"""
 WHOLE = ("nothing came after it", "was read to its end")
-"""… and texts if no record is lost."""
+# A stored tip disproves a loss only if it is younger than the retention by this much.
 PROOF_SECONDS = 10.0
-"""A tip proves nothing when retention is this close to it."""
 
 
 class LivenessMonitor:
@@ -58,8 +60,8 @@ class LivenessMonitor:
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
+        # False with a user's own handler, since that may take any time.
         self.is_on = sim.user is None
-        """False with a user's own handler, which may take any time."""
         self._faults_are_harmless = False
         self._unowned_since: dict[tuple[str, str], float] = {}
         self._disturbed_at = 0.0
@@ -67,11 +69,10 @@ class LivenessMonitor:
         self._watcher: asyncio.Task[None] | None = None
 
     def begin(self, faults: Sequence[Fault]) -> None:
-        """Begin to watch, while these faults happen."""
+        """Begin to watch a run in which these faults will happen."""
         if self.is_on:
-            self._faults_are_harmless = {
-                fault.kind for fault in faults
-            } <= HARMLESS_FAULTS
+            kinds = {fault.kind for fault in faults}
+            self._faults_are_harmless = kinds <= HARMLESS_FAULTS
             self.sim.store.on_write.insert(0, self._applied)
             self.sim.on_start.append(self._watch_link)
             self._watcher = self.sim.loop.create_task(self._watch())
@@ -94,22 +95,27 @@ class LivenessMonitor:
         group = process.group
         if group is None or not self.is_on:
             return
-        used, most = group.buffer.used, self.sim.config.buffer_bytes + PAGE_BYTES
+        used, budget = group.buffer.used, self.sim.config.buffer_bytes + PAGE_BYTES
+        # Answers carry the data in base64, which makes four bytes of three.
         coming = process.line.bytes_in_flight * 3 // 4
-        if used > most:
-            self._fail("L8", f"{process.name} holds {used} bytes, not {most}")
+        if process.subscriptions is not None:
+            # Events arrive unasked: one complete event of each shard, and no more.
+            coming -= process.subscriptions.coming_bytes
+            most = process.subscriptions.most_waiting
+            if most > 1:
+                self._fail("L8", f"{process.name} holds {most} events of a shard")
+        if used > budget:
+            self._fail("L8", f"{process.name} holds {used} bytes, not {budget}")
         if coming > used + PAGE_BYTES:
-            self._fail(
-                "L8", f"{process.name} is sent {coming} bytes, but counts with {used}"
-            )
+            text = f"{process.name} is sent {coming} bytes, but counts with {used}"
+            self._fail("L8", text)
 
     async def check_at_rest(self) -> None:
-        """Check what must hold when all records are done."""
-        if self.is_on:
-            await self._check_memory_released()
-
-    async def _check_memory_released(self) -> None:
-        """Check that no memory is held when all records are done (L8)."""
+        """Check that clients hold no memory when all records are done (L8)."""
+        if not self.is_on:
+            return
+        # Reads of empty pages reserve memory, too, but only for a short time. So look
+        # for a client that holds memory in each of many samples.
         held = {p.name: p.group.buffer for p in self.sim.living if p.group is not None}
         for _ in range(SAMPLES):
             held = {name: buffer for name, buffer in held.items() if buffer.used}
@@ -120,7 +126,7 @@ class LivenessMonitor:
     # --- backlogs ---
 
     def backlog_seconds(self) -> float:
-        """Return the seconds within which the records in the streams must be done."""
+        """Note all records, and return the seconds within which they must be done."""
         if not self.is_on:
             return 0.0
         scenario = self.sim.scenario
@@ -134,52 +140,57 @@ class LivenessMonitor:
             waits = sum(undone(self.sim, name) for name in self.sim.streams)
             body = waits * scenario.record_bytes * 4 / 3
             seconds += body / clients / link
-        return (
-            BACKLOG_SECONDS
-            + 2 * scenario.min_read_interval_seconds
-            + BACKLOG_TIMES * seconds
-        )
+        slack = BACKLOG_SECONDS + 2 * scenario.min_read_interval_seconds
+        if scenario.commit == "manual":
+            slack += self._seconds_in_turns()
+        return slack + BACKLOG_TIMES * seconds
+
+    def _seconds_in_turns(self) -> float:
+        """Return the longest time that user code has suspects one at a time.
+
+        Those who acknowledge them late get each one after at most two waits.
+        """
+        rows = [trace.row for trace in self.sim.checker.shards.values()]
+        shards = sum(row is not None and "deaths" in row for row in rows)
+        each = self.sim.config.max_uncommitted_records * 2 * ACK_SECONDS
+        return shards * each
 
     def check_backlog(self) -> None:
-        """Check that the records of ``backlog_seconds`` are done (L7)."""
-        asked = {self.sim.arn(n) for p in self.sim.living for n in p.streams}
-        for key, due in self._due.items():
-            if key[0] not in asked:
+        """Check that the records that ``backlog_seconds()`` noted are done (L7)."""
+        requested = {self.sim.arn(n) for p in self.sim.living for n in p.streams}
+        for (arn, shard_id), due in self._due.items():
+            if arn not in requested:
                 continue
-            trace = self.sim.checker.shards[key]
-            first = self._first_due(key[0], trace)
+            trace = self.sim.checker.shards[arn, shard_id]
+            first = first_due(self.sim, arn, trace)
             left = None if first is None else trace.first_undone(first, due)
             if left is not None:
-                text = f"record {left} of {due} in {trace.shard_id} isn't done in time"
+                text = f"record {left} of {due} in {shard_id} isn't done in time"
                 self._fail("L7", f"{text}: {trace.row}")
 
     # --- owners ---
 
     def _note_disturbances(self) -> None:
-        """Record the last time at which clients could not claim shards."""
+        """Record the last time at which clients might be unable to claim shards."""
         sim, now = self.sim, self.sim.loop.real
         for process in sim.processes:
-            frozen = process.heartbeat_thread.frozen_until
-            met = max(
-                process.store.network.last_disturbed_at,
-                process.kinesis_network.last_disturbed_at,
-            )
-            self._disturbed_at = max(self._disturbed_at, min(frozen, now), met)
-            # A call that blocks for longer than this excuses its client.
+            frozen = min(process.heartbeat_thread.frozen_until, now)
+            disturbed = [link.last_disturbed_at for link in process.networks.values()]
+            self._disturbed_at = max(self._disturbed_at, frozen, *disturbed)
+            # A call that blocks for longer than MAX_BLOCKED_SECONDS excuses its client.
             if process.machine.frozen_until - now > MAX_BLOCKED_SECONDS:
                 self._disturbed_at = now
         if self._is_ordered_otherwise() or not sim.living:
             self._disturbed_at = now
 
     def _is_ordered_otherwise(self) -> bool:
-        """Return whether an operator is running, or has paused or drained something."""
+        """Return True if an operator is active or a pause or drain is in effect."""
         sim = self.sim
-        if (
-            any(operator.busy for operator in sim.operators)
-            or sim.checker.pauses.is_any
-        ):
+        if not sim.operators:
+            return False
+        if sim.checker.pauses.is_any or any(op.busy for op in sim.operators):
             return True
-        members = sim.store.rows(f"member#{sim.scenario.app}") if sim.operators else []
+        members = sim.store.rows(f"member#{sim.scenario.app}")
         return any(row.get("drained") for row in members)
 
     def _check_owners(self) -> None:
@@ -187,11 +198,11 @@ class LivenessMonitor:
         sim, now = self.sim, self.sim.loop.real
         unowned = {}
         for name in sim.streams:
-            if not any(name in process.streams for process in sim.living):
+            if not sim.is_consumed(name) or self._are_full(name):
                 continue
             arn = sim.arn(name)
-            for made in sim.kinesis.stream(name).open:
-                key = arn, made.shard.shard_id
+            for opened in sim.kinesis.stream(name).open:
+                key = arn, opened.shard.shard_id
                 row = sim.checker.shards[key].row
                 if row is None or not row.get("ready") or row.get("paused"):
                     continue
@@ -202,11 +213,19 @@ class LivenessMonitor:
         if units := sim.store.write_units_per_second:
             limit_seconds += 2 * sum(sim.scenario.shards) / units
         for (_, shard_id), since in unowned.items():
-            if (
-                now - max(since, self._disturbed_at + DISTURBANCE_SECONDS)
-                > limit_seconds
-            ):
+            excused_until = self._disturbed_at + DISTURBANCE_SECONDS
+            if now - max(since, excused_until) > limit_seconds:
                 self._fail("L9", f"{shard_id} has had no owner since {since:.1f} s")
+
+    def _are_full(self, name: str) -> bool:
+        """Return True if all clients of a stream own their ``max_shards``."""
+        sim, limit = self.sim, self.sim.config.max_shards
+        if limit is None:
+            return False
+        traces = sim.checker.shards.values()
+        owned = Counter(t.row.get("owner_id") for t in traces if t.row is not None)
+        takers = [p.client_id for p in sim.living if name in p.streams]
+        return all(owned[client_id] >= limit for client_id in takers)
 
     # --- false alarms ---
 
@@ -223,80 +242,71 @@ class LivenessMonitor:
             self._check_death(process, str(after["session"]), self.sim.checker.writer)
 
     def _check_degraded(self, process: Process) -> None:
-        """Check that a degraded client has failed to reach Kinesis (L10)."""
-        if (
-            process.kinesis_network.last_disturbed_at
-            < self.sim.loop.real - DEGRADED_CAUSE_SECONDS
-        ):
+        """Check that a client is degraded only if it can't reach Kinesis (L10)."""
+        disturbed_at = process.kinesis_network.last_disturbed_at
+        if disturbed_at < self.sim.loop.real - DEGRADED_CAUSE_SECONDS:
             self._fail("L10", f"{process.name} calls itself degraded without cause")
 
     def _check_death(
         self, process: Process, session: str, writer: Machine | None
     ) -> None:
-        """Check that a client that others declare dead had a fault (L11)."""
+        """Check that a client is declared dead by others only after a fault (L11)."""
         now, group = self.sim.loop.real, process.group
         if writer is process.machine or not process.alive:
             return
         if group is None or group.session is None:
             return
         if group.session.member.session != session:
-            return  # it had to give that one up, and could not say so
+            return  # the client gave that session up, but could not store that
         excuses = [p.store.network.last_disturbed_at for p in self.sim.processes]
         excuses.append(process.heartbeat_thread.frozen_until)
         if max(excuses) < now - DISTURBANCE_SECONDS:
             self._fail("L11", f"{process.name} is declared dead without cause")
 
     def check_repeats(self) -> None:
-        """Check that no record is delivered twice with harmless faults (L12)."""
+        """Check that no record is delivered twice if all faults are harmless (L12)."""
         again = self.sim.checker.redelivered
         if self.is_on and self._faults_are_harmless and again:
-            self._fail(
-                "L12", f"{again} records are delivered again with harmless faults"
-            )
+            text = f"{again} records are delivered again with harmless faults"
+            self._fail("L12", text)
 
     def lost(self, shard_id: str, stream: str) -> None:
-        """Check that a shard's row doesn't disprove a logged loss (L13).
+        """Check that a client logs a loss only if it may have happened (L13).
 
-        The row of an idle shard does: it says until when all records were read.
+        The shard's row may prove that nothing was lost: for an idle shard, it stores
+        the time of the last read.
         """
         trace = self.sim.checker.shards[self.sim.arn(stream), shard_id]
         if not self._has_lost(stream, trace) and self._is_proven_whole(trace):
             self._fail("L13", f"nothing of {shard_id} was lost, but a client says so")
 
     def whole(self, shard_id: str, stream: str) -> None:
-        """Check that no record was lost if a client logs so (L13)."""
+        """Check that no record was lost if a client logs that none was (L13)."""
         trace = self.sim.checker.shards[self.sim.arn(stream), shard_id]
         if self._has_lost(stream, trace):
             self._fail("L13", f"records of {shard_id} were lost without a warning")
 
     def _has_lost(self, stream: str, trace: ShardTrace) -> bool:
-        first = self._first_due(self.sim.arn(stream), trace)
+        first = first_due(self.sim, self.sim.arn(stream), trace)
         return first is not None and trace.done.find(0, first, trace.expired) >= 0
 
     def _is_proven_whole(self, trace: ShardTrace) -> bool:
-        moment, _, at = str((trace.row or {}).get("tip", "")).partition(" ")
-        read, place = row_position(trace.row), at.partition(":")
-        if not moment or read is None:
+        timestamp, _, at = str((trace.row or {}).get("tip", "")).partition(" ")
+        read, (number, _, part) = row_position(trace.row), at.partition(":")
+        if not timestamp or read is None:
             return False
-        if read < record_position(place[0], int(place[2]) if place[2] else None):
+        if read < record_position(number, int(part) if part else None):
             return False
-        age = self.sim.kinesis.clock.wall() - datetime.fromisoformat(moment).timestamp()
+        proven_at = datetime.fromisoformat(timestamp).timestamp()
+        age = self.sim.kinesis.clock.wall() - proven_at
         return age < self.sim.retention_seconds - PROOF_SECONDS
-
-    def _first_due(self, arn: str, trace: ShardTrace) -> int | None:
-        if trace.seek_index is not None:
-            return trace.seek_index
-        for row in self.sim.store.rows(f"group#{self.sim.scenario.app}"):
-            if row["sk"] == f"stream#{arn}":
-                return trace.since(str(row["start"]))
-        return None
 
     def _fail(self, predicate: str, message: str) -> None:
         self.sim.checker.fail(predicate, message)
 
 
 class LossLogHandler(logging.Handler):
-    """Passes the losses that clients log to their monitors."""
+    """Passes clients' log messages about lost records to the monitor of their app."""
 
     def __init__(self, monitors: Sequence[LivenessMonitor]) -> None:
         super().__init__(logging.INFO)

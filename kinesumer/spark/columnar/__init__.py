@@ -1,1 +1,1 @@
-"""Records of pages as Arrow columns."""
+"""Converts the records of GetRecords answers to Arrow columns."""

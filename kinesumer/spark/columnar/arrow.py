@@ -1,4 +1,4 @@
-"""Arrow batches with the columns of a query."""
+"""Builds Arrow batches with the columns of a query, and decodes Base64 columns."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import ShardKey
 
 
-MAX_ROWS = 10_000
-"""In one batch."""
+MAX_ROWS = 10_000  # the maximum number of rows in one batch
 
 
 class Columns:
@@ -35,20 +34,20 @@ class Columns:
     def batch(
         self,
         shard: ShardKey,
-        given: Mapping[str, pa.Array | Sequence[object]],
+        values: Mapping[str, pa.Array | Sequence[object]],
         count: int,
     ) -> pa.RecordBatch:
-        """Return rows of one shard. Columns that aren't given hold nulls."""
-        if not self.names:  # a query that only counts
+        """Return a batch of rows of one shard. Columns without values hold nulls."""
+        if not self.names:  # the query requests no column: it only counts rows
             return pa.RecordBatch.from_arrays([], schema=self.schema)
         arrays = []
         for field in self.schema:
             if field.name in _OF_SHARD:
                 arrays.append(_repeated(_OF_SHARD[field.name](shard), count))
-            elif field.name in given:
-                values = given[field.name]
-                is_array = isinstance(values, pa.Array)
-                arrays.append(values if is_array else pa.array(values, field.type))
+            elif field.name in values:
+                column = values[field.name]
+                is_array = isinstance(column, pa.Array)
+                arrays.append(column if is_array else pa.array(column, field.type))
             else:
                 arrays.append(pa.nulls(count, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -73,7 +72,7 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return batches of one schema as one."""
+    """Combine batches of the same schema into one batch."""
     if len(batches) == 1:
         return batches[0]
     [whole] = pa.Table.from_batches(batches).combine_chunks().to_batches()
@@ -81,7 +80,7 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in pieces that aren't too large."""
+    """Yield a batch in pieces of at most MAX_ROWS rows."""
     for first in range(0, batch.num_rows, MAX_ROWS):
         yield batch.slice(first, MAX_ROWS)
 
@@ -90,12 +89,15 @@ _PADDING, _ZERO = ord("="), ord("A")
 
 
 def decode(texts: pa.Array) -> pa.Array:
-    """Return the decoded bytes of Base64 texts. Raises ValueError if not strict.
+    """Return the bytes of Base64 texts. Raises ValueError for an invalid text.
 
-    All texts are decoded at once: padding counts as zeros, which are cut off.
+    All texts are decoded in one call. For this, their padding is replaced by characters
+    that decode to zeros. These zeros are cut off afterwards.
     """
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[: len(texts) + 1]
     text = np.frombuffer(texts.buffers()[2], np.uint8)[: offsets[-1]]
+    # Four characters decode to three bytes, so the offsets of the texts determine the
+    # offsets of the bytes.
     if (offsets & 3).any():
         raise ValueError("Base64 comes in groups of four characters")
     ends = offsets[1:][offsets[1:] > offsets[:-1]]
@@ -106,6 +108,7 @@ def decode(texts: pa.Array) -> pa.Array:
     text = text if text.flags.writeable else text.copy()
     text[ends[one] - 1] = _ZERO
     text[ends[two] - 2] = _ZERO
+    # Each text gets two slices: its bytes, and the zeros that stand for its padding.
     padding = np.zeros(len(texts), np.int32)
     padding[offsets[1:] > offsets[:-1]] = one.astype(np.int32) + two
     bounds = np.repeat(offsets // 4 * 3, 2)[:-1]

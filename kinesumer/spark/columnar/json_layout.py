@@ -1,8 +1,8 @@
-"""A page's records as columns of text, without an object per record.
+"""Splits a GetRecords answer into columns of text, without an object per record.
 
-All records of a GetRecords answer are written alike: they differ in nothing but their
-values. What lies between the values is learned from the first record and compared for
-all of them at once; then each value is a column of slices of the answer.
+All records of an answer normally have the same layout: the same fields in the same
+order. NumPy checks in a few calls that all records have the layout of the first one.
+Then each field is a column whose values are slices of the answer.
 """
 
 from __future__ import annotations
@@ -38,25 +38,24 @@ class Value(NamedTuple):
     """The location of a value in a record."""
 
     name: str
-    quote: int
-    """The index of the record's quote before the value."""
-    before: int = 1
-    """Bytes from that quote to the value."""
-    after: int = 0
-    """Bytes from the value's end to the next quote: more than none after a number."""
+    quote: int  # the value follows the quote with this index in the record
+    before: int = 1  # bytes from that quote to the value
+    after: int = 0  # bytes from the value's end to the next quote; 0 for text
 
 
 class Form(NamedTuple):
-    """The layout of a record."""
+    """The layout that all records of an answer must have."""
 
     values: tuple[Value, ...]
     quotes: int
-    lead: int
-    """Bytes from a record's beginning to its first quote."""
+    lead: int  # bytes from a record's beginning to its first quote
 
 
 def learn(body: Body, begin: int) -> Form:
-    """Return the form of the record at a place. Raises IrregularError."""
+    """Return the layout of the record that starts at ``begin``.
+
+    Raises IrregularError if the record isn't an object of texts and numbers.
+    """
     values: list[Value] = []
     at, quotes, lead = begin + 1, 0, body.find(b'"', begin) - begin
     while True:
@@ -87,10 +86,12 @@ def _match(pattern: re.Pattern[bytes], body: Body, at: int) -> re.Match[bytes]:
 
 
 class Table:
-    """The records of an answer. Raises IrregularError if they aren't alike."""
+    """The records of an answer. Raises IrregularError if their layouts differ."""
 
     def __init__(self, body: Body) -> None:
         records = _RECORDS.search(body)
+        # An escaped quote would be mistaken for the begin or end of a text. The size is
+        # limited because Arrow's offsets have 32 bits.
         if records is None or b"\\" in body or len(body) > np.iinfo(np.int32).max:
             raise IrregularError
         begin = records.end()
@@ -98,8 +99,7 @@ class Table:
         places = _places(body, begin, form)
         end = body.find(b"}", int(places[-1, -1])) + 1
         self.count = len(places)
-        self.rest = body[:begin] + body[end:]
-        """The answer without its records."""
+        self.rest = body[:begin] + body[end:]  # the answer's text without the records
         self._body = body
         if self.rest.count(b'"Records"') != 1:
             raise IrregularError
@@ -110,13 +110,13 @@ class Table:
         self._check(end)
 
     def column(self, name: str, type_: pa.DataType) -> pa.Array:
-        """Return one value of each record, as it is written; nulls if there is none."""
+        """Return a field's text in each record, or nulls if no record has the field."""
         if name not in self._names:
             return pa.nulls(self.count, type_)
         return self._slices([2 * self._names.index(name) + 1], type_)
 
     def length(self, name: str) -> int:
-        """Return how long the values of a name are together, as they are written."""
+        """Return the total length of a field's texts in all records, in bytes."""
         if name not in self._names:
             return 0
         at = 2 * self._names.index(name) + 1
@@ -124,7 +124,7 @@ class Table:
         return int((following - self._bounds[:, at]).sum())
 
     def any_begins(self, name: str, prefix: bytes) -> bool:
-        """Tell whether one of the values of a name begins with a text."""
+        """Return whether a field's text begins with a prefix in at least one record."""
         if name not in self._names:
             return False
         at = self._bounds[:, 2 * self._names.index(name) + 1]
@@ -134,7 +134,11 @@ class Table:
         return len(at) > 0
 
     def _cut(self, form: Form, places: Ints, end: int) -> Ints:
-        """Return where in each record something fixed, a value and so on begin."""
+        """Return a row of offsets for each record.
+
+        Each value of a record lies between two fixed texts. The offsets are the starts
+        of the first fixed text, the first value, the next fixed text, and so on.
+        """
         bounds = [places[:, 0] - form.lead]
         following = np.column_stack([places, np.append(places[1:, 0], end)])
         for value in form.values:
@@ -146,7 +150,7 @@ class Table:
         return np.column_stack(bounds)
 
     def _check(self, end: int) -> None:
-        """Raise IrregularError unless the same lies between all records' values."""
+        """Raise IrregularError unless the text around the values is always the same."""
         bounds, body = self._bounds, self._body
         following = np.append(bounds[1:, 0], end)
         behind = following - bounds[:, -1]
@@ -157,7 +161,7 @@ class Table:
             raise IrregularError
         if self.count > 1 and between[len(closing) :].strip() != b",":
             raise IrregularError
-        sizes[-1, -1] = sizes[0, -1]  # no comma follows the last record
+        sizes[-1, -1] = sizes[0, -1]  # no comma follows the last one
         if (sizes != sizes[0]).any() or (sizes < 0).any():
             raise IrregularError
         fixed = self._slices(range(0, bounds.shape[1], 2), pa.binary())
@@ -169,7 +173,7 @@ class Table:
             raise IrregularError
 
     def _slices(self, which: list[int] | range, type_: pa.DataType) -> pa.Array:
-        """Return pieces of each record: those from such bounds to the next ones."""
+        """Return the pieces of all records that have these indexes in their record."""
         bounds = self._bounds
         pieces = pa.Array.from_buffers(type_, bounds.size, self._buffers)
         firsts = np.arange(0, bounds.size, bounds.shape[1], dtype=np.int32)
@@ -178,7 +182,10 @@ class Table:
 
 
 def _places(body: Body, begin: int, form: Form) -> Ints:
-    """Return where the quotes of each record are."""
+    """Return the offsets of each record's quotes."""
+    # Other fields of the answer may follow the records, so the last "SequenceNumber"
+    # marks the last record. That text may also be a value instead of a field's name.
+    # Then the number of quotes before it doesn't fit the layout.
     numbers = [value.quote - 2 for value in form.values if value.name == NUMBER]
     last = body.rfind(_LAST_NUMBER)
     if not numbers or last < begin:

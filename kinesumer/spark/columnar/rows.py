@@ -1,9 +1,9 @@
-"""The Kinesis records of a page, as columns or one by one, and their rows."""
+"""Parses GetRecords answers, and converts their records to rows of a query."""
 
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,53 +25,34 @@ if TYPE_CHECKING:
     from kinesumer.spark.columnar.arrow import Columns
     from kinesumer.wire.records import Body
 
+# The first four Base64 characters of an aggregate. They encode the first three of its
+# four magic bytes.
 MAGIC_TEXT = base64.b64encode(MAGIC)[:4]
-"""The first Base64 characters of an aggregate: three of its four magic bytes."""
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 MICROSECONDS = 1e6
 
 
 class Slice(NamedTuple):
-    """A selection of the Kinesis records of a page."""
+    """The Kinesis records of a page with indexes from ``first`` to before ``stop``.
+
+    User records up to ``after`` and user records after ``last`` are left out. They can
+    only be in aggregates at the begin and end of the slice.
+    """
 
     first: int
     stop: int
     after: Position | None = None
-    """Skip the user records of the first record up to this position."""
     last: Position | None = None
-    """Skip the user records of the last record after this position."""
-
-
-class Rows(Protocol):
-    """A page's Kinesis records."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def payload(self) -> int:
-        """Bytes that count towards a shard's 2 MB a second: data and keys."""
-        ...
-
-    def number(self, place: int) -> str:
-        """Return the sequence number of a record."""
-        ...
-
-    def arrived(self, place: int) -> float | None:
-        """Return when a record arrived."""
-        ...
-
-    def batch(self, shard: ShardKey, columns: Columns, part: Slice) -> pa.RecordBatch:
-        """Return user records as rows."""
-        ...
 
 
 def parse(
     body: Body, names: Collection[str], *, deaggregate: bool
 ) -> tuple[Page, Rows]:
-    """Return an answer and, apart from it, its records, for columns of such names.
+    """Return a GetRecords answer as a page and its rows with the named columns.
 
-    In columns if they are all alike; one by one if there are aggregates to be opened.
-    Raises SourceUnavailableError for an invalid answer.
+    The rows are TableRows if all records have the same layout and none is an aggregate
+    that must be deaggregated. The page then has no records. Otherwise, the rows are
+    RecordRows. Raises SourceUnavailableError for an invalid answer.
     """
     try:
         table = json_layout.Table(body)
@@ -85,25 +66,23 @@ def parse(
 
 
 class TableRows:
-    """Records in columns."""
+    """The records of a page as Arrow columns, without an object per record."""
 
     def __init__(self, table: json_layout.Table, names: Collection[str]) -> None:
-        """Raise ValueError if a value isn't what it should be."""
+        """Convert the named columns. Raise ValueError if a value is invalid."""
         self._numbers = _text(table, json_layout.NUMBER)
         for number in (self._numbers[0], self._numbers[-1]):
             if not is_sequence_number(number.as_py()):
                 raise ValueError("a sequence number that is not a number")
         self._arrivals = _arrivals(table)
-        self._columns = {
-            "sequence_number": self._numbers,
-            "arrived_at": self._arrivals,
-        }
+        self._columns = {"sequence_number": self._numbers, "arrived_at": self._arrivals}
         if "partition_key" in names:
             self._columns["partition_key"] = _text(table, json_layout.KEY)
         if "data" in names:
             data = table.column(json_layout.DATA, pa.binary())
             self._columns["data"] = decode(data)
-        # Of each group of four characters three bytes, less one for padding at its end.
+        # Four Base64 characters decode to three bytes. Padding reduces that by one byte
+        # per record on average.
         data_bytes = table.length(json_layout.DATA) * 3 // 4 - table.count
         self._payload = max(0, data_bytes) + table.length(json_layout.KEY)
 
@@ -112,24 +91,24 @@ class TableRows:
 
     @property
     def payload(self) -> int:
-        """Bytes of data, give or take one a record, and of keys."""
+        """The size of keys and data, with an error of at most one byte per record."""
         return self._payload
 
-    def number(self, place: int) -> str:
+    def number(self, index: int) -> str:
         """Return the sequence number of a record."""
-        number: str = self._numbers[place].as_py()
+        number: str = self._numbers[index].as_py()
         return number
 
-    def arrived(self, place: int) -> float | None:
+    def arrived(self, index: int) -> float | None:
         """Return when a record arrived."""
-        micros = self._arrivals[place].value
+        micros = self._arrivals[index].value
         return None if micros is None else micros / MICROSECONDS
 
-    def batch(self, shard: ShardKey, columns: Columns, part: Slice) -> pa.RecordBatch:
-        """Return user records as rows."""
-        size = part.stop - part.first
+    def batch(self, shard: ShardKey, columns: Columns, slice_: Slice) -> pa.RecordBatch:
+        """Return the user records of a slice as rows."""
+        size = slice_.stop - slice_.first
         sliced = {
-            name: column.slice(part.first, size)
+            name: column.slice(slice_.first, size)
             for name, column in self._columns.items()
         }
         return columns.batch(shard, sliced, size)
@@ -152,7 +131,7 @@ def _arrivals(table: json_layout.Table) -> pa.Array:
 
 
 class RecordRows:
-    """Records one by one."""
+    """The records of a page as Record objects, which may be aggregates."""
 
     def __init__(self, records: list[Record], *, deaggregate: bool) -> None:
         self._records, self._deaggregate = records, deaggregate
@@ -162,28 +141,28 @@ class RecordRows:
 
     @property
     def payload(self) -> int:
-        """Bytes of data and keys."""
+        """The size of data and keys in bytes."""
         return sum(
             len(record.data) + len(record.partition_key or "")
             for record in self._records
         )
 
-    def number(self, place: int) -> str:
+    def number(self, index: int) -> str:
         """Return the sequence number of a record."""
-        return self._records[place].sequence_number
+        return self._records[index].sequence_number
 
-    def arrived(self, place: int) -> float | None:
+    def arrived(self, index: int) -> float | None:
         """Return when a record arrived."""
-        return self._records[place].approximate_arrival_timestamp
+        return self._records[index].approximate_arrival_timestamp
 
-    def batch(self, shard: ShardKey, columns: Columns, part: Slice) -> pa.RecordBatch:
-        """Return user records as rows."""
-        records = self._records[part.first : part.stop]
+    def batch(self, shard: ShardKey, columns: Columns, slice_: Slice) -> pa.RecordBatch:
+        """Return the user records of a slice as rows."""
+        records = self._records[slice_.first : slice_.stop]
         if self._deaggregate:
-            records = _opened(records, shard, part)
+            records = _opened(records, shard, slice_)
         seconds = [record.approximate_arrival_timestamp for record in records]
         micros = [None if s is None else round(s * MICROSECONDS) for s in seconds]
-        given = {
+        values = {
             "sequence_number": [record.sequence_number for record in records],
             "sub_sequence_number": [record.sub_sequence_number for record in records],
             "partition_key": [record.partition_key for record in records],
@@ -191,14 +170,17 @@ class RecordRows:
             "data": [record.data for record in records],
             "arrived_at": pa.array(micros, pa.int64()).cast(TIMESTAMP),
         }
-        return columns.batch(shard, given, len(records))
+        return columns.batch(shard, values, len(records))
 
 
-def _opened(records: list[Record], shard: ShardKey, part: Slice) -> list[Record]:
+def _opened(records: list[Record], shard: ShardKey, slice_: Slice) -> list[Record]:
     source = Source(Fence(shard, 0), 0, HASH_KEYS - 1)
     opened = open_records(records, source).records
-    if part.after is not None:
-        opened = [record for record in opened if record.position > part.after]
-    if part.last is not None:
-        opened = [record for record in opened if record.position <= part.last]
+    if slice_.after is not None:
+        opened = [record for record in opened if record.position > slice_.after]
+    if slice_.last is not None:
+        opened = [record for record in opened if record.position <= slice_.last]
     return opened
+
+
+Rows = TableRows | RecordRows

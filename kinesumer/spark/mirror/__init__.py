@@ -1,1 +1,1 @@
-"""A query's positions in the state store."""
+"""Writes a Spark query's positions to the state store."""

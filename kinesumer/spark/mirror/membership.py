@@ -1,12 +1,15 @@
-"""The membership of a query, which must be its group's only member."""
+"""Registers a Spark query as a member of its group, and keeps it registered.
+
+The query must be the group's only member.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.coordination.events import Event, Failed, SessionLost, SessionRenewed
 from kinesumer.coordination.heartbeat import Heartbeater
+from kinesumer.coordination.membership import Event, Failed, SessionLost, SessionRenewed
 from kinesumer.coordination.startup_checks import find_live_members
 from kinesumer.errors import ClientIdInUseError, GroupBusyError
 from kinesumer.model.rows import QUERY
@@ -24,7 +27,10 @@ RETRY_SECONDS = 10.0
 
 
 class Membership:
-    """The sessions of a query, one after the other, on the loop that calls ``join``."""
+    """Registers a session of the query, and a new one whenever a session has died.
+
+    Its task runs on the event loop that calls ``join``.
+    """
 
     def __init__(
         self,
@@ -32,10 +38,9 @@ class Membership:
         streams: frozenset[str],
         joined: Callable[[], None],
     ) -> None:
-        self.member: MemberRow | None = None
-        """The session that holds the group, or None."""
+        self.member: MemberRow | None = None  # the session that holds the group, if any
+        # Set if the query gave up its membership: the reason.
         self.refused: GroupBusyError | None = None
-        """The reason why the query doesn't register again."""
         self._context = context
         self._streams = streams
         self._joined = joined
@@ -50,9 +55,10 @@ class Membership:
         return self._heartbeater is not None and self._heartbeater.is_throttled
 
     async def join(self) -> None:
-        """Register, and wait until no other member is alive.
+        """Register the query, and return when it holds the group alone.
 
-        Raises GroupBusyError if another member is alive, and errors of the state store.
+        Wait for other members that may have died. Raises GroupBusyError if a member
+        proves to be alive. Errors of the state store are raised, too.
         """
         loop = asyncio.get_running_loop()
         task = self._task = loop.create_task(self._run(), name="kinesumer-mirror")
@@ -70,7 +76,7 @@ class Membership:
             raise self.refused
 
     async def leave(self) -> None:
-        """Stop the heartbeat, and store that the session has left."""
+        """Stop the heartbeat, and mark the session in the state store as left."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -79,8 +85,8 @@ class Membership:
     async def _leave_group(self) -> None:
         session, self._registered = self._registered, None
         if session is not None:
-            moment = rows.timestamp_text(self._context.clock.wall())
-            await self._context.write(writes.leave(self._context.app, session, moment))
+            now = rows.timestamp_text(self._context.clock.wall())
+            await self._context.write(writes.leave(self._context.app, session, now))
 
     async def _run(self) -> None:
         while True:
@@ -99,7 +105,7 @@ class Membership:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _hold_group(self) -> None:
-        """Hold the group; raise when the heartbeat fails or another member is alive."""
+        """Keep the query registered. Raises an error if another member is alive."""
         events: asyncio.Queue[Event] = asyncio.Queue()
         heart = self._heartbeater = Heartbeater(
             self._context,
@@ -111,15 +117,18 @@ class Membership:
         beating = asyncio.get_running_loop().create_task(heart.run())
         try:
             while True:
-                self._take(await events.get())
+                self._apply(await events.get())
+                # Look for others only after registering. Of two members that start at
+                # the same time, at least one then sees the other.
                 if self.member is None and self._registered is not None:
-                    await self._look(self._registered)
+                    await self._require_no_others()
+                    self._hold_as(self._registered)
         finally:
             self.member = None
             beating.cancel()
             await asyncio.wait([beating])
 
-    def _take(self, event: Event) -> None:
+    def _apply(self, event: Event) -> None:
         match event:
             case Failed(error):
                 raise error
@@ -131,30 +140,29 @@ class Membership:
             case SessionRenewed(lease, row) if not lease.dead:
                 self._registered = row
 
-    async def _look(self, mine: MemberRow) -> None:
-        """Take the group, unless another registered client is alive."""
+    def _hold_as(self, member: MemberRow) -> None:
+        self.member = member
+        self._first.set()
+        logger.info(
+            "joined app %s", self._context.app, extra={"session": member.session}
+        )
+        self._joined()
+
+    async def _require_no_others(self) -> None:
         living = await find_live_members(self._context, self._read_others)
         if living:
-            names = escape_unprintable(
-                ", ".join(sorted(member.client_id for member in living))
-            )
+            names = ", ".join(sorted(member.client_id for member in living))
             raise GroupBusyError(
                 "clients",
-                f"clients of app {self._context.app!r} are alive: {names}; stop them "
+                f"clients of app {self._context.app!r} are alive: "
+                f"{escape_unprintable(names)}; stop them "
                 "and start the query again, or give it another app name",
             )
-        self.member = mine
-        self._first.set()
-        logger.info("holding %s", self._context.app, extra={"session": mine.session})
-        self._joined()
 
     async def _read_others(self) -> list[LivenessRow]:
         context = self._context
         partition = rows.member_key(context.app, "").pk
-        found = await context.until_available(
-            lambda: context.store.query(partition, consistent=True)
-        )
-        members = map(rows.read_liveness, found)
+        members = map(rows.read_liveness, await context.query(partition))
         return [m for m in members if m.client_id != context.client_id]
 
     def _refusal(self, error: Exception) -> GroupBusyError:

@@ -1,14 +1,14 @@
-"""A query's positions in the state store, where it is a member of its group.
+"""Stores the positions of a query, the only member of its group, in the state store.
 
-What the driver calls, all on its background loop::
+The driver makes these calls on its background loop::
 
     mirror = await open_mirror(options)  # registers; raises GroupBusyError, …
-    offset = await mirror.stored()  # where the group is: startingPosition=checkpoint
-    mirror.committed(offset)  # after each batch: its end, or the next one's start
-    await mirror.stop()  # in the reader's stop(): last positions, Leave
+    offset = await mirror.stored()  # only for startingPosition=checkpoint
+    mirror.committed(offset)  # whenever a batch is committed, with the batch's end
+    await mirror.stop()  # in the reader's stop(); writes the last positions
 
-``kinesumer.spark.runtime.jvm.stop_on_sigterm()``, called once in the main thread, makes
-Spark call the reader's ``stop()`` when it ends the driver's Python process.
+Spark ends the driver's Python process with SIGTERM. It calls the reader's ``stop()``
+only if ``kinesumer.spark.runtime.jvm.stop_on_sigterm()`` was called in the main thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import asyncio
 import random
 import socket
 import uuid
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,9 +26,9 @@ from kinesumer.config import Config
 from kinesumer.consuming.streams import open_streams
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.pauses import require_not_paused
-from kinesumer.coordination.shard_sync import check_identity
+from kinesumer.coordination.shard_sync import check_identity, sync_shards
 from kinesumer.coordination.startup_checks import check_group, require_no_go_clients
-from kinesumer.coordination.store_queries import read_with_listing
+from kinesumer.coordination.store_queries import read_stream_row, read_with_listing
 from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import QUERY_ID
@@ -37,15 +37,15 @@ from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
+from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.spark.mirror.membership import Membership
 from kinesumer.spark.mirror.shard_row_mirror import ShardRowMirror
 from kinesumer.spark.offsets.model import END, After, Offset, StreamOffset
-from kinesumer.spark.options.positions import UNKNOWN
-from kinesumer.spark.runtime.sources import sources
-from kinesumer.wire import rows
+from kinesumer.spark.options.streams import UNKNOWN
+from kinesumer.spark.runtime.process_cache import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.coordination.startup_checks import Identity
@@ -54,13 +54,14 @@ if TYPE_CHECKING:
     from kinesumer.spark.offsets.model import Offset, ShardPosition
     from kinesumer.spark.options.parser import ReadOptions
 
+# The maximum time for writing the last positions when the query stops. It is short,
+# because Spark may soon kill the process.
 STOP_SECONDS = 4.0
-"""Maximum seconds for the last positions: Spark may kill the process soon."""
 LEAVE_SECONDS = 2.0
+# The pause after a write is at least this multiple of the write's duration.
 PAUSE_FACTOR = 4
-"""The pause after a write is at least so many times its duration."""
-KEEP_SECONDS = 600.0
-"""The period of pruning rows of shards that Kinesis has dropped."""
+# The interval of deleting the rows of shards that Kinesis no longer lists.
+PRUNE_SECONDS = 600.0
 
 
 class Mirror:
@@ -90,19 +91,20 @@ class Mirror:
     async def start(self) -> None:
         """Register the query as the group's only member.
 
-        Raises GroupBusyError if others hold the group or an operator paused a stream of
-        the query, and StreamRecreatedError.
+        Raises GroupBusyError if other members are alive, or if an operator has paused
+        one of the query's streams. Raises StreamRecreatedError if the group's positions
+        belong to a deleted stream of the same name.
         """
         context = self._context
         self._identity = await check_group(context, None)
         await require_no_go_clients(context)
         for stream in self._streams.values():
-            row = await context.read(rows.stream_key(context.app, stream.arn))
+            row = await read_stream_row(context, stream.arn)
             if row is not None:
-                check_identity(rows.read_stream(row), stream.info)
+                check_identity(row, stream.info)
         await self._membership.join()
         try:
-            # From now on, operators see the query and can't pause its streams.
+            # Operators now see the query as a member and can't pause its streams.
             await require_not_paused(context, self._streams)
         except BaseException:
             await self._membership.leave()
@@ -115,16 +117,34 @@ class Mirror:
     async def stored(self) -> Offset:
         """Return the group's positions in all streams of the query.
 
-        Raises ConfigurationError for a stream without rows.
+        Raises ConfigurationError if the group has no positions in a stream, and
+        StreamRecreatedError if they belong to a deleted stream of the same name.
         """
-        return await stored_offset(self._context, self._table, self._streams)
+        return {
+            arn: await self._stored(stream) for arn, stream in self._streams.items()
+        }
+
+    async def _stored(self, stream: OpenStream) -> StreamOffset:
+        context = self._context
+        row = await read_stream_row(context, stream.arn)
+        if row is None or not row.baseline:
+            raise ConfigurationError(
+                f"startingPosition=checkpoint: table {self._table} holds no positions "
+                f"of app {context.app!r} for stream {stream.arn}; check app and table, "
+                "or begin with LATEST, TRIM_HORIZON or AT_TIMESTAMP"
+            )
+        check_identity(row, stream.info)
+        stored, listed = await read_with_listing(context, stream)
+        return StreamOffset(
+            stream.info.created_at, positions_of(stream.arn, stored, listed)
+        )
 
     def committed(self, offset: Offset) -> None:
-        """Note the query's offset, to be written at the next commit interval.
+        """Accept the query's offset, which a background task writes to the table.
 
-        Returns at once, on any thread. Raises GroupBusyError if plain clients or
-        another query took the group over while this process was suspended. Other
-        failures are only logged.
+        May be called on any thread, and doesn't wait for the write. Raises
+        GroupBusyError if clients or another query took over the group, for example
+        while this process was suspended. Other failures are only logged.
         """
         if self._membership.refused is not None:
             raise self._membership.refused
@@ -140,49 +160,39 @@ class Mirror:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        try:
+        with _warn_on_error(
+            "can't store all last positions (%s): plain clients may repeat records; "
+            "queries continue by Spark's log"
+        ):
             async with asyncio.timeout(STOP_SECONDS):
                 await self._write_last()
-        except Exception as error:
-            logger.warning(
-                "can't store all last positions (%s): plain clients may repeat "
-                "records; queries continue by Spark's log",
-                str(error) or f"no answer within {STOP_SECONDS:g} s",
-            )
-        try:
+        with _warn_on_error(
+            "can't leave the group (%s): it becomes free when the lease expires"
+        ):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._membership.leave()
-        except Exception as error:
-            logger.warning(
-                "can't leave the group (%s): it becomes free when the lease expires",
-                str(error) or f"no answer within {LEAVE_SECONDS:g} s",
-            )
 
     # --- in the background ------------------------------------------------------------
 
     async def _run(self, arn: str) -> None:
         """Write a stream's new positions, at most once per commit interval.
 
-        A failed write is retried. Only a group that was taken over ends the query.
+        A failed write is logged and retried: it never makes the query fail.
         """
-        clock, interval = (
-            self._context.clock,
-            self._context.config.commit_interval_seconds,
-        )
-        changed, next_keep = self._changed[arn], clock.now() + KEEP_SECONDS
+        clock = self._context.clock
+        interval = self._context.config.commit_interval_seconds
+        changed, next_prune = self._changed[arn], clock.now() + PRUNE_SECONDS
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, next_keep - clock.now())):
-                    await changed.wait()
-            changed.clear()
+            await wait_and_clear(changed, next_prune - clock.now())
             began = clock.now()
-            keeps = began >= next_keep
-            if keeps:
-                next_keep = began + KEEP_SECONDS
+            prunes = began >= next_prune
+            if prunes:
+                next_prune = began + PRUNE_SECONDS
             if self._membership.member is None or arn not in self._offset:
-                continue  # the registration or the first batch sets the event again
-            if not await self._try(arn, keeps):
+                continue  # registering or the first commit sets the event again
+            if not await self._try(arn, prunes=prunes):
                 changed.set()
+            # The heartbeats write to the same table. If it is slow, write less often.
             took = min(clock.now() - began, interval)
             await asyncio.sleep(max(interval, took * PAUSE_FACTOR))
 
@@ -190,16 +200,14 @@ class Mirror:
         for changed in self._changed.values():
             changed.set()
 
-    async def _try(self, arn: str, keeps: bool) -> bool:
-        """Write a stream's positions; False: try again soon."""
+    async def _try(self, arn: str, *, prunes: bool) -> bool:
+        """Write a stream's positions. Return False if a call must follow soon."""
         what = f"storing positions of {self._streams[arn].label}"
         try:
-            if keeps:
-                await self._rows[arn].keep()
+            if prunes:
+                await sync_shards(self._context, self._streams[arn])
             done = await self._write(arn)
         except Exception as error:
-            while isinstance(error, ExceptionGroup):
-                error = error.exceptions[0]
             self._context.failure_log.record_failure(what, error)
             return False
         self._context.failure_log.record_success(what)
@@ -213,41 +221,49 @@ class Mirror:
         return await self._rows[arn].sync(member, self._offset[arn].shards)
 
     async def _check_group(self, member: MemberRow) -> None:
-        """Warn in a new session if the state store was recreated or restored."""
+        """Warn if the table was recreated or restored; check once for each session."""
         if member.session == self._checked:
             return
-        found = await check_group(self._context, None)
-        if self._identity not in (None, found):
+        identity = await check_group(self._context, None)
+        if self._identity not in (None, identity):
             logger.warning(
                 "the state store of app %s was recreated or restored: this query "
                 "writes its positions to it",
                 self._context.app,
             )
-        self._identity, self._checked = found, member.session
+        self._identity, self._checked = identity, member.session
 
     async def _write_last(self) -> None:
         member, offset = self._membership.member, self._offset
         if member is None:
             return
-        todo = (
-            self._rows[arn].finish(member, of_stream.shards)
-            for arn, of_stream in offset.items()
-            if arn in self._rows
+        # If the write for one stream fails, those for the other streams continue.
+        results = await asyncio.gather(
+            *(
+                self._rows[arn].finish(member, of_stream.shards)
+                for arn, of_stream in offset.items()
+                if arn in self._rows
+            ),
+            return_exceptions=True,
         )
-        # Wait for all, even if one fails.
-        found = await asyncio.gather(*todo, return_exceptions=True)
-        for answer in found:
-            if answer is not None:
-                raise answer
+        for error in filter(None, results):
+            raise error
+
+
+@contextmanager
+def _warn_on_error(text: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        logger.warning(text, str(error) or "no answer in time")
 
 
 async def open_mirror(options: ReadOptions) -> Mirror:
-    """Register a query with ``app`` and ``table`` as its group's only member.
+    """Register a query that has the options ``app`` and ``table``.
 
-    An unclean predecessor costs its lease (8 s). Raises GroupBusyError if plain clients
-    or another query are alive, StreamRecreatedError, GroupBusyError,
-    ConfigurationError for a name that can't be a key, and what opening a state store
-    raises.
+    If an earlier query of the app was killed, wait until its lease expires (8 s).
+    Raises ConfigurationError for an invalid app or table name, and the errors of
+    ``Mirror.start()`` and of opening the state store.
     """
     assert options.app is not None
     assert options.table is not None
@@ -262,7 +278,8 @@ async def open_mirror(options: ReadOptions) -> Mirror:
         store=store,
         clock=clock,
         random=random.Random(),
-        # All queries have one client id: sessions tell where they run.
+        # All queries have the same client id. The host's name in the session's id shows
+        # an operator where a query runs.
         new_id=lambda: f"{host}-{uuid.uuid4().hex}",
         failure_log=FailureLog(clock),
     )
@@ -274,53 +291,25 @@ async def open_mirror(options: ReadOptions) -> Mirror:
     return mirror
 
 
-async def stored_offset(
-    context: ClientContext, table: str, streams: Mapping[str, OpenStream]
-) -> Offset:
-    """Return the group's positions in all shards, by stream.
-
-    Raises ConfigurationError for a stream without rows, and StreamRecreatedError.
-    """
-    return {
-        arn: await _of_stream(context, table, stream) for arn, stream in streams.items()
-    }
-
-
-async def _of_stream(
-    context: ClientContext, table: str, stream: OpenStream
-) -> StreamOffset:
-    found = await context.read(rows.stream_key(context.app, stream.arn))
-    row = rows.read_stream(found) if found else None
-    if row is None or not row.baseline:
-        raise ConfigurationError(
-            f"startingPosition=checkpoint: table {table} holds no positions of app "
-            f"{context.app!r} for stream {stream.arn}; check app and table, or begin "
-            "with LATEST, TRIM_HORIZON or AT_TIMESTAMP"
-        )
-    check_identity(row, stream.info)
-    known, listed = await read_with_listing(context, stream)
-    return StreamOffset(stream.info.created_at, places(stream.arn, known, listed))
-
-
-def places(
-    arn: str, known: Sequence[ShardRow], listed: Sequence[Shard]
+def positions_of(
+    arn: str, stored: Sequence[ShardRow], listed: Sequence[Shard]
 ) -> dict[str, ShardPosition]:
-    """Return the position in each shard that Kinesis still lists.
+    """Return the group's position in each shard that Kinesis still lists.
 
-    Shards that wait for their parents are included: a shard that an offset omits counts
-    as read if a descendant is named. The time of a position is known for quiet shards
-    only, whose rows store it.
+    Shards that wait for their parents are included: an offset that names a descendant
+    of a shard but not the shard itself would mean that the shard has been read. Most
+    rows don't store the time of their position. Its time is then UNKNOWN.
     """
-    waiting = lineage.repairs(arn, known, listed).create
+    waiting = lineage.repairs(arn, stored, listed).create
     ids = {shard.shard_id for shard in listed}
     return {
-        row.key.shard_id: _place(row)
-        for row in [*known, *waiting]
+        row.key.shard_id: _position(row)
+        for row in [*stored, *waiting]
         if row.key.shard_id in ids
     }
 
 
-def _place(row: ShardRow) -> ShardPosition:
+def _position(row: ShardRow) -> ShardPosition:
     if row.ended:
         return END
     if row.position is None:

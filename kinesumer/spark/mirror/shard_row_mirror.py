@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from kinesumer.consuming.owned_shard import TIP_SHARE
+from kinesumer.coordination.membership import DeadSessions
 from kinesumer.coordination.shard_sync import sync_shards, write_all
-from kinesumer.coordination.store_queries import read_shards
+from kinesumer.coordination.store_queries import read_shards, read_stream_row
 from kinesumer.core import claims, lineage
-from kinesumer.core.liveness import proves_death
 from kinesumer.model.positions import Tip
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.spark.offsets.model import BEGINNING, After, End
 from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.positions import Position
@@ -27,63 +26,61 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard
     from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
-    from kinesumer.spark.offsets.model import ShardPosition
+    from kinesumer.spark.offsets.model import Positions, ShardPosition
 
-A = TypeVar("A")
-T = TypeVar("T")
+# If these are unchanged, rows need only new positions: the query's session, the shards
+# in its offset, and those of them that the query has read to their ends.
 Shape = tuple[str, frozenset[str], frozenset[str]]
-"""The session, the shards that an offset names, and those of them that have ended."""
 
 
 class ShardRowMirror:
-    """The shard rows of one stream, all owned by a query's session."""
+    """Claims the shard rows of one stream, and writes a query's positions to them."""
 
     def __init__(self, context: ClientContext, stream: OpenStream) -> None:
         self._context = context
         self._stream = stream
+        # The rows that the session owns, with the positions that it last wrote.
         self._held: dict[ShardKey, ShardRow] = {}
-        """Rows as claimed, with the position that was last stored."""
         self._session = ""
         self._synced: Shape | None = None
-        self._dead: set[str] = set()
+        self._dead_sessions = DeadSessions(context, "", set())
 
-    async def sync(
-        self, member: MemberRow, places: Mapping[str, ShardPosition]
-    ) -> bool:
-        """Update the rows by an offset; False: some must wait, try again."""
-        shape, is_first = _shape(member, places), not self._session
+    async def sync(self, member: MemberRow, positions: Positions) -> bool:
+        """Write positions to the rows. Return False if a call must follow soon."""
+        shape, is_first = _shape(member, positions), not self._session
         if member.session != self._session:
             self._held.clear()
             self._session = member.session
         if shape != self._synced:
             self._synced = None
-            if await self._sync_rows(member, places):
+            if await self._sync_rows(member, positions):
                 self._synced = shape
             if is_first:
-                self._warn_if_behind(places)
-        await self._commit(places)
+                self._warn_if_behind(positions)
+        await self._commit(positions)
         return self._synced is not None
 
-    async def finish(
-        self, member: MemberRow, places: Mapping[str, ShardPosition]
-    ) -> None:
-        """Release all shards, with the last positions in the same writes."""
-        if _shape(member, places) != self._synced:
-            await self.sync(member, places)
+    async def finish(self, member: MemberRow, positions: Positions) -> None:
+        """Store the last position of each shard and release the shard, in one write."""
+        if _shape(member, positions) != self._synced:
+            await self.sync(member, positions)
         app, held = self._context.app, self._held
         self._held, self._synced = {}, None
-        todo = [
-            writes.release(app, row, _progress(row, places)) for row in held.values()
-        ]
-        await self._each(self._context.write, todo)
+        await write_all(
+            self._context,
+            [
+                writes.release(app, row, _progress(row, positions))
+                for row in held.values()
+            ],
+        )
 
-    def _warn_if_behind(self, places: Mapping[str, ShardPosition]) -> None:
-        """Warn if other members advanced beyond this query's checkpoint."""
+    def _warn_if_behind(self, positions: Positions) -> None:
+        """Warn if the group has stored positions after those of this query."""
         behind = [
             row.key.shard_id
             for row in self._held.values()
             if row.position is not None
-            and _is_before(places.get(row.key.shard_id), row.position)
+            and _is_before(positions.get(row.key.shard_id), row.position)
         ]
         if behind:
             logger.warning(
@@ -96,97 +93,89 @@ class ShardRowMirror:
                 extra={"stream": self._stream.name, "shards": len(behind)},
             )
 
-    async def keep(self) -> None:
-        """Prune rows of shards that Kinesis has dropped, as a leader does."""
-        await sync_shards(self._context, self._stream)
-
     # --- rows and owners ----------------------------------------------
 
-    async def _sync_rows(
-        self, member: MemberRow, places: Mapping[str, ShardPosition]
-    ) -> bool:
-        """Create, end, open and claim rows until all agree with the offset."""
-        listed = await self._list()
+    async def _sync_rows(self, member: MemberRow, positions: Positions) -> bool:
+        """Create and claim rows, and mark shards as ended, as the offset requires.
+
+        Return False if the call must be repeated soon.
+        """
+        context, stream = self._context, self._stream
+        listed = await stream.list_shards(context)
         if not lineage.is_complete(listed):
             return False
-        await self._create_initial_rows(listed, places)
+        await self._create_initial_rows(listed, positions)
         while True:
-            found, unreadable = await read_shards(
-                self._context, self._stream.arn, consistent=True
+            stored, unreadable = await read_shards(context, stream.arn, consistent=True)
+            repairs = lineage.repairs(stream.arn, stored, listed, unreadable)
+            await write_all(
+                context, [writes.create_shard(context.app, r) for r in repairs.create]
             )
-            repairs = lineage.repairs(self._stream.arn, found, listed, unreadable)
-            await self._repair(repairs)
-            claimed = await self._claim_free(member, found)
-            done = _done(found, listed, places)
-            ended = await self._end(done)
-            if not (repairs.create or repairs.ready or claimed or ended):
-                waits = places.keys() & {s.shard_id for s in lineage.leaves(listed)}
-                in_step = all(
-                    row.ended or not row.ready or row.key in self._held for row in found
+            await write_all(
+                context, [writes.ready(context.app, row) for row in repairs.ready]
+            )
+            claimed = await self._claim_free(member, stored)
+            ended = await self._end(_done(stored, listed, positions))
+            # After a change, look again: when a shard ends, its children become ready,
+            # and must be claimed.
+            if repairs.create or repairs.ready or claimed or ended:
+                continue
+            leaves = positions.keys() & {s.shard_id for s in lineage.leaves(listed)}
+            return (
+                not unreadable
+                and not any(isinstance(positions[leaf], End) for leaf in leaves)
+                and all(
+                    row.ended or not row.ready or row.key in self._held
+                    for row in stored
                 )
-                return in_step and not (
-                    unreadable or any(isinstance(places[s], End) for s in waits)
-                )
-
-    async def _list(self) -> Sequence[Shard]:
-        stream = self._stream
-        return await self._context.until_available(
-            stream.source.list_shards, stream.label
-        )
-
-    async def _repair(self, repairs: lineage.Repairs) -> None:
-        app = self._context.app
-        await write_all(
-            self._context, [writes.create_shard(app, row) for row in repairs.create]
-        )
-        await write_all(
-            self._context, [writes.ready(app, row) for row in repairs.ready]
-        )
+            )
 
     async def _create_initial_rows(
-        self, listed: Sequence[Shard], places: Mapping[str, ShardPosition]
+        self, listed: Sequence[Shard], positions: Positions
     ) -> None:
         """Create the rows of a new group, from the offset.
 
-        The stream's row comes last: after a crash before it, nothing can be claimed.
+        The stream's row is created last, because no client claims shards of a stream
+        without a row. So if this process dies meanwhile, no incomplete group is used.
         """
         context, stream = self._context, self._stream
-        row = await context.read(rows.stream_key(context.app, stream.arn))
+        row = await read_stream_row(context, stream.arn)
         if row is not None:
-            if not rows.read_stream(row).baseline:
-                await sync_shards(
-                    context, stream
-                )  # a client died while it created the rows
+            if not row.baseline:  # the process that created it died before it finished
+                await sync_shards(context, stream)
             return
-        first = first_rows(stream.arn, listed, places)
+        first = first_rows(stream.arn, listed, positions)
         await write_all(context, [writes.create_shard(context.app, r) for r in first])
         mine = StreamRow(
-            stream.arn, stream.info.created_at, _start(places), baseline=True
+            stream.arn, stream.info.created_at, _start(positions), baseline=True
         )
         await context.write(writes.create_stream(context.app, mine))
 
     # --- claims and ends --------------------------------------------------------------
 
-    async def _claim_free(self, member: MemberRow, found: list[ShardRow]) -> bool:
-        """Claim rows without a living owner; tell whether any was claimed."""
-        for row in found:
+    async def _claim_free(self, member: MemberRow, stored: list[ShardRow]) -> bool:
+        """Claim the rows that have no living owner. Return whether any was claimed."""
+        for row in stored:
             if row.owner == member.session and not row.ended:
-                # The read was consistent: the row isn't older than our claim.
+                # If the answer to a claim was lost, the session owns a row without
+                # holding it here.
                 self._held.setdefault(row.key, row)
-        session, pauses = member.session, claims.Pauses()
-        decided = claims.decide_claims(found, self._held, self._dead, session, pauses)
-        await self._verify(decided.verify)
-        decided = claims.decide_claims(found, self._held, self._dead, session, pauses)
-        return any(await self._each(partial(self._claim, member), decided.claim))
-
-    async def _verify(self, owners: set[tuple[str, str]]) -> None:
-        app = self._context.app
-        for client_id, session in owners:
-            row = await self._context.read(rows.member_key(app, client_id))
-            if proves_death(session, rows.read_liveness(row) if row else None):
-                self._dead.add(session)
+        while True:
+            decision = claims.decide_claims(
+                stored,
+                self._held,
+                self._dead_sessions.dead,
+                member.session,
+                claims.Pauses(),
+            )
+            if not await self._dead_sessions.verify(decision.verify):
+                break
+        won = await gather_or_cancel(self._claim(member, r) for r in decision.claim)
+        return any(won)
 
     async def _claim(self, member: MemberRow, row: ShardRow) -> bool:
+        # If the answer was lost, the retry's condition fails. The nonce in the row then
+        # shows that the first try succeeded.
         nonce = self._context.new_id()
         write = writes.claim(self._context.app, row, member, nonce, row.owner)
         written = await self._context.write(write)
@@ -197,119 +186,115 @@ class ShardRowMirror:
         return True
 
     async def _end(self, done: set[str]) -> bool:
-        """Mark rows of fully read shards as ended; their children have rows already."""
+        """Mark rows of fully read shards as ended. Return whether there were any."""
         todo = [row for row in self._held.values() if row.key.shard_id in done]
         for row in todo:
             del self._held[row.key]
-        ends = [writes.mark_ended(self._context.app, row, None) for row in todo]
-        return bool(await self._each(self._context.write, ends))
+        app = self._context.app
+        await write_all(
+            self._context, [writes.mark_ended(app, row, None) for row in todo]
+        )
+        return bool(todo)
 
     # --- positions --------------------------------------------------------------------
 
-    async def _commit(self, places: Mapping[str, ShardPosition]) -> None:
+    async def _commit(self, positions: Positions) -> None:
         app, retention = self._context.app, self._stream.retention_seconds
-        todo = []
+        pending: list[tuple[ShardRow, Write]] = []
         for row in self._held.values():
-            position = _progress(row, places)
-            tip = due_tip(row, places.get(row.key.shard_id), retention)
+            position = _progress(row, positions)
+            tip = due_tip(row, positions.get(row.key.shard_id), retention)
             if position is not None:
-                todo.append((row, writes.commit(app, row, position, tip)))
+                pending.append((row, writes.commit(app, row, position, tip)))
             elif tip is not None:
-                todo.append((row, writes.note_tip(app, row, tip)))
-        await self._each(self._commit_one, todo)
+                pending.append((row, writes.note_tip(app, row, tip)))
+        await gather_or_cancel(self._commit_one(*change) for change in pending)
 
-    async def _commit_one(self, changed: tuple[ShardRow, Write]) -> None:
-        row, write = changed
+    async def _commit_one(self, row: ShardRow, write: Write) -> None:
         written = await self._context.write(write)
         now = self._context.parse_row(rows.read_shard, written.row)
         if now is not None and (now.owner, now.epoch) == (row.owner, row.epoch):
             self._held[row.key] = row._replace(position=now.position, tip=now.tip)
-        else:
+        else:  # another session has claimed the row
             del self._held[row.key]
             self._synced = None
 
-    async def _each(
-        self, write: Callable[[A], Coroutine[Any, Any, T]], todo: Iterable[A]
-    ) -> list[T]:
-        """Write all items concurrently. The store limits the number of requests."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(write(item)) for item in todo]
-        return [task.result() for task in tasks]
 
-
-def _shape(member: MemberRow, places: Mapping[str, ShardPosition]) -> Shape:
-    ends = frozenset(s for s, place in places.items() if isinstance(place, End))
-    return member.session, frozenset(places), ends
+def _shape(member: MemberRow, positions: Positions) -> Shape:
+    ends = frozenset(
+        s for s, position in positions.items() if isinstance(position, End)
+    )
+    return member.session, frozenset(positions), ends
 
 
 def first_rows(
-    arn: str, listed: Sequence[Shard], places: Mapping[str, ShardPosition]
+    arn: str, listed: Sequence[Shard], positions: Positions
 ) -> list[ShardRow]:
-    """Return the rows of a group that begins with an offset."""
+    """Return the rows that a new group needs if its query begins at an offset."""
     known = {shard.shard_id for shard in listed}
-    ended = {s for s, place in places.items() if isinstance(place, End)}
+    ended = {s for s, position in positions.items() if isinstance(position, End)}
     parents = {shard.shard_id: shard.parents for shard in listed}
-    ended |= lineage.ancestors(places, parents) - places.keys()
-    found = []
+    ended |= lineage.ancestors(positions, parents) - positions.keys()
+    created = []
     for shard in listed:
-        place = places.get(shard.shard_id, BEGINNING)
+        position = positions.get(shard.shard_id, BEGINNING)
         row = lineage.child_row(arn, shard)
-        found.append(
+        created.append(
             row._replace(
-                start=place if isinstance(place, Start) else Start.TRIM_HORIZON,
-                position=place.position if isinstance(place, After) else None,
+                start=position if isinstance(position, Start) else Start.TRIM_HORIZON,
+                position=position.position if isinstance(position, After) else None,
                 ended=shard.shard_id in ended,
                 ready=not (set(shard.parents) & known) - ended,
             )
         )
-    return found
+    return created
 
 
-def _start(places: Mapping[str, ShardPosition]) -> Start:
-    """Return the common start of all shards."""
-    starts = {place for place in places.values() if isinstance(place, Start)}
+def _start(positions: Positions) -> Start:
+    """Return the start that all shards have in common, else TRIM_HORIZON."""
+    starts = {
+        position for position in positions.values() if isinstance(position, Start)
+    }
     return starts.pop() if len(starts) == 1 else Start.TRIM_HORIZON
 
 
 def _done(
-    found: Iterable[ShardRow],
-    listed: Sequence[Shard],
-    places: Mapping[str, ShardPosition],
+    stored: Iterable[ShardRow], listed: Sequence[Shard], positions: Positions
 ) -> set[str]:
     """Return the shards that the query has fully read.
 
-    These are shards that have ended in the offset, once their children are listed, and
-    ancestors that the offset no longer names, since Kinesis has dropped them.
+    A shard with the position End counts only if Kinesis already lists its children. An
+    ancestor that the offset no longer contains was read earlier, and counts, too.
     """
     leaves = {shard.shard_id for shard in lineage.leaves(listed)}
-    parents = {row.key.shard_id: row.parents for row in found}
-    ended = {s for s, place in places.items() if isinstance(place, End)}
-    return (ended - leaves) | (lineage.ancestors(places, parents) - places.keys())
+    parents = {row.key.shard_id: row.parents for row in stored}
+    ended = {s for s, position in positions.items() if isinstance(position, End)}
+    return (ended - leaves) | (lineage.ancestors(positions, parents) - positions.keys())
 
 
-def _is_before(place: ShardPosition | None, position: Position) -> bool:
-    if isinstance(place, After):
-        return place.position < position
-    return place == BEGINNING
+def _is_before(position: ShardPosition | None, stored: Position) -> bool:
+    if isinstance(position, After):
+        return position.position < stored
+    return position == BEGINNING
 
 
-def _progress(row: ShardRow, places: Mapping[str, ShardPosition]) -> Position | None:
-    """Return a shard's position if it is greater than the one stored."""
-    place = places.get(row.key.shard_id)
-    if not isinstance(place, After):
+def _progress(row: ShardRow, positions: Positions) -> Position | None:
+    """Return the query's position in a shard if it is after the stored position."""
+    position = positions.get(row.key.shard_id)
+    if not isinstance(position, After):
         return None
     stored = row.position
-    return place.position if stored is None or place.position > stored else None
+    return position.position if stored is None or position.position > stored else None
 
 
 def due_tip(
-    row: ShardRow, place: ShardPosition | None, retention_seconds: float
+    row: ShardRow, position: ShardPosition | None, retention_seconds: float
 ) -> Tip | None:
-    """Return a shard's tip by an offset, if the tip in its row is old."""
-    if not isinstance(place, After):
+    """Return a shard's tip from an offset if the row's own tip must be renewed."""
+    if not isinstance(position, After):
         return None
-    if row.position is not None and row.position > place.position:
+    if row.position is not None and row.position > position.position:
         return None
-    if place.seen - row.read_until < retention_seconds * TIP_SHARE:
+    if position.seen - row.read_until < retention_seconds * TIP_SHARE:
         return None
-    return Tip(place.seen, place.position)
+    return Tip(position.seen, position.position)

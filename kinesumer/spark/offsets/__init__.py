@@ -1,1 +1,1 @@
-"""Positions of a query in its streams, as values and as JSON."""
+"""The offsets of a query (its positions in all shards), as objects and as JSON."""

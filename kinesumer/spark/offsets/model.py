@@ -1,70 +1,75 @@
-"""An offset of a query: its position in every shard, as stored in Spark's log."""
+"""The offset of a query, which contains its position in every shard.
+
+Spark writes the offset to its log after planning each batch.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesumer.model.streams import Start
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kinesumer.model.positions import Position
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Just after a record."""
+    """The position just after a record."""
 
     position: Position
+    # A time by Kinesis's clock, in seconds since 1970. All records after the position
+    # arrived at this time or later. So they can't have expired while this time is
+    # within the retention.
     seen: float
-    """A time by Kinesis's clock, in seconds since 1970. No record that arrived before
-    it lies after the position. It shows whether unread records may have expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Just before a record: the begin of a batch that a Start began.
+    """The position just before a record.
 
-    The record existed when the batch was planned. If it doesn't exist when the batch is
-    computed, it has expired.
+    It replaces a Start when a batch is planned, and names the batch's first record. If
+    that record is missing when a task reads the batch, it has expired.
     """
 
     sequence_number: str
-    seen: float
-    """The arrival time of the record."""
+    seen: float  # the arrival time of the record
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The shard is closed and has been read to its end."""
+    """The position at the end of a closed shard, which has been read completely."""
 
+    # All records of the shard's children arrived at this time or later. 0 if unknown.
     seen: float = field(default=0.0, compare=False)
-    """A time before which its children hold nothing. 0: unknown."""
 
 
 END = End()
-BEGINNING = Start.TRIM_HORIZON
-"""The position in a shard that an offset doesn't name yet."""
+BEGINNING = Start.TRIM_HORIZON  # the position in a shard that isn't in the offset yet
 
+# The position in one shard. A Start in an offset is never LATEST.
 ShardPosition = After | At | Start | End
-"""The position in one shard. A Start is TRIM_HORIZON or AT_TIMESTAMP."""
+Positions = Mapping[str, ShardPosition]  # by shard id
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
     """The positions in all known shards of a stream."""
 
+    # When the stream was created. The time changes if the stream is recreated.
     created_at: float
-    """The creation time, which changes if the stream is recreated under its name."""
-    shards: Mapping[str, ShardPosition]
+    shards: Positions
+    # When the query planned its first batch of the stream. This is used as the time of
+    # positions that have none.
     anchored_at: float = 0.0
-    """The time of the query's first batch of the stream, for Start positions."""
-    origin: Mapping[str, ShardPosition] = field(default_factory=dict)
-    """The begin of the batch that ends here, where the previous offset lacks it: for
-    all shards of a new stream, and for shards whose old position has expired."""
+    # Where the batch that ends at this offset begins, for shards that have no usable
+    # position in the previous offset. These are all shards of a stream that is new to
+    # the query, and shards in which the previous position has expired.
+    origin: Positions = field(default_factory=dict)
 
 
+# The offset of a query: a StreamOffset for each stream's ARN. It is empty before the
+# query's first batch.
 Offset = dict[str, StreamOffset]
-"""The streams by ARN. Empty before the query's first batch."""

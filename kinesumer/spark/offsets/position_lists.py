@@ -1,25 +1,33 @@
-"""The places of many shards as short lists, for offsets of large streams.
+"""Writes the positions of many shards as short lists, for offsets of large streams.
 
-``{SHARD_ID: [ITEM, …]}``: the first place is of that shard, each other one of the shard
-whose number follows. An item is an object, which is a place in full, or text: words
-with a space between them. As a word:
+In ``{SHARD_ID: [ITEM, …]}``, the first position is that of the shard SHARD_ID. Each
+further position is that of the shard with the next number. An item is either an object
+with a full position, or a text of words that are separated by spaces. The words are:
 
-- ``=``: the same place as the one before
-- ``NUMBER:TIME``: after a record, and ``:SUB`` in an aggregate
-- ``@NUMBER:TIME``: at a record
-- ``!TIME``: the end; ``>TIME``: a start by time
-- ``_N``: no place; the next N shards have none
+- ``=``: the same position as the previous one
+- ``NUMBER:TIME``: an After; in an aggregate ``NUMBER:TIME:SUB``
+- ``@NUMBER:TIME``: an At
+- ``!TIME``: an End that has a time
+- ``>TIME``: a Start of the type AT_TIMESTAMP
+- ``_N``: no position: the next N shards are omitted
 
-TIME is the difference in milliseconds from the place before that has a time. NUMBER is
-the exclusive or with the sequence number before. With ``.`` in place of the first ``:``
-the number of the shard is taken out of both, and then the lowest 36 bits, which are 0.
-Both are written with the digits 0-9, A-Z, a-z, + and /.
+NUMBER and TIME are differences from the previous position that has such a value. TIME
+is a difference in milliseconds. NUMBER is the exclusive or of both sequence numbers.
+Both are written in base 64, with the digits 0-9, A-Z, a-z, + and /.
 
-Words with ``.`` that follow each other may be a table instead: ``#A,B,C:``, and for
-each place A, B and C digits without anything between. ``@#`` is a table of places at a
-record. The B digits are the lowest 44 bits of NUMBER, the A digits are the others. The
-C digits are the difference of the milliseconds that TIME is later than the second in
-AWS's sequence number: doubled, or if it is negative, doubled without its sign, less 1.
+AWS's sequence numbers contain the shard's number, and are otherwise similar. A word
+with ``.`` instead of the first ``:`` has a shorter NUMBER: the bits that come from the
+two shard numbers are cleared, and then the lowest 36 bits, which are 0, are dropped.
+
+Consecutive words with ``.`` may be written as a table, one row for each position. The
+table is ``#A,B,C:`` (for At positions ``@#A,B,C:``), followed by all rows without
+separators. A row has three columns, with A, B and C digits:
+
+- NUMBER without its lowest 44 bits
+- the lowest 44 bits of NUMBER
+- 2 * D, or -2 * D - 1 if D is negative. D is the difference of the delays of this and
+  the previous position. A delay is the position's time minus the time that AWS puts
+  into the sequence number, in milliseconds.
 """
 
 from __future__ import annotations
@@ -39,14 +47,13 @@ if TYPE_CHECKING:
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
-_MAX_NUMBER = 10**129
+_MAX_NUMBER = 10**129  # AWS's API allows sequence numbers of 129 digits
 _MAX_MILLIS = int(YEAR_10000) * 1000
+# The number of bits in the second column of a table.
 _LOW_BITS = 44
-"""A table has these bits of numbers, mostly a time, in a column of their own."""
+# The lowest 36 bits of AWS's sequence numbers hold a version and the shard's number.
 _SHARD_BITS = 36
-"""The lowest bits of a sequence number by AWS: a version and the shard's number."""
-_SECONDS_BITS = 36
-"""The bits above: about the second in which a record arrived."""
+_SECONDS_BITS = 36  # the next bits: roughly the record's arrival, in seconds
 _SHARD_ID = re.compile(r"(.*?)([0-9]{1,18})", re.ASCII | re.DOTALL)
 _RECORD = re.compile(
     r"(@?)([0-9A-Za-z+/]{0,75})([:.])(-?[0-9A-Za-z+/]{0,9})(?::([0-9]{1,19}))?",
@@ -60,15 +67,15 @@ _TIME = re.compile(r"([!>])(-?[0-9A-Za-z+/]{0,9})", re.ASCII)
 
 
 def pack(
-    places: Mapping[str, ShardPosition],
+    positions: Mapping[str, ShardPosition],
     in_full: Callable[[ShardPosition], dict[str, Any]],
 ) -> dict[str, list[Any]]:
-    """Return places, sorted by shard id, as lists."""
+    """Return the lists for positions, which must be sorted by shard id."""
     lists: dict[str, list[Any]] = {}
     before = _Before()
     previous: tuple[str, int, int] | None = None
     items: list[Any] = []
-    for shard_id, place in places.items():
+    for shard_id, position in positions.items():
         split = _split(shard_id)
         gap = -1
         if split is not None and previous is not None and split[::2] == previous[::2]:
@@ -77,8 +84,8 @@ def pack(
             items = lists[shard_id] = []
         elif gap:
             items.append(f"_{gap}")
-        word = before.write(place, split[1] if split else 0)
-        items.append(in_full(place) if word is None else word)
+        word = before.write(position, split[1] if split else 0)
+        items.append(in_full(position) if word is None else word)
         previous = split
     return {shard_id: _joined(items) for shard_id, items in lists.items()}
 
@@ -86,8 +93,11 @@ def pack(
 def unpack(
     lists: Mapping[str, list[Any]], from_full: Callable[[Any], ShardPosition]
 ) -> dict[str, ShardPosition]:
-    """Return the places that lists hold. Raises ValueError, TypeError or KeyError."""
-    places: dict[str, ShardPosition] = {}
+    """Return the positions that are written in lists.
+
+    Raises ValueError, TypeError or KeyError for invalid lists.
+    """
+    positions: dict[str, ShardPosition] = {}
     before = _Before()
     for first_id in sorted(lists):
         split = _split(first_id)
@@ -97,28 +107,28 @@ def unpack(
                 number += int(gap[1])
                 continue
             shard_id = f"{prefix}{number:0{width}}" if split else first_id
-            if shard_id in places or number >= 10**18:
-                raise ValueError(f"a list of places goes wrong at {shard_id:.40}")
+            if shard_id in positions or number >= 10**18:
+                raise ValueError(f"{shard_id:.40} is repeated or out of range")
             if isinstance(item, str):
-                places[shard_id] = before.read(item, number)
+                positions[shard_id] = before.read(item, number)
             elif isinstance(item, _Row):
-                places[shard_id] = before.read_row(item, number)
+                positions[shard_id] = before.read_row(item, number)
             else:
-                places[shard_id] = from_full(item)
-                before.note(places[shard_id], number)
+                positions[shard_id] = from_full(item)
+                before.note(positions[shard_id], number)
             number += 1
-    return places
+    return positions
 
 
 class _Row(NamedTuple):
-    """A row of a table: one place."""
+    """A row of a table. It stands for one position."""
 
     mark: str
     numbers: tuple[int, int, int]
 
 
 class _Word(NamedTuple):
-    """A place as a difference, and as a row of a table if it may be one."""
+    """A position written as a word, and as a table row if that is possible."""
 
     text: str
     row: _Row | None = None
@@ -133,7 +143,7 @@ def _joined(items: list[Any]) -> list[Any]:
 
 
 def _short(items: list[str | _Word]) -> Iterator[str]:
-    """Yield items as text, and rows that follow each other as a table if shorter."""
+    """Yield words and tables. A table replaces consecutive words if it is shorter."""
     words = [item if isinstance(item, _Word) else _Word(item) for item in items]
     for mark, grouped in groupby(words, lambda word: word.row and word.row.mark):
         group = list(grouped)
@@ -165,7 +175,7 @@ def _words(items: list[Any]) -> Iterator[Any]:
 
 
 def _rows(table: re.Match[str]) -> Iterator[_Row]:
-    """Yield the rows of a table. Raises ValueError."""
+    """Yield the rows of a table. Raises ValueError if the last row is incomplete."""
     mark, cells = table[1], table[5]
     ends = list(accumulate(int(table[column]) for column in (2, 3, 4)))
     if not ends[-1] or len(cells) % ends[-1]:
@@ -177,48 +187,51 @@ def _rows(table: re.Match[str]) -> Iterator[_Row]:
 
 
 def _split(shard_id: str) -> tuple[str, int, int] | None:
-    """Return an id's text, number and the number's width. None if there is none."""
-    found = _SHARD_ID.fullmatch(shard_id)
-    return found and (found[1], int(found[2]), len(found[2]))
+    """Split an id such as shardId-007 into the text, the number 7, and its width 3.
+
+    Return None if the id doesn't end with a number.
+    """
+    match = _SHARD_ID.fullmatch(shard_id)
+    return match and (match[1], int(match[2]), len(match[2]))
 
 
 class _Before:
-    """The place before, from which the next one is a difference."""
+    """The state that differences refer to: the values of the previous positions."""
 
     def __init__(self) -> None:
         self._place: ShardPosition | None = None
         self._number: int | None = None
         self._shard = 0
-        """The number of the shard that the sequence number is of."""
+        """The number of the shard in which ``_number`` is a sequence number."""
         self._millis: int | None = None
 
-    def note(self, place: ShardPosition, shard: int) -> None:
-        """Let the next place be a difference from this one."""
-        self._place = place
-        number = _sequence_number(place)
+    def note(self, position: ShardPosition, shard: int) -> None:
+        """Store a position's values, to which the next differences refer."""
+        self._place = position
+        number = _sequence_number(position)
         if number is not None:
             self._number, self._shard = number, shard
-        millis = _millis(place)
+        millis = _millis(position)
         if millis is not None:
             self._millis = millis
 
-    def write(self, place: ShardPosition, shard: int) -> _Word | None:
-        """Return a place as a difference; None if it must be written in full."""
-        same = _same(place, self._place)
-        word = _Word("=") if same else self._difference(place, shard)
-        self.note(place, shard)
+    def write(self, position: ShardPosition, shard: int) -> _Word | None:
+        """Return the word for a position, or None if it must be written in full."""
+        same = _same(position, self._place)
+        word = _Word("=") if same else self._difference(position, shard)
+        self.note(position, shard)
         return word
 
-    def _difference(self, place: ShardPosition, shard: int) -> _Word | None:
-        millis = _millis(place)
+    def _difference(self, position: ShardPosition, shard: int) -> _Word | None:
+        millis = _millis(position)
         if millis is None or self._millis is None:
             return None
         time = _signed(millis - self._millis)
-        if isinstance(place, End):
+        if isinstance(position, End):
             return _Word(f"!{time}")
-        if isinstance(place, Start):
+        if isinstance(position, Start):
             return _Word(f">{time}")
-        number = _sequence_number(place)
+        number = _sequence_number(position)
         if number is None or self._number is None:
             return None
         text, row = f"{_written(number ^ self._number)}:{time}", None
@@ -228,38 +241,40 @@ class _Before:
             text = min(text, shorter, key=len)
             high, low = divmod(rest >> _SHARD_BITS, 1 << _LOW_BITS)
             late = _late(number, millis) - _late(self._number, self._millis)
-            mark = "@" if isinstance(place, At) else ""
+            mark = "@" if isinstance(position, At) else ""
             row = _Row(mark, (high, low, 2 * late if late >= 0 else -2 * late - 1))
-        if isinstance(place, At):
+        if isinstance(position, At):
             return _Word(f"@{text}", row)
-        sub = place.position.sub_sequence_number
+        sub = position.position.sub_sequence_number
         return _Word(text, row) if sub is None else _Word(f"{text}:{sub}")
 
     def read_row(self, row: _Row, shard: int) -> ShardPosition:
-        """Return the place that a row of a table means. Raises ValueError."""
+        """Return the position that a table row stands for. Raises ValueError."""
         high, low, twice = row.numbers
         if self._number is None or self._millis is None:
-            raise ValueError("a table of places follows none")
+            raise ValueError("a table of positions has no position before it")
         shards = _of_shard(shard) ^ _of_shard(self._shard)
         rest = high << _LOW_BITS | low
         number = self._number ^ shards ^ rest << _SHARD_BITS
         late = -(twice + 1) // 2 if twice % 2 else twice // 2
         millis = late + _late(self._number, self._millis) - _late(number, 0)
         if number >= _MAX_NUMBER or not 0 <= millis < _MAX_MILLIS:
-            raise ValueError("a row of a table of places is out of range")
-        place: ShardPosition = After(Position(str(number)), millis / 1000)
+            raise ValueError("a row of a table of positions is out of range")
+        position: ShardPosition = After(Position(str(number)), millis / 1000)
         if row.mark:
-            place = At(str(number), millis / 1000)
-        self.note(place, shard)
-        return place
+            position = At(str(number), millis / 1000)
+        self.note(position, shard)
+        return position
 
     def read(self, text: str, shard: int) -> ShardPosition:
-        """Return the place that a difference means. Raises ValueError."""
-        place = self._place if text == "=" else self._sum(text, shard)
-        if place is None:
-            raise ValueError(f"the place {text[:40]!r} follows none, or is malformed")
-        self.note(place, shard)
-        return place
+        """Return the position that a word stands for. Raises ValueError."""
+        position = self._place if text == "=" else self._sum(text, shard)
+        if position is None:
+            raise ValueError(
+                f"the position {text[:40]!r} is malformed or lacks a previous one"
+            )
+        self.note(position, shard)
+        return position
 
     def _sum(self, text: str, shard: int) -> ShardPosition | None:
         by_time, by_record = _TIME.fullmatch(text), _RECORD.fullmatch(text)
@@ -292,30 +307,25 @@ class _Before:
         return millis / 1000
 
 
-def _same(place: ShardPosition, other: ShardPosition | None) -> bool:
-    if isinstance(place, End) and isinstance(other, End):
-        return place.seen == other.seen
-    return place == other
+def _same(position: ShardPosition, other: ShardPosition | None) -> bool:
+    if isinstance(position, End) and isinstance(other, End):
+        return position.seen == other.seen
+    return position == other
 
 
-def _sequence_number(place: ShardPosition) -> int | None:
-    """Return a place's sequence number, unless it would be written another way."""
-    if isinstance(place, After):
-        text = place.position.sequence_number
-    elif isinstance(place, At):
-        text = place.sequence_number
-    else:
-        return None
-    number = int(text)
+def _sequence_number(position: ShardPosition) -> int | None:
+    """Return a position's sequence number, or None if it has leading zeros."""
+    match position:
+        case After(position=Position(sequence_number=text)) | At(sequence_number=text):
+            number = int(text)
+        case _:
+            return None
     return number if str(number) == text else None
 
 
-def _millis(place: ShardPosition) -> int | None:
-    """Return a place's time, unless it has none or not a whole number."""
-    if isinstance(place, Start):
-        seconds = place.timestamp
-    else:
-        seconds = place.seen
+def _millis(position: ShardPosition) -> int | None:
+    """Return a position's time in milliseconds, or None if absent or fractional."""
+    seconds = position.timestamp if isinstance(position, Start) else position.seen
     if seconds is None:
         return None
     millis = round(seconds * 1000)
@@ -323,12 +333,12 @@ def _millis(place: ShardPosition) -> int | None:
 
 
 def _late(number: int, millis: int) -> int:
-    """Return how much later a time is than the second in AWS's sequence number."""
+    """Return a time minus the time in one of AWS's sequence numbers, in ms."""
     return millis - 1000 * (number >> _SHARD_BITS & (1 << _SECONDS_BITS) - 1)
 
 
 def _of_shard(shard: int) -> int:
-    """Return the bits of AWS's sequence numbers that tell the shard."""
+    """Return the bits that a shard's number sets in AWS's sequence numbers."""
     return (shard % 16) << 144 | (shard % (1 << 32)) << 4
 
 

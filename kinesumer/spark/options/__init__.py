@@ -1,1 +1,1 @@
-"""The options of ``format("kinesumer")``, read and checked."""
+"""Parses and checks the options of ``format("kinesumer")``."""

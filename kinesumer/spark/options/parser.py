@@ -1,4 +1,4 @@
-"""Parsing of the options of ``format("kinesumer")``."""
+"""Parses the options of ``format("kinesumer")``."""
 
 from __future__ import annotations
 
@@ -12,19 +12,12 @@ from urllib.parse import urlsplit
 from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start
-from kinesumer.spark.options.positions import parse_position
-from kinesumer.spark.options.stream_list import parse_streams
-from kinesumer.spark.options.table import (
-    BATCH,
-    FOREIGN_OPTIONS,
-    OPTIONS,
-    SECRETS,
-    SPARK_OPTIONS,
-    STREAM,
-    WRITE,
-    Option,
+from kinesumer.spark.options.streams import (
+    parse_position,
+    parse_streams,
+    with_consumer,
 )
-from kinesumer.spark.options.values import MIN_SKEW_SECONDS
+from kinesumer.spark.options.table import BATCH, OPTIONS, STREAM, WRITE, Option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,22 +25,74 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Stream
     from kinesumer.spark.offsets.model import Offset
 
+# Options of Spark itself. Spark passes them to sources and sinks, too, which ignore
+# them.
+SPARK_OPTIONS = ("checkpointlocation", "queryname", "outputmode")
+
+# An option whose name ends like this is a credential. It is refused, since Spark logs
+# options.
+SECRETS = ("accesskey", "accesskeyid", "secretkey", "token", "password", "username")
+
+# Options of other connectors that have no counterpart here, with the reason why.
+FOREIGN_OPTIONS = {
+    name: reason
+    for reason, names in {
+        "load() and start() take no path; name the streams in option streams": "path",
+        "for enhanced fan-out, name a stream consumer in option fanOut": """
+            consumerMode consumerName consumerNamePrefix consumerRefreshInterval
+            registeredConsumerId registeredConsumerIdType requireConsumerDeregistration
+            kinesis.consumerType kinesis.consumerName
+            kinesis.subscribeToShard.timeoutSec kinesis.subscribeToShard.maxRetries""",
+        "nothing is fetched ahead of a batch; limit it with maxBytesPerBatch": """
+            fetchBufferSize maxFetchDuration
+            coalesceThresholdBlockSize coalesceBinSize""",
+        "pages are as large as Kinesis gives them; limit a batch with "
+        "maxRowsPerBatch": "maxRecordsPerFetch",
+        "give the number of tasks instead: maxPartitions": "shardsPerTask",
+        "every trigger looks for new shards": """
+            shardFetchInterval maxShardsPerDescribe
+            kinesis.describeShardInterval kinesis.checkNewRecordThreads""",
+        "roles come from roleArn, keys from the standard chain": "serviceCredential",
+        "limit the whole batch with maxRowsPerBatch": "kinesis.maxFetchRecordsPerShard",
+        "a batch's end is known before it is read; limit it with maxRowsPerBatch or "
+        "maxBytesPerBatch": "kinesis.maxFetchTimePerShardSec",
+        "reads follow what Kinesis allows a shard by themselves": """
+            kinesis.getRecords.numberOfRecordsPerFetch""",
+        "positions are in the query's own checkpoint": """
+            kinesis.minBatchesToRetain kinesis.metadataCommitterType
+            kinesis.metadataPath kinesis.metadataNumRetries
+            kinesis.metadataRetryIntervalsMs kinesis.metadataMaxRetryIntervalMs
+            kinesis.dynamodb.tableName""",
+        "calls are retried with backoff by themselves": """
+            kinesis.clientNumRetries kinesis.clientRetryIntervalsMs
+            kinesis.clientMaxRetryIntervalMs""",
+        "rows are put in full requests at once": """
+            kinesis.sink.flushWaitTimeMs kinesis.sink.recordMaxBufferedTimeMs
+            kinesis.sink.maxConnections""",
+    }.items()
+    for name in names.split()
+}
+
+_BY_KEY = {
+    name.lower(): option
+    for option in OPTIONS
+    for name in (option.name, *option.aliases)
+}
+_FOREIGN_REASONS = {name.lower(): reason for name, reason in FOREIGN_OPTIONS.items()}
+
+
+def _default(name: str) -> Any:
+    return _BY_KEY[name.lower()].default_value
+
 
 @dataclass(frozen=True, slots=True)
 class FromCheckpoint:
-    """``checkpoint``: begin at the positions that the state store holds."""
-
-
-StartingPosition = Start | FromCheckpoint
-"""The start of a query: LATEST, TRIM_HORIZON, AT_TIMESTAMP, or the state store.
-
-For a JSON of positions, see ``ReadOptions.starting_positions``.
-"""
+    """The value of ``startingPosition=checkpoint``: begin at the group's positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Region and endpoints, for the driver and executors. Contains no secret."""
+    """The region and endpoints that the driver and executors use. It has no secrets."""
 
     region: str | None = None
     kinesis_endpoint: str | None = None
@@ -57,212 +102,203 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Options of a source."""
+    """The options of a source. ``table.py`` lists their meanings and defaults."""
 
     streams: tuple[Stream, ...]
     connection: Connection = field(default_factory=Connection)
-    starting: StartingPosition = Start.LATEST
+    starting: Start | FromCheckpoint = Start.LATEST
+    # The positions that startingPosition gives as JSON. ``starting`` applies to streams
+    # that they don't contain.
     starting_positions: Offset | None = None
-    """Positions from JSON. They take precedence over ``starting``."""
+    # Only for spark.read. None: read all records that exist when the read is planned.
     ending: Start | Offset | None = None
-    """For the batch reader. None: the records that exist when the read is planned."""
     max_partitions: int | None = None
     max_rows_per_batch: int | None = None
     max_bytes_per_batch: int | None = None
-    max_skew_per_batch: float = MIN_SKEW_SECONDS
-    """Maximum seconds by which a row may be older than rows of earlier batches."""
-    fail_on_data_loss: bool = True
-    min_fetch_period: float = 0.25
-    """Seconds between two reads of a shard. AWS allows five reads a second for all
-    readers of a shard. One is left for the driver's probe."""
-    max_fetch_rate: float = 2.0
-    """MB per second and shard. The default is the limit of AWS. Only a server without
-    limits, such as an emulator, allows more."""
-    deaggregate: bool = True
+    max_skew_per_batch: float = _default("maxSkewPerBatch")
+    fail_on_data_loss: bool = _default("failOnDataLoss")
+    min_fetch_period: float = _default("minFetchPeriod")
+    max_fetch_rate: float = _default("maxFetchRate")
+    deaggregate: bool = _default("deaggregate")
     app: str | None = None
     table: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Options of a sink."""
+    """The options of a sink. ``table.py`` lists their meanings and defaults."""
 
     stream: Stream
     connection: Connection = field(default_factory=Connection)
-    ordered: bool = False
-    """Keep the order of rows of a partition key, even if records are retried."""
-    aggregate: bool = False
-    """Pack rows into KPL aggregates."""
+    ordered: bool = _default("ordered")
+    aggregate: bool = _default("aggregate")
     dead_letter_path: str | None = None
 
 
 def connection_from(options: Mapping[str, str]) -> Connection:
     """Return region and endpoints from the options, else from the environment.
 
-    Call this function first: it raises ConfigurationError for an unknown option and for
-    a credential, so that no secret gets any further.
+    Raises ConfigurationError for an unknown option and for a credential. Call this
+    function first: other code may log the options.
     """
-    given = _OptionValues(options)
-    kinesis = given.get("endpointUrl")
-    region = given.get("region") or _region_of(kinesis)
+    values = _values(options)
+    kinesis = values.get("endpointUrl")
     return Connection(
-        region=region
+        region=values.get("region")
+        or _region_of(kinesis)
         or os.environ.get("AWS_REGION")
         or os.environ.get("AWS_DEFAULT_REGION")
         or None,
         kinesis_endpoint=kinesis or _configured("KINESIS"),
-        dynamodb_endpoint=given.get("dynamodbEndpointUrl") or _configured("DYNAMODB"),
-        sts_endpoint=given.get("stsEndpointUrl") or _configured("STS"),
+        dynamodb_endpoint=values.get("dynamodbEndpointUrl") or _configured("DYNAMODB"),
+        sts_endpoint=values.get("stsEndpointUrl") or _configured("STS"),
     )
 
 
 def parse_read(
     options: Mapping[str, str], connection: Connection, use: str | None = None
 ) -> ReadOptions:
-    """Return a source's options. Raises ConfigurationError with an option's name.
+    """Return a source's options. Raises ConfigurationError for an invalid option.
 
-    ``use`` is STREAM or BATCH; None takes the options of both.
+    ``use`` is STREAM or BATCH. If it is None, options of both are allowed.
     """
-    given = _OptionValues(options, *((STREAM, BATCH) if use is None else (use,)))
-    starting, positions = _starting(given, use)
-    ending = given.get("endingPosition")
-    app, table = given.get("app"), given.get("table")
+    values = _values(options, *((STREAM, BATCH) if use is None else (use,)))
+    starting: Start | FromCheckpoint = Start.LATEST
+    if use == BATCH:
+        starting = Start.TRIM_HORIZON
+    positions: Offset | None = None
+    match values.get("startingPosition"):
+        case str(text) if text.lower() == "checkpoint":
+            starting = FromCheckpoint()
+        case str(text):
+            position = parse_position("startingPosition", text)
+            if isinstance(position, Start):
+                starting = position
+            else:
+                positions = position
+    app, table = values.get("app"), values.get("table")
     if (app is None) != (table is None):
         one, other = ("table", "app") if app is None else ("app", "table")
-        raise ConfigurationError(f"option {one} needs the option {other}")
+        raise ConfigurationError(f"option {one} needs the option {other}: set both")
     if isinstance(starting, FromCheckpoint) and app is None:
         raise ConfigurationError(
-            "option startingPosition=checkpoint needs the options app and table"
+            "option startingPosition=checkpoint needs the options app and table: set "
+            "both"
         )
-    simple = given.fields(ReadOptions)
+    simple = _fields(ReadOptions, values)
+    streams = _streams(values)
+    if use == BATCH:
+        _refuse_fan_out(streams, "read")
     return ReadOptions(
-        **simple
-        | {
-            "streams": _streams(given),
-            "connection": connection,
-            "starting": starting,
-            "starting_positions": positions,
-            "ending": None if ending is None else _ending(ending),
-        }
+        connection=connection,
+        starting=starting,
+        starting_positions=positions,
+        ending=_ending(values.get("endingPosition", "LATEST")),
+        **simple | {"streams": streams},
     )
 
 
 def parse_write(options: Mapping[str, str], connection: Connection) -> WriteOptions:
-    """Return a sink's options. Raises ConfigurationError with an option's name."""
-    given = _OptionValues(options, WRITE)
-    streams = _streams(given)
+    """Return a sink's options. Raises ConfigurationError for an invalid option."""
+    values = _values(options, WRITE)
+    streams = _streams(values)
     if len(streams) > 1:
         names = ", ".join(stream.name for stream in streams)
         raise ConfigurationError(
-            f"option streams: a sink puts into one stream, not into {names}"
+            f"option streams: a sink puts into one stream, not into {names}; name one"
         )
     if streams[0].start is not None:
-        raise ConfigurationError("option streams: a sink has no startingPosition")
+        raise ConfigurationError(
+            "option streams: a sink has no startingPosition; leave it out"
+        )
+    _refuse_fan_out(streams, WRITE)
     return WriteOptions(
-        stream=streams[0], connection=connection, **given.fields(WriteOptions)
+        stream=streams[0], connection=connection, **_fields(WriteOptions, values)
     )
 
 
-class _OptionValues:
-    """Texts of options, by canonical name. Names are given in any case or spelling."""
+def _refuse_fan_out(streams: tuple[Stream, ...], use: str) -> None:
+    for stream in streams:
+        if stream.fan_out is not None:
+            raise ConfigurationError(
+                f'option streams: "fanOut" of {stream.name} isn\'t for {use}, but for '
+                f"{STREAM}; remove it"
+            )
 
-    def __init__(self, options: Mapping[str, str], *uses: str) -> None:
-        self._texts: dict[str, str] = {}
-        spelled: dict[str, str] = {}
-        for key, value in options.items():
-            if key.lower() in SPARK_OPTIONS:
-                continue
-            option = _option(key)
-            if uses and not set(uses) & set(option.uses):
-                raise ConfigurationError(
-                    f"option {option.name} isn't for {' and '.join(uses)}, "
-                    f"but for {' and '.join(option.uses)}"
-                )
-            if option.name in spelled:
-                raise ConfigurationError(
-                    f"option {option.name} is given twice: as {spelled[option.name]} "
-                    f"and as {key}"
-                )
-            spelled[option.name] = key
-            self._texts[option.name] = value
 
-    def get(self, name: str) -> Any:
-        """Return an option's value, or None. Raise if it is empty."""
-        text = self._texts.get(name)
-        if text is None:
-            return None
+def _values(options: Mapping[str, str], *uses: str) -> dict[str, Any]:
+    """Return the parsed options, with the names that ``table.py`` gives them.
+
+    The keys of ``options`` may also be aliases, in upper or lower case. Raises
+    ConfigurationError for an invalid option.
+    """
+    values: dict[str, Any] = {}
+    keys: dict[str, str] = {}
+    for key, text in options.items():
+        if key.lower() in SPARK_OPTIONS:
+            continue
+        option = _option(key)
+        name = option.name
+        if uses and not set(uses) & set(option.uses):
+            raise ConfigurationError(
+                f"option {name} isn't for {' and '.join(uses)}, "
+                f"but for {' and '.join(option.uses)}; remove it"
+            )
+        if name in keys:
+            raise ConfigurationError(
+                f"option {name} is given twice: as {keys[name]} and as {key}; give it "
+                "once"
+            )
         if not text.strip():
-            raise ConfigurationError(f"option {name} is empty")
-        return _BY_KEY[name.lower()].parse(name, text.strip())
+            raise ConfigurationError(f"option {name} is empty: give a value")
+        keys[name] = key
+        values[name] = option.parse(name, text.strip())
+    return values
 
-    def fields(self, of: type[ReadOptions | WriteOptions]) -> dict[str, Any]:
-        """Return the given options that are fields of a class, under their names."""
-        names = {item.name for item in fields(of)}
-        options = [option for option in OPTIONS if option.name in self._texts]
-        return {o.field: self.get(o.name) for o in options if o.field in names}
+
+def _fields(
+    of: type[ReadOptions | WriteOptions], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values of those options that are fields of a class, by field name."""
+    names = {item.name for item in fields(of)}
+    options = [_BY_KEY[name.lower()] for name in values]
+    return {o.field: values[o.name] for o in options if o.field in names}
 
 
 def _option(key: str) -> Option:
-    """Return the option with a name or alias. Raise ConfigurationError if unknown."""
+    """Return the option with this name or alias. Raise ConfigurationError if none."""
     folded = key.lower()
     if folded in _BY_KEY:
         return _BY_KEY[folded]
-    if folded.rpartition(".")[2].replace("_", "") in SECRETS:
+    if folded.replace("_", "").endswith(SECRETS):
         raise ConfigurationError(
-            f"option {key}: no credentials in options, since Spark logs options; set "
-            "them where the standard credentials chain finds them, or use roleArn"
+            f"option {key} is a credential, which Spark would log; remove it, and set "
+            "it where the standard credentials chain finds it, or use roleArn"
         )
-    if folded in _FOREIGN_OPTIONS:
-        name = _FOREIGN_OPTIONS[folded]
+    if folded in _FOREIGN_REASONS:
         raise ConfigurationError(
-            f"option {name} doesn't exist: {FOREIGN_OPTIONS[name]}"
+            f"option {key} doesn't exist; remove it: {_FOREIGN_REASONS[folded]}"
         )
     close = get_close_matches(folded, _BY_KEY, n=1, cutoff=0.5)
-    hint = f"; did you mean {_SPELLING[close[0]]}?" if close else ""
+    hint = f"; did you mean {_BY_KEY[close[0]].name}?" if close else ""
     raise ConfigurationError(
-        f"option {key} doesn't exist{hint} "
-        f"(there are {', '.join(option.name for option in OPTIONS)})"
+        f"option {key} doesn't exist{hint}; "
+        f"use one of {', '.join(option.name for option in OPTIONS)}"
     )
 
 
-_SPELLING = {
-    name.lower(): name for option in OPTIONS for name in (option.name, *option.aliases)
-}
-_BY_KEY = {
-    name.lower(): option
-    for option in OPTIONS
-    for name in (option.name, *option.aliases)
-}
-_FOREIGN_OPTIONS = {name.lower(): name for name in FOREIGN_OPTIONS}
-
-
-def _streams(given: _OptionValues) -> tuple[Stream, ...]:
-    text = given.get("streams")
-    if text is None:
+def _streams(values: Mapping[str, Any]) -> tuple[Stream, ...]:
+    if "streams" not in values:
         raise ConfigurationError(
             "option streams is missing: name one or more streams, by name or ARN"
         )
-    return parse_streams(
-        text,
-        role_arn=given.get("roleArn"),
-        external_id=given.get("roleExternalId"),
-        session_name=given.get("roleSessionName"),
+    streams = parse_streams(
+        values["streams"],
+        role_arn=values.get("roleArn"),
+        external_id=values.get("roleExternalId"),
+        session_name=values.get("roleSessionName"),
     )
-
-
-def _starting(
-    given: _OptionValues, use: str | None
-) -> tuple[StartingPosition, Offset | None]:
-    default = Start.TRIM_HORIZON if use == BATCH else Start.LATEST
-    text = given.get("startingPosition")
-    if text is None:
-        return default, None
-    if text.lower() == "checkpoint":
-        return FromCheckpoint(), None
-    position = parse_position("startingPosition", text)
-    if isinstance(position, Start):
-        return position, None
-    return default, position
+    return with_consumer(streams, values.get("fanOut"))
 
 
 def _ending(text: str) -> Start | Offset | None:
@@ -278,18 +314,18 @@ def _ending(text: str) -> Start | Offset | None:
 def _configured(service: str) -> str | None:
     if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
         return None
-    general = os.environ.get("AWS_ENDPOINT_URL")
-    found = os.environ.get(f"AWS_ENDPOINT_URL_{service}") or general
-    if found:
-        require_no_credentials(f"AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_{service}", found)
-    return found or None
+    name = f"AWS_ENDPOINT_URL_{service}"
+    url = os.environ.get(name) or os.environ.get("AWS_ENDPOINT_URL")
+    if url:
+        require_no_credentials(f"AWS_ENDPOINT_URL or {name}", url)
+    return url or None
 
 
 def _region_of(endpoint: str | None) -> str | None:
-    """Return the region in the host name of an AWS endpoint."""
+    """Return the region in the host name of an AWS endpoint, or None."""
     host = urlsplit(endpoint).hostname if endpoint else None
-    found = re.search(
+    match = re.search(
         r"kinesis(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws|api\.aws)",
         host or "",
     )
-    return found[1] if found else None
+    return match[1] if match else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
+from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.errors import ConfigurationError
-from kinesumer.spark.options import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,297 +18,238 @@ STREAM, BATCH, WRITE = "readStream", "read", "write"
 READ = (STREAM, BATCH)
 ALL = (STREAM, BATCH, WRITE)
 
+MIN_SKEW_SECONDS = 60.0
+
+
+# --- values --------------------------------------------------------------------------
+
+
+def text(_name: str, value: str) -> str:
+    """Return the text itself."""
+    return value
+
+
+def flag(name: str, value: str) -> bool:
+    """Return whether a value is true. Any case is allowed."""
+    if value.lower() not in ("true", "false"):
+        raise ConfigurationError(f"option {name}={value!r} must be true or false")
+    return value.lower() == "true"
+
+
+def _positive(pattern: str, name: str, value: str, what: str) -> re.Match[str]:
+    """Match a value with a pattern whose first group must be a number above 0."""
+    match = re.fullmatch(pattern, value.lower(), re.ASCII)
+    if match is None or float(match[1]) == 0:
+        raise ConfigurationError(f"option {name}={value!r} must be {what}")
+    return match
+
+
+def count(name: str, value: str) -> int:
+    """Return a whole number of at least 1."""
+    match = _positive(r"(\d{1,18})", name, value, "a whole number greater than 0")
+    return int(match[1])
+
+
+def size_bytes(name: str, value: str) -> int:
+    """Return a number of bytes in Spark's notation: 1048576, 64m, 1g."""
+    what = "a number of bytes greater than 0, such as 67108864 or 64m"
+    match = _positive(r"(\d{1,18})\s*([kmgt]?)b?", name, value, what)
+    return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
+
+
+def seconds(name: str, value: str) -> float:
+    """Return the seconds of a time in Spark's notation: 250ms, 250 (the same), 1s."""
+    what = "a time greater than 0, such as 250ms or 1s"
+    match = _positive(r"(\d{1,9})\s*(ms|s|m|min|)", name, value, what)
+    return int(match[1]) * {"s": 1.0, "m": 60.0, "min": 60.0}.get(match[2], 0.001)
+
+
+def skew(name: str, value: str) -> float:
+    """Return the seconds of a time, which must be at least MIN_SKEW_SECONDS."""
+    time = seconds(name, value)
+    if time < MIN_SKEW_SECONDS:
+        raise ConfigurationError(
+            f"option {name} is {time:g} s; it must be 1m or more: records of the last "
+            "minute are not a backlog"
+        )
+    return time
+
+
+def rate(name: str, value: str) -> float:
+    """Return a number greater than 0, which may have decimals."""
+    what = "a number greater than 0"
+    return float(_positive(r"(\d{1,9}(?:\.\d{1,9})?)", name, value, what)[1])
+
+
+def directory(name: str, value: str) -> str:
+    """Return a path or a URI. An error's text never contains a URI's password."""
+    if re.match(r"[a-z0-9+.-]+://[^/]*:[^/]*@", value, re.IGNORECASE):
+        raise ConfigurationError(
+            f"option {name} contains credentials: remove them, and set them in the "
+            "filesystem's own configuration or in the environment"
+        )
+    return value
+
+
+def url(name: str, value: str) -> str:
+    """Return an endpoint. An error's text never contains the endpoint's credentials."""
+    if "://" not in value:  # Databricks accepts a host's name without https
+        value = f"https://{value}"
+    try:
+        parts = urlsplit(value)
+        parts.port  # noqa: B018  raises ValueError
+    except ValueError:
+        raise ConfigurationError(
+            f"option {name} must be a URL, such as https://HOST:PORT"
+        ) from None
+    require_no_credentials(f"option {name}", value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError(f"option {name}={value!r} must be an http(s) URL")
+    return value
+
+
+# --- options -------------------------------------------------------------------------
+
 
 class Option(NamedTuple):
-    """One option: its uses, how its text is read, and its documentation."""
+    """One option: where it can be used, its parser, and its documentation."""
 
     name: str
     uses: tuple[str, ...]
-    parse: Callable[[str, str], Any]
-    """Return the value of (name, text). Raise ConfigurationError."""
-    default: str
-    """The default as the documentation names it."""
+    parse: Callable[[str, str], Any]  # arguments: the option's name, and its text
+    default: str  # the default's text in the documentation
     meaning: str
-    aliases: tuple[str, ...] = ()
-    """The names that other connectors use for it."""
+    aliases: tuple[str, ...]  # names of the same option in other connectors
 
     @property
     def field(self) -> str:
         """The field of ReadOptions or WriteOptions that holds the value."""
         return re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", self.name)
 
+    @property
+    def default_value(self) -> Any:
+        """The parsed default if it is in backticks, else None."""
+        match = re.fullmatch("`([^`]+)`", self.default)
+        return match and self.parse(self.name, match[1])
 
-OPTIONS = (
-    Option(
-        "streams",
-        ALL,
-        values.text,
-        "required",
-        "names or ARNs, separated by commas, or a JSON array of names and of objects "
-        'with `"name"` or `"arn"`, and if wanted `"region"`, `"roleArn"`, '
-        '`"externalId"`, `"roleSessionName"`, `"startingPosition"`; '
-        "`kinesumer.spark.streams_option()` writes it. A sink takes one stream",
-        ("streamName", "streamARN", "stream", "kinesis.streamName"),
-    ),
-    Option(
-        "region",
-        ALL,
-        values.text,
-        "`AWS_REGION`, `AWS_DEFAULT_REGION`, else the profile's",
-        "region of streams given by name, of the state store and of STS",
-        ("kinesis.region", "kinesis.kinesisRegion"),
-    ),
-    Option(
-        "roleArn",
-        ALL,
-        values.text,
-        "none",
-        "role to assume, on the driver and on executors, for the ARNs of the role's "
-        "account; for names only if no ARN of that account is listed",
-        ("kinesis.stsRoleArn",),
-    ),
-    Option(
-        "roleExternalId",
-        ALL,
-        values.text,
-        "none",
-        "external id that the role asks for",
-        ("externalId",),
-    ),
-    Option(
-        "roleSessionName",
-        ALL,
-        values.text,
-        "`kinesumer`",
-        "the session's name in CloudTrail",
-        ("kinesis.stsSessionName",),
-    ),
-    Option(
-        "startingPosition",
-        READ,
-        values.text,
-        "`LATEST`; for `read` `TRIM_HORIZON`",
-        "where a new query begins: `LATEST`, `TRIM_HORIZON` (or `EARLIEST`), "
-        "`AT_TIMESTAMP 2026-11-20T12:00:00Z`, `checkpoint` (`readStream` only: what "
-        "the state store holds of `app`), or JSON of positions "
-        '`{"orders": {"shardId-000000000000": "4960…", '
-        '"shardId-000000000001": "TRIM_HORIZON"}}` (with a time, if the position may '
-        'expire: `{"after": "4960…", "seen": "2026-11-20T12:00:00Z"}`), or an offset '
-        "that Spark's log holds. A query with a checkpoint of its own goes on from "
-        "there",
-        ("initialPosition", "kinesis.startingPosition"),
-    ),
-    Option(
-        "endingPosition",
-        (BATCH,),
-        values.text,
-        "`LATEST`",
-        "where a batch read ends: `LATEST` (what is there when it is planned), "
-        "`AT_TIMESTAMP …` (exclusive), or JSON of positions (inclusive)",
-    ),
-    Option(
-        "maxPartitions",
-        READ,
-        values.count,
-        "the driver's number of cores",
-        "most tasks that a batch is read by; each reads a contiguous range of shards",
-    ),
-    Option(
-        "maxRowsPerBatch",
-        (STREAM,),
-        values.count,
-        "no limit",
-        "about how many Kinesis records a batch may hold: a soft limit",
-    ),
-    Option(
-        "maxBytesPerBatch",
-        (STREAM,),
-        values.size_bytes,
-        "no limit",
-        "about how many bytes a batch may hold (`64m`, `1g`): a soft limit",
-    ),
-    Option(
-        "maxSkewPerBatch",
-        (STREAM,),
-        values.skew,
-        "`1m`",
-        "while a backlog is read, how far a row may be behind rows of earlier batches, "
-        "by time of arrival (`1m` or more): all shards advance together. A time longer "
-        "than the retention turns that off",
-    ),
-    Option(
-        "minFetchPeriod",
-        READ,
-        values.seconds,
-        "`250ms`",
-        "time between two reads of a shard; AWS allows five a second by all readers "
-        "together, and the driver's look at the shard's tip is one of them",
-        ("kinesis.getRecords.fetchIntervalMs",),
-    ),
-    Option(
-        "maxFetchRate",
-        READ,
-        values.rate,
-        "`2.0`",
-        "MB a second that are read of a shard: as many as AWS allows all readers "
-        "together. Beside other readers, a query slows down to its share",
-    ),
-    Option(
-        "failOnDataLoss",
-        READ,
-        values.flag,
-        "`true`",
-        "`false`: log and count records that retention took before they were read, "
-        "instead of failing",
-        ("kinesis.failOnDataLoss",),
-    ),
-    Option(
-        "deaggregate",
-        READ,
-        values.flag,
-        "`true`",
-        "`false`: KPL aggregates are delivered as they are",
-    ),
-    Option(
-        "app",
-        READ,
-        values.text,
-        "none",
-        "group under which positions are mirrored to the state store; needs `table`",
-    ),
-    Option(
-        "table",
-        READ,
-        values.text,
-        "none",
-        "the state store's DynamoDB table; needs `app`",
-    ),
-    Option(
-        "ordered",
-        (WRITE,),
-        values.flag,
-        "`false`",
-        "`true`: rows of one partition key arrive in their order within a task, also "
-        "when records are retried",
-    ),
-    Option(
-        "aggregate",
-        (WRITE,),
-        values.flag,
-        "`false`",
-        "`true`: rows are packed into KPL aggregates",
-        ("kinesis.sink.aggregationEnabled",),
-    ),
-    Option(
-        "deadLetterPath",
-        (WRITE,),
-        values.directory,
-        "none: the batch fails",
-        "directory (a local path, or a URI such as `s3://bucket/prefix`) for rows that "
-        "Kinesis can't take, one JSON-lines file for each task attempt that has any",
-    ),
-    Option(
-        "endpointUrl",
-        ALL,
-        values.url,
-        "`AWS_ENDPOINT_URL_KINESIS`, `AWS_ENDPOINT_URL`, else AWS's",
-        "where Kinesis is reached",
-        ("endpoint", "kinesis.endpointUrl"),
-    ),
-    Option(
-        "dynamodbEndpointUrl",
-        READ,
-        values.url,
-        "`AWS_ENDPOINT_URL_DYNAMODB`, `AWS_ENDPOINT_URL`, else AWS's",
-        "where the state store is reached",
-    ),
-    Option(
-        "stsEndpointUrl",
-        ALL,
-        values.url,
-        "`AWS_ENDPOINT_URL_STS`, `AWS_ENDPOINT_URL`, else AWS's",
-        "where roles are assumed",
-        ("stsEndpoint", "kinesis.stsEndpointUrl"),
-    ),
-)
 
-SPARK_OPTIONS = ("checkpointlocation", "queryname", "outputmode")
-"""Options of Spark itself. Sources and sinks receive and ignore them."""
+# Each entry is NAME | USES | PARSER | DEFAULT, the meaning, and "also ALIASES".
+_TABLE = """\
+streams | ALL | text | required
+    names or ARNs, separated by commas, or a JSON array of names and of objects with
+    `"name"` or `"arn"`, and optionally `"region"`, `"roleArn"`, `"externalId"`,
+    `"roleSessionName"`, `"fanOut"`, `"startingPosition"`;
+    `kinesumer.spark.streams_option()` writes it. A sink takes one stream
+    also streamName, streamARN, stream, kinesis.streamName
+region | ALL | text | `AWS_REGION`, `AWS_DEFAULT_REGION`, else the profile's
+    region of streams that are given by name, of the state store and of STS
+    also kinesis.region, kinesis.kinesisRegion
+roleArn | ALL | text | none
+    role to assume, on the driver and on executors, for the ARNs of the role's account;
+    for names only if no ARN of that account is listed
+    also kinesis.stsRoleArn
+roleExternalId | ALL | text | none
+    external id that the role asks for
+    also externalId
+roleSessionName | ALL | text | `kinesumer`
+    the session's name in CloudTrail
+    also kinesis.stsSessionName
+startingPosition | READ | text | `LATEST`; for `read` `TRIM_HORIZON`
+    where a new query begins: `LATEST`, `TRIM_HORIZON` (or `EARLIEST`), a time
+    `2026-11-20T12:00:00Z` (also after `AT_TIMESTAMP`), how long ago (`90m`, `2h`, `3d`),
+    `checkpoint` (`readStream` only: the positions of `app` in
+    the state store), or JSON of positions `{"orders": {"shardId-000000000000": "4960…",
+    "shardId-000000000001": "TRIM_HORIZON"}}` (with a time, if the position may expire:
+    `{"after": "4960…", "seen": "2026-11-20T12:00:00Z"}`), or an offset that Spark's log
+    holds. A query that has a checkpoint ignores this and continues there
+    also initialPosition, kinesis.startingPosition
+endingPosition | BATCH | text | `LATEST`
+    where a batch read ends: `LATEST` (the records that exist when it is planned),
+    a time (exclusive), or JSON of positions (inclusive)
+maxPartitions | READ | count | the driver's number of cores
+    maximum number of tasks of a batch; each task reads a contiguous range of shards
+maxRowsPerBatch | STREAM | count | no limit
+    about how many Kinesis records a batch may have: a soft limit
+maxBytesPerBatch | STREAM | size_bytes | no limit
+    about how many bytes a batch may have (`64m`, `1g`): a soft limit
+maxSkewPerBatch | STREAM | skew | `1m`
+    while a backlog is read, how far a row may be behind rows of earlier batches, by
+    time of arrival (`1m` or more): all shards advance together. A time longer than the
+    retention turns that off
+minFetchPeriod | READ | seconds | `250ms`
+    time between two reads of a shard; AWS allows five a second by all readers together,
+    and the driver's probe is one of them
+    also kinesis.getRecords.fetchIntervalMs
+maxFetchRate | READ | rate | `2.0`
+    MB per second that are read of a shard; the default is the limit of AWS for all
+    readers together. Beside other readers, a query slows down to its share
+fanOut | STREAM | text | none: shards are polled
+    name or ARN of a registered stream consumer (enhanced fan-out). Large batches, and
+    batches beside other readers, are read with it; the others are polled. The driver
+    registers a name that is missing. An ARN needs a single stream
+failOnDataLoss | READ | flag | `true`
+    `false`: log and count records that expired before they were read, instead of
+    failing
+    also kinesis.failOnDataLoss
+deaggregate | READ | flag | `true`
+    `false`: KPL aggregates are delivered as they are
+app | READ | text | none
+    group under which positions are mirrored to the state store; needs `table`
+table | READ | text | none
+    the state store's DynamoDB table; needs `app`
+ordered | WRITE | flag | `false`
+    `true`: rows of one partition key keep their order within a task, even if records
+    are retried
+aggregate | WRITE | flag | `false`
+    `true`: rows are packed into KPL aggregates
+    also kinesis.sink.aggregationEnabled
+deadLetterPath | WRITE | directory | none: the batch fails
+    directory (a local path, or a URI such as `s3://bucket/prefix`) for rows that
+    Kinesis rejects, one JSON-lines file for each task attempt that has any
+endpointUrl | ALL | url | `AWS_ENDPOINT_URL_KINESIS`, `AWS_ENDPOINT_URL`, else AWS's
+    where Kinesis is reached
+    also endpoint, kinesis.endpointUrl
+dynamodbEndpointUrl | READ | url | `AWS_ENDPOINT_URL_DYNAMODB`, `AWS_ENDPOINT_URL`, else AWS's
+    where the state store is reached
+stsEndpointUrl | ALL | url | `AWS_ENDPOINT_URL_STS`, `AWS_ENDPOINT_URL`, else AWS's
+    where roles are assumed
+    also stsEndpoint, kinesis.stsEndpointUrl
+"""  # noqa: E501
 
-SECRETS = (
-    "awsaccesskey",
-    "awssecretkey",
-    "awsaccesskeyid",
-    "awssecretaccesskey",
-    "awssessiontoken",
-    "accesskey",
-    "accesskeyid",
-    "secretkey",
-    "secretaccesskey",
-    "sessiontoken",
-    "token",
-    "password",
-    "proxypassword",
-    "proxyusername",
-)
-"""Credentials, under any prefix. Spark writes options to plans and logs."""
-
-_FAN_OUT = "enhanced fan-out isn't used: shards are polled; remove it"
-_PACE = "reads follow what Kinesis allows a shard by themselves; remove it"
-_RETRIES = "calls are retried with backoff by themselves; remove it"
-_METADATA = "positions are in the query's own checkpoint; remove it"
-_NO_PREFETCH = "nothing is fetched ahead of a batch; limit it with maxBytesPerBatch"
-_SHARDS = "every trigger looks for new shards; remove it"
-_PRODUCER = "rows are put in full requests at once; remove it"
-
-FOREIGN_OPTIONS = {
-    "path": "load() and start() take no path; name the streams in option streams",
-    # Databricks
-    "consumerMode": _FAN_OUT,
-    "consumerName": _FAN_OUT,
-    "consumerNamePrefix": _FAN_OUT,
-    "consumerRefreshInterval": _FAN_OUT,
-    "registeredConsumerId": _FAN_OUT,
-    "registeredConsumerIdType": _FAN_OUT,
-    "requireConsumerDeregistration": _FAN_OUT,
-    "fetchBufferSize": _NO_PREFETCH,
-    "maxFetchDuration": _NO_PREFETCH,
-    "maxRecordsPerFetch": "pages are as large as Kinesis gives them; limit a batch "
-    "with maxRowsPerBatch",
-    "shardsPerTask": "give the number of tasks instead: maxPartitions",
-    "shardFetchInterval": _SHARDS,
-    "maxShardsPerDescribe": _SHARDS,
-    "coalesceThresholdBlockSize": _NO_PREFETCH,
-    "coalesceBinSize": _NO_PREFETCH,
-    "serviceCredential": "roles come from roleArn, keys from the standard chain",
-    # awslabs
-    "kinesis.consumerType": _FAN_OUT,
-    "kinesis.consumerName": _FAN_OUT,
-    "kinesis.subscribeToShard.timeoutSec": _FAN_OUT,
-    "kinesis.subscribeToShard.maxRetries": _FAN_OUT,
-    "kinesis.maxFetchRecordsPerShard": "limit the whole batch with maxRowsPerBatch",
-    "kinesis.maxFetchTimePerShardSec": "a batch's end is known before it is read; "
-    "limit it with maxRowsPerBatch or maxBytesPerBatch",
-    "kinesis.getRecords.numberOfRecordsPerFetch": _PACE,
-    "kinesis.describeShardInterval": _SHARDS,
-    "kinesis.checkNewRecordThreads": _SHARDS,
-    "kinesis.minBatchesToRetain": _METADATA,
-    "kinesis.metadataCommitterType": _METADATA,
-    "kinesis.metadataPath": _METADATA,
-    "kinesis.metadataNumRetries": _METADATA,
-    "kinesis.metadataRetryIntervalsMs": _METADATA,
-    "kinesis.metadataMaxRetryIntervalMs": _METADATA,
-    "kinesis.dynamodb.tableName": _METADATA,
-    "kinesis.clientNumRetries": _RETRIES,
-    "kinesis.clientRetryIntervalsMs": _RETRIES,
-    "kinesis.clientMaxRetryIntervalMs": _RETRIES,
-    "kinesis.sink.flushWaitTimeMs": _PRODUCER,
-    "kinesis.sink.recordMaxBufferedTimeMs": _PRODUCER,
-    "kinesis.sink.maxConnections": _PRODUCER,
+_USES = {
+    "ALL": ALL,
+    "READ": READ,
+    "STREAM": (STREAM,),
+    "BATCH": (BATCH,),
+    "WRITE": (WRITE,),
 }
-"""Options of other connectors that have no counterpart, with what to do instead."""
+_PARSERS = {
+    parse.__name__: parse
+    for parse in (text, flag, count, size_bytes, seconds, skew, rate, directory, url)
+}
 
 
+def _option(entry: str) -> Option:
+    head, *lines = entry.splitlines()
+    name, uses, parser, default = head.split(" | ")
+    aliases = ""
+    if lines[-1].startswith("    also "):
+        aliases = lines.pop().removeprefix("    also ")
+    return Option(
+        name,
+        _USES[uses],
+        _PARSERS[parser],
+        default,
+        " ".join(map(str.strip, lines)),
+        tuple(aliases.split(", ")) if aliases else (),
+    )
+
+
+OPTIONS = tuple(_option(entry) for entry in re.split(r"\n(?=\w)", _TABLE))
+
+# --- columns -------------------------------------------------------------------------
+
+# All columns with their types. A query's schema may name any of them.
 COLUMNS = {
     "stream": "string",
     "shard_id": "string",
@@ -319,28 +261,26 @@ COLUMNS = {
     "arrived_at": "timestamp",
     "stream_arn": "string",
 }
-"""All columns with their types. A query's schema may name any of them."""
 
-ON_REQUEST = ("stream_arn",)
-"""Columns that aren't in the default schema."""
-
-DEFAULT_SCHEMA = ", ".join(
-    f"{name} {type_}" for name, type_ in COLUMNS.items() if name not in ON_REQUEST
-)
+# The columns of a query without a schema of its own: all but stream_arn.
+DEFAULT_SCHEMA = ", ".join(f"{name} {COLUMNS[name]}" for name in [*COLUMNS][:-1])
 
 
 def requested(schema: StructType) -> tuple[str, ...]:
-    """Return a schema's columns, in its order. Raises ConfigurationError."""
+    """Return the names of a schema's columns, in the schema's order.
+
+    Raises ConfigurationError for an unknown column and for a wrong type.
+    """
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise ConfigurationError(
                 f"the schema's column {field.name!r} isn't one of a Kinesis stream; "
-                f"there are: {', '.join(COLUMNS)}"
+                f"use one of {', '.join(COLUMNS)}"
             )
-        given, ours = field.dataType.simpleString(), COLUMNS[field.name]
-        if given != ours:
+        type_, expected = field.dataType.simpleString(), COLUMNS[field.name]
+        if type_ != expected:
             raise ConfigurationError(
-                f"the schema's column {field.name!r} is of type {given}; "
-                f"it must be {ours}: decode it in the query"
+                f"the schema's column {field.name!r} is of type {type_}; "
+                f"it must be {expected}: decode it in the query"
             )
     return tuple(schema.fieldNames())

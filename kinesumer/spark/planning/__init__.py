@@ -1,1 +1,1 @@
-"""Decides on the driver which ranges a batch reads."""
+"""Runs on the driver. Decides which records of each shard a batch reads."""

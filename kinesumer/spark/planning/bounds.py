@@ -1,75 +1,176 @@
-"""The ends of bounded reads: the last record of a shard, now or before a time."""
+"""Computes where a query begins in a stream, and where a bounded read ends.
+
+A streaming query computes this only once, since Spark logs its first offset.
+"""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from kinesumer.core.lineage import ancestors
-from kinesumer.model.streams import Start
-from kinesumer.spark.offsets.model import (
-    BEGINNING,
-    END,
-    After,
-    At,
-    End,
-    StreamOffset,
-)
-from kinesumer.spark.planning.start_offsets import require_known_shards
-from kinesumer.spark.planning.tip_search import RESOLUTION_SECONDS, WALK_RECORDS
-from kinesumer.spark.runtime.event_loop import for_each, with_retries
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.streams import Start, stream_name
+from kinesumer.spark.offsets.model import BEGINNING, END, After, At, End, StreamOffset
+from kinesumer.spark.planning.tip_search import last_position
+from kinesumer.spark.runtime.event_loop import for_each
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
-    from kinesumer.model.streams import Shard
-    from kinesumer.spark.offsets.model import ShardPosition
-    from kinesumer.spark.planning.probe import ProbedRecord, ProbeResult
-    from kinesumer.spark.planning.stream_state import PlanContext, StreamState
+    from kinesumer.model.streams import Shard, StreamInfo
+    from kinesumer.spark.offsets.model import Offset, ShardPosition
+    from kinesumer.spark.planning.stream_state import StreamState
+    from kinesumer.spark.planning.tasks import Pair
 
-EndingPosition = Start | StreamOffset | None
-"""A time (exclusive), positions (inclusive), or None: all records that exist now."""
+FUTURE_SECONDS = 60.0
+
+
+def first_offset(
+    info: StreamInfo, shards: Sequence[Shard], starting: Start | StreamOffset
+) -> StreamOffset:
+    """Return the positions at which a query begins in a stream.
+
+    The caller must list ``shards`` before it describes the stream as ``info``. Then
+    all records after the description go to shards that were open in the listing, or to
+    their descendants. Raises ConfigurationError for positions that can't be used.
+    """
+    if isinstance(starting, StreamOffset):
+        positions = _from_positions(info, shards, starting)
+    else:
+        positions = _from_start(info, shards, starting)
+    return StreamOffset(info.created_at, positions, info.now, positions)
+
+
+def positions_in(positions: Offset, stream: StreamState) -> StreamOffset | None:
+    """Return the user's positions in a stream, which have its name or ARN as key."""
+    keys = (stream.arn, stream.requested.name, stream_name(stream.arn))
+    return next((positions[key] for key in keys if key in positions), None)
+
+
+def require_known_streams(
+    option: str, positions: Start | Offset | None, streams: Iterable[StreamState]
+) -> None:
+    """Raise ConfigurationError for positions of streams that the query does not read.
+
+    Without this check, a stream whose name is misspelled would begin at LATEST.
+    """
+    if not isinstance(positions, dict):
+        return
+    names = {stream.arn: stream.requested.name for stream in streams}
+    known = {*names, *names.values(), *map(stream_name, names)}
+    unknown = sorted(positions.keys() - known)
+    if unknown:
+        raise ConfigurationError(
+            f"option {option} names {', '.join(unknown)}, which the query doesn't "
+            f"read; name one of {', '.join(names.values())}"
+        )
+
+
+def _require_known_shards(
+    option: str, info: StreamInfo, listed: Container[str], positions: StreamOffset
+) -> None:
+    """Raise ConfigurationError for positions of a recreated stream or unlisted shards.
+
+    Unlisted shards are allowed if the position in them is an End.
+    """
+    if positions.created_at and positions.created_at != info.created_at:
+        raise ConfigurationError(
+            f"{option}: stream {info.arn} was recreated after the positions "
+            "were taken; remove its positions"
+        )
+    unknown = [
+        shard_id
+        for shard_id, position in positions.shards.items()
+        if shard_id not in listed and not isinstance(position, End)
+    ]
+    if unknown:
+        raise ConfigurationError(
+            f"{option}: stream {info.arn} has no shard {', '.join(unknown)}; "
+            "remove it, as it has expired or belongs to another stream"
+        )
+
+
+def _from_start(
+    info: StreamInfo, shards: Sequence[Shard], start: Start
+) -> dict[str, ShardPosition]:
+    if start.type == "LATEST":
+        now = Start(type="AT_TIMESTAMP", timestamp=info.now)
+        ended = End(info.now)
+        return {s.shard_id: ended if s.closed else now for s in shards}
+    if start.timestamp is not None:
+        if start.timestamp > info.now + FUTURE_SECONDS:
+            raise ConfigurationError(
+                f"startingPosition of stream {info.arn} must not be a time in the "
+                "future"
+            )
+        if start.timestamp < info.now - info.retention_hours * 3600:
+            start = BEGINNING
+    return {shard.shard_id: start for shard in shards}
+
+
+def _from_positions(
+    info: StreamInfo, shards: Sequence[Shard], requested: StreamOffset
+) -> dict[str, ShardPosition]:
+    """Return the positions at which a query begins, from those that the user gave.
+
+    Ancestors of shards with a position count as read. Shards that descend from none of
+    them are read from their beginning.
+    """
+    parents = _parents(shards)
+    _require_known_shards("startingPosition", info, parents, requested)
+    read = ancestors(requested.shards, parents)
+    positions: dict[str, ShardPosition] = {}
+    for shard_id in parents:
+        position = requested.shards.get(shard_id)
+        if isinstance(position, After) and position.seen > info.now + FUTURE_SECONDS:
+            raise ConfigurationError(
+                f'startingPosition of stream {info.arn}, {shard_id}: "seen" must '
+                "not be a time in the future"
+            )
+        if isinstance(position, End) or (position is None and shard_id in read):
+            positions[shard_id] = End(info.now)
+        elif position is not None:
+            positions[shard_id] = position
+        elif ancestors([shard_id], parents).isdisjoint(requested.shards):
+            positions[shard_id] = BEGINNING
+    return positions
 
 
 async def bounds(
-    stream: StreamState,
-    first: StreamOffset,
-    ending: EndingPosition,
-    context: PlanContext,
-) -> dict[str, tuple[ShardPosition, ShardPosition]]:
-    """Return the first and last position of each shard that has records between them.
+    stream: StreamState, first: StreamOffset, ending: Start | StreamOffset | None
+) -> dict[str, Pair]:
+    """Return where a bounded read begins and ends in each shard.
 
-    Parents and children are read at the same time: only the order within a shard is
-    guaranteed.
+    Shards without records in between are omitted. ``ending`` is a time (exclusive) or
+    positions (inclusive). If it is None, all existing records are read. Parents and
+    their children are read at the same time, so only the records of one shard are in
+    order.
     """
     if isinstance(ending, StreamOffset):
-        listed = {shard.shard_id for shard in stream.shards}
-        require_known_shards("endingPosition", stream.info, listed, ending)
-    pairs: dict[str, tuple[ShardPosition, ShardPosition]] = {}
+        listed = _parents(stream.shards)
+        _require_known_shards("endingPosition", stream.info, listed, ending)
+    pairs: dict[str, Pair] = {}
 
     async def find(shard: Shard) -> None:
         begin = first.shards.get(shard.shard_id, BEGINNING)
         if not isinstance(begin, End):
-            end = await _end(stream, shard, ending, context)
-            if _holds_any(begin, end):
-                begin = await _first(stream, shard.shard_id, begin, context)
+            end = await _end(stream, shard, ending)
+            if _has_records(begin, end):
+                begin = await _first_record(stream, shard.shard_id, begin)
                 pairs[shard.shard_id] = begin, end
 
     await for_each(stream.shards, find)
     return dict(sorted(pairs.items()))
 
 
-async def _first(
-    stream: StreamState, shard_id: str, begin: After | At | Start, context: PlanContext
+async def _first_record(
+    stream: StreamState, shard_id: str, begin: After | At | Start
 ) -> ShardPosition:
-    """Return the position of the first record after a start."""
+    """Return an At for the first record after a Start. Return other positions as is."""
     if not isinstance(begin, Start):
         return begin
-
-    async def ask() -> ProbeResult:
-        return await stream.probe(shard_id).after(begin, stream.sample())
-
-    result = await with_retries(ask, context.clock)
+    probe = stream.probe(shard_id)
+    result = await stream.retry(probe.after, begin, stream.sample())
     if not result.records:
         return begin
     stream.learn(shard_id, result)
@@ -78,207 +179,27 @@ async def _first(
 
 
 async def _end(
-    stream: StreamState, shard: Shard, ending: EndingPosition, context: PlanContext
+    stream: StreamState, shard: Shard, ending: Start | StreamOffset | None
 ) -> ShardPosition:
     if isinstance(ending, StreamOffset):
         if shard.shard_id in ending.shards:
             return ending.shards[shard.shard_id]
-        parents = {item.shard_id: item.parents for item in stream.shards}
-        before = shard.shard_id in ancestors(ending.shards, parents)
-        return END if before else BEGINNING
-    if isinstance(ending, Start):
-        return await last_place(stream, shard.shard_id, context, ending.timestamp)
-    if shard.closed:
+        read = ancestors(ending.shards, _parents(stream.shards))
+        return END if shard.shard_id in read else BEGINNING
+    if ending is None and shard.closed:
         return END
-    return await last_place(stream, shard.shard_id, context)
+    before = None if ending is None else ending.timestamp
+    return await last_position(stream, shard.shard_id, before)
 
 
-def _holds_any(first: ShardPosition, last: ShardPosition) -> bool:
-    if isinstance(last, Start):
-        return False
+def _has_records(first: ShardPosition, last: ShardPosition) -> bool:
     if isinstance(last, After):
         if isinstance(first, After):
             return first.position < last.position
         since = first.timestamp if isinstance(first, Start) else None
         return since is None or not last.seen or since <= last.seen
-    return True
+    return not isinstance(last, Start)
 
 
-AGES = (1.0, 300.0, 21_600.0)
-"""Ages of a tip in seconds, tried one after the other; then the retention."""
-WALK_BYTES = 2_000_000
-"""The size of a page that is read only for its last record. AWS allows one such page a
-second."""
-NEAR_SECONDS, NEAR_SHARE = 10.0, 1 / 64
-"""A batch may end so many seconds before the common end of all shards, and by this
-share of the time that it covers."""
-WALK_PAGES = 3
-"""The maximum number of pages that are read one by one instead of a bisection."""
-
-
-async def targets(
-    stream: StreamState, context: PlanContext
-) -> dict[str, ShardPosition]:
-    """Return the end of the records that each shard holds now.
-
-    END for closed shards, BEGINNING for a shard without any record.
-    """
-    found: dict[str, ShardPosition] = {}
-
-    async def find(shard: Shard) -> None:
-        if shard.closed:
-            found[shard.shard_id] = END
-        else:
-            found[shard.shard_id] = await last_place(stream, shard.shard_id, context)
-
-    await for_each(stream.shards, find)
-    return found
-
-
-async def last_place(
-    stream: StreamState,
-    shard_id: str,
-    context: PlanContext,
-    before: float | None = None,
-) -> ShardPosition:
-    """Return the position after a shard's last record (that arrived before a time).
-
-    No record that had arrived before this call lies after it. The result is BEGINNING
-    without any record, and END if the shard is closed and has no later record.
-    """
-    search = _TipSearch(stream, shard_id, context, before)
-    result = await search.widen()
-    if result is None:
-        return BEGINNING
-    result = await search.to_the_tip(result)
-    if result.closed:
-        return END
-    last = result.records[-1]
-    stream.probe(shard_id).measure(last, result)
-    return After(last.position, last.arrived_at)
-
-
-async def last_until(
-    stream: StreamState,
-    shard_id: str,
-    context: PlanContext,
-    result: ProbeResult,
-    until: float,
-) -> ProbeResult:
-    """Return a probe that ends with the last record that arrived up to a time.
-
-    ``result`` has such records, and more may follow. The search may stop up to
-    NEAR_SECONDS before the time, if that is a small share of the way.
-    """
-    near = min(NEAR_SECONDS, (until - result.records[0].arrived_at) * NEAR_SHARE)
-    before = math.nextafter(until, math.inf)
-    search = _TipSearch(stream, shard_id, context, before, near)
-    return await search.to_the_tip(await search.widen_to(result))
-
-
-def is_near(records: Sequence[ProbedRecord], until: float, page_records: int) -> bool:
-    """Estimate by the records' rate whether a few pages reach a time."""
-    left = until - records[-1].arrived_at
-    span = records[-1].arrived_at - records[0].arrived_at
-    if left <= RESOLUTION_SECONDS:
-        return True
-    return left * len(records) <= span * WALK_PAGES * page_records
-
-
-class _TipSearch:
-    def __init__(
-        self,
-        stream: StreamState,
-        shard_id: str,
-        context: PlanContext,
-        before: float | None,
-        near_seconds: float = 0.0,
-    ) -> None:
-        self._stream, self._clock = stream, context.clock
-        self._probe = stream.probe(shard_id)
-        self._before = before
-        self._near_seconds = near_seconds
-        now = context.service.earliest()
-        self._horizon = now - stream.retention_seconds - 60.0
-        self._high = now if before is None else min(before, now)
-
-    async def widen(self) -> ProbeResult | None:
-        """Probe ever earlier times until there is a record."""
-        top = self._high
-        for age in (*AGES, float("inf")):
-            moment = max(top - age, self._horizon)
-            result = await self._probe_time(moment)
-            if result.records:
-                return result
-            self._high = min(self._high, moment)
-            if moment == self._horizon:
-                return result if result.closed else None
-        return None
-
-    async def widen_to(self, known: ProbeResult) -> ProbeResult:
-        """Probe earlier times until there is a record newer than the known ones."""
-        last, top = known.records[-1], self._high
-        for age in AGES:
-            if top - age <= last.arrived_at:
-                break
-            result = await self._probe_time(top - age)
-            if result.records and result.records[-1] > last:
-                return result
-            if not result.at_tip:
-                break  # the server's times are too coarse
-            self._high = top - age
-        return known
-
-    async def to_the_tip(self, result: ProbeResult) -> ProbeResult:
-        """Continue from a probe with records to the last record.
-
-        First read one page, since most tips are near. Then bisect the time in which the
-        last record may have arrived, until the rest is a few pages.
-        """
-        halves = False
-        while not (result.at_tip or result.iterator is None or self._is_close(result)):
-            page = self._page_records
-            if halves and not is_near(result.records, self._high, page):
-                middle = (result.records[-1].arrived_at + self._high) / 2
-                there = await self._probe_time(middle)
-                if there.records and there.records[-1] > result.records[-1]:
-                    result = there
-                elif there.at_tip and there.records[-1:] == result.records[-1:]:
-                    result = there
-                elif there.at_tip:
-                    self._high = min(middle, self._high)
-                else:
-                    halves = False  # the server's times are too coarse
-                    result = await self._further(result, page)
-                continue
-            result, halves = await self._further(result, page), True
-        return result
-
-    def _is_close(self, result: ProbeResult) -> bool:
-        return (
-            self._before is not None
-            and self._before - result.records[-1].arrived_at <= self._near_seconds
-        )
-
-    @property
-    def _page_records(self) -> int:
-        return min(WALK_RECORDS, max(1, int(WALK_BYTES / self._stream.record_bytes)))
-
-    async def _further(self, result: ProbeResult, count: int) -> ProbeResult:
-        """Read one more page, and drop earlier records."""
-
-        async def ask() -> ProbeResult:
-            return await self._probe.further(result, count)
-
-        following = (await with_retries(ask, self._clock)).before(self._before)
-        following.records = following.records[len(result.records) - 1 :]
-        return following
-
-    async def _probe_time(self, moment: float) -> ProbeResult:
-        async def ask() -> ProbeResult:
-            return await self._probe.at(moment, self._stream.sample())
-
-        result = await with_retries(ask, self._clock)
-        if result.records:
-            self._stream.learn(self._probe.shard_id, result)
-        return result.before(self._before)
+def _parents(shards: Sequence[Shard]) -> Mapping[str, Sequence[str]]:
+    return {shard.shard_id: shard.parents for shard in shards}

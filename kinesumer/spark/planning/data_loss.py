@@ -1,15 +1,11 @@
-"""Records that expired unread: an error, or counted with failOnDataLoss=false."""
+"""Finds and reports data loss: records that expired before the query read them."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
-from kinesumer.errors import (
-    DataLossError,
-    ShardMissingError,
-    TrimmedPositionError,
-)
+from kinesumer.errors import DataLossError, ShardMissingError, TrimmedPositionError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.spark.offsets.model import BEGINNING, After, At, End
@@ -21,44 +17,53 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kinesumer.spark")
 
+MAX_EMPTY_PAGES = 10
+
 
 class DataLoss:
-    """Raises or counts losses of records."""
+    """Reports data loss: raises an error, or counts losses if failOnDataLoss=false."""
 
     def __init__(self, *, fail: bool) -> None:
-        self.fail = fail
-        self.count = 0
+        self._fail = fail
         self._reported: set[tuple[str, str, ShardPosition | None]] = set()
 
+    @property
+    def count(self) -> int:
+        """The number of losses so far."""
+        return len(self._reported)
+
     def report(
-        self, arn: str, shard_id: str, place: ShardPosition | None, reason: str
+        self, arn: str, shard_id: str, position: ShardPosition | None, reason: str
     ) -> None:
-        """Raise DataLossError; if failOnDataLoss=false, log and count a loss once."""
+        """Raise DataLossError. If failOnDataLoss=false, log and count the loss instead.
+
+        A loss that is reported again isn't counted again.
+        """
         at = ""
-        if isinstance(place, After):
-            at = f" after {place.position.sequence_number}"
+        if isinstance(position, After):
+            at = f" after {position.position.sequence_number}"
         message = (
             f"stream {arn}, {shard_id or 'all shards'}: records{at} that the query "
             f"hasn't read are lost: {reason}"
         )
-        if self.fail:
+        if self._fail:
             raise DataLossError(
                 f"{message}; to go on with what is left, set the option "
                 "failOnDataLoss=false; to start over, use a new checkpointLocation"
             )
-        if (arn, shard_id, place) not in self._reported:
-            self._reported.add((arn, shard_id, place))
-            self.count += 1
+        loss = (arn, shard_id, position)
+        if loss not in self._reported:
+            self._reported.add(loss)
             logger.warning("%s; going on without them", message)
 
 
 def may_be_trimmed(seen: float, retention_seconds: float, now: float) -> bool:
-    """Tell whether a record that arrived after a time may have expired."""
+    """Return whether a record that arrived after a time may have expired."""
     return seen + retention_seconds < now
 
 
 def unproven(seen: float) -> str:
-    """Return the reason why records after an old position may be lost."""
+    """Return the text of an error that explains why records may have been lost."""
     if seen:
         return "retention has passed them, or may have"
     return (
@@ -69,9 +74,9 @@ def unproven(seen: float) -> str:
     )
 
 
-def seen_at(place: ShardPosition) -> float | None:
-    """Return a time before which nothing after a position arrived; None if unknown."""
-    match place:
+def seen_at(position: ShardPosition) -> float | None:
+    """Return a time before which no record after a position arrived, or None."""
+    match position:
         case After(seen=seen) | At(seen=seen):
             return seen
         case Start(timestamp=timestamp):
@@ -80,40 +85,37 @@ def seen_at(place: ShardPosition) -> float | None:
 
 
 async def holds_all_after(
-    source: StreamSource, shard_id: str, place: ShardPosition
+    source: StreamSource, shard_id: str, position: ShardPosition
 ) -> bool:
-    """Tell whether a shard surely still holds all records after an old position.
+    """Return whether a shard certainly still holds all records after an old position.
 
-    It does if its oldest record is not after the position, or arrived before the
-    position's time, or is the record that the position names.
+    This is certain if the oldest record in the shard is not after the position. For a
+    Start with a time, that record must have arrived before the time.
     """
-    if place == BEGINNING or isinstance(place, End):
+    if position == BEGINNING or isinstance(position, End):
         return False
     try:
         iterator = await source.get_iterator(shard_id, Start.TRIM_HORIZON)
-        for _ in range(PAGES):
+        for _ in range(MAX_EMPTY_PAGES):
             page = await source.get_records(iterator, 1)
             if page.records:
-                return _reaches_back(page.records[0], place)
+                return _reaches_back(page.records[0], position)
             if page.next_iterator is None or not page.millis_behind:
-                return False
+                break
             iterator = page.next_iterator
     except (ShardMissingError, TrimmedPositionError):
         return False
     return False
 
 
-def _reaches_back(oldest: Record, place: ShardPosition) -> bool:
+def _reaches_back(oldest: Record, position: ShardPosition) -> bool:
     number, arrived = oldest.sequence_number, oldest.approximate_arrival_timestamp
-    match place:
-        case After(position=position):
-            return position >= Position(number, 0)
-        case At(sequence_number=at):
-            return Position(at) >= Position(number)
+    match position:
+        case After(position=last):
+            # If the oldest record is an aggregate, the position may lie within it.
+            return last >= Position(number, 0)
+        case At(sequence_number=first):
+            return Position(first) >= Position(number)
         case Start(timestamp=float(since)):
             return arrived is not None and arrived < since
     return False
-
-
-PAGES = 10
-"""The maximum number of empty pages before the first record."""

@@ -1,59 +1,60 @@
-"""The planning of a query in Spark's driver."""
+"""Plans the batches of a query, in Spark's driver."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.streams import Start, Stream
+from kinesumer.model.streams import Start, Stream, as_start
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.service_time import ServiceTime
 from kinesumer.spark.offsets.model import After, At, StreamOffset
 from kinesumer.spark.options.parser import FromCheckpoint
-from kinesumer.spark.planning.bounds import EndingPosition, bounds, targets
-from kinesumer.spark.planning.data_loss import (
-    DataLoss,
-    seen_at,
-)
-from kinesumer.spark.planning.limits import Limits
-from kinesumer.spark.planning.planner import Planner
-from kinesumer.spark.planning.probe import ServiceClock
-from kinesumer.spark.planning.start_offsets import (
-    anchor,
-    positions_for,
+from kinesumer.spark.planning.batch_end import plan_batch
+from kinesumer.spark.planning.bounds import (
+    bounds,
+    first_offset,
+    positions_in,
     require_known_streams,
 )
+from kinesumer.spark.planning.data_loss import DataLoss, seen_at
+from kinesumer.spark.planning.limits import Limits
 from kinesumer.spark.planning.stream_state import (
     UNKNOWN_BYTES_PER_SECOND,
     UNKNOWN_SECONDS,
-    PlanContext,
     StreamState,
-    report,
 )
 from kinesumer.spark.planning.tasks import ShardRange, Task, between, pack
+from kinesumer.spark.planning.tip_search import last_positions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.offsets.model import Offset, ShardPosition
+    from kinesumer.spark.offsets.model import Offset
     from kinesumer.spark.options.parser import ReadOptions
-    from kinesumer.spark.planning.planner import Targets
+    from kinesumer.spark.planning.batch_end import Targets
+    from kinesumer.spark.planning.tasks import Pair
 
 logger = logging.getLogger("kinesumer.spark")
 
+# The minimum seconds between two plans. A plan probes shards, and Kinesis allows only
+# five reads per second and shard. The tasks need most of them.
 PROBE_SECONDS = 0.45
-"""Minimum seconds between plans: readers need most of a shard's five reads a second."""
 MAX_BYTES_PER_RANGE = 1 << 30
+UNKNOWN_RETENTION_SECONDS = 86_400.0
+# If a query begins with the oldest records, some may expire before it can read them.
+# For this long after the query's begin, that isn't reported as a loss.
 BEGINNING_SECONDS = 600.0
-"""A query that begins with the oldest records competes with retention. For this long,
-records that expire on time are not a loss."""
 
 
 class Driver:
-    """Plans batches for Spark. Belongs to one event loop."""
+    """Plans batches for Spark. All calls must be made on the same event loop."""
 
     def __init__(
         self,
@@ -64,198 +65,177 @@ class Driver:
         pause_seconds: float = PROBE_SECONDS,
     ) -> None:
         self.options = options
-        self.loss = DataLoss(fail=options.fail_on_data_loss)
+        # The function that reads the group's positions for startingPosition=checkpoint.
         self.stored: Callable[[], Awaitable[Offset]] | None = None
-        """Reads the group's positions, for ``startingPosition=checkpoint``."""
+        # The function that finds or registers the consumer of a stream with a fan_out.
+        self.find_consumer: Callable[[Stream], Awaitable[str]] | None = None
         self._stored: Offset = {}
+        self._loss = DataLoss(fail=options.fail_on_data_loss)
         self._open_source = open_source
         self._clock = SystemClock() if clock is None else clock
-        self._service = ServiceClock(self._clock)
+        self._service = ServiceTime(self._clock)
         self._streams: dict[str, StreamState] = {}
         self._pause_seconds = pause_seconds
-        self._planned_at: float | None = None
+        self._planned_at = -inf
         self._targets: Targets | None = None
 
     async def latest(self, start: Offset, limits: Limits) -> Offset | None:
         """Return the end of the batch after ``start``; None if nothing is new."""
-        context = self._context._replace(skew_seconds=self.options.max_skew_per_batch)
-        return await self._plan(start, limits, context)
-
-    async def _plan(
-        self, start: Offset, limits: Limits, context: PlanContext
-    ) -> Offset | None:
-        await self._pause()
-        streams = await self._refreshed()
-        gone = start.keys() - {stream.info.arn for stream in streams}
-        for arn in gone:
-            logger.warning("the query no longer reads stream %s", arn)
-        if (
-            isinstance(self.options.starting, FromCheckpoint)
-            and self.stored is not None
-        ):
-            if any(stream.info.arn not in start for stream in streams):
-                self._stored = await self.stored()
-        new = [stream for stream in streams if stream.info.arn not in start]
-        await asyncio.gather(
-            *(s.resolve_now() for s in new if self._starts_at_latest(s))
-        )
-        return await Planner(context).plan(
-            start, streams, self._starting, limits, self._targets
-        )
+        return await self._plan(start, limits, self.options.max_skew_per_batch)
 
     async def all_there_is(self, start: Offset) -> Offset | None:
-        """Return the end of a query's only batch: ``Trigger.Once``."""
+        """Return the end of the only batch of a query with ``Trigger.Once``."""
         await self.fix_targets()
-        return await self._plan(start, Limits(), self._context)
+        return await self._plan(start, Limits(), inf)
+
+    async def _plan(
+        self, start: Offset, limits: Limits, skew_seconds: float
+    ) -> Offset | None:
+        await asyncio.sleep(
+            max(0.0, self._planned_at + self._pause_seconds - self._clock.now())
+        )
+        self._planned_at = self._clock.now()
+        streams = await self._refreshed()
+        for arn in start.keys() - {stream.arn for stream in streams}:
+            logger.warning("the query no longer reads stream %s", arn)
+        new = [stream for stream in streams if stream.arn not in start]
+        if (
+            new
+            and isinstance(self.options.starting, FromCheckpoint)
+            and self.stored is not None
+        ):
+            self._stored = await self.stored()
+        at_latest = [stream for stream in new if self._starting(stream) == Start.LATEST]
+        await asyncio.gather(*(stream.resolve_now() for stream in at_latest))
+        return await plan_batch(
+            start,
+            streams,
+            self._starting,
+            limits,
+            skew_seconds=skew_seconds,
+            targets=self._targets,
+        )
 
     async def fix_targets(self) -> None:
-        """Let batches end at the records that exist now: ``Trigger.AvailableNow``."""
+        """Fix the query's end at the present newest records, for ``AvailableNow``."""
+        # List the shards again: this run wouldn't read a shard without a target.
         streams = await self._refreshed(now=True)
-        self._targets = {
-            stream.info.arn: await targets(stream, self._context) for stream in streams
-        }
+        self._targets = {stream.arn: await last_positions(stream) for stream in streams}
 
     async def partitions(self, start: Offset, end: Offset) -> list[Task]:
-        """Return the tasks of a batch. The offsets alone determine their records."""
-        streams = {stream.info.arn: stream for stream in await self._refreshed()}
+        """Return the tasks of a batch. The two offsets fully determine its records."""
+        streams = {stream.arn: stream for stream in await self._refreshed()}
         ranges: list[ShardRange] = []
         for arn, pairs in between(start, end).items():
             stream = streams.get(arn)
-            until = end[arn].anchored_at + BEGINNING_SECONDS
-            if stream is not None:
-                if self._is_recreated(stream, end[arn]):
-                    continue
-                await self._check_retention(stream, pairs, until)
-            ranges += (_range(arn, i, p, stream, until) for i, p in pairs.items())
+            if stream is not None and stream.info.created_at != end[arn].created_at:
+                stream.report_loss("", None, "the stream was recreated")
+                continue
+            ranges += await self._ranges(arn, pairs, stream, end[arn].anchored_at)
         return self._tasks(ranges, streams)
 
     async def bounded(self) -> list[Task]:
-        """Return the tasks of a bounded read: ``spark.read``."""
+        """Return the tasks of a bounded read (``spark.read``)."""
         ranges: list[ShardRange] = []
-        streams = {stream.info.arn: stream for stream in await self._refreshed()}
-        self._require_known("endingPosition", self.options.ending)
+        streams = {stream.arn: stream for stream in await self._refreshed()}
+        require_known_streams("endingPosition", self.options.ending, streams.values())
         for arn, stream in sorted(streams.items()):
-            first = anchor(stream.info, stream.shards, self._starting(stream))
-            ending = _ending_of(self.options.ending, stream)
-            pairs = await bounds(stream, first, ending, self._context)
-            until = first.anchored_at + BEGINNING_SECONDS
-            await self._check_retention(stream, pairs, until)
-            ranges += (_range(arn, i, p, stream, until) for i, p in pairs.items())
+            first = first_offset(stream.info, stream.shards, self._starting(stream))
+            pairs = await bounds(stream, first, self._ending(stream))
+            ranges += await self._ranges(arn, pairs, stream, first.anchored_at)
         return self._tasks(ranges, streams)
+
+    async def _ranges(
+        self,
+        arn: str,
+        pairs: Mapping[str, Pair],
+        stream: StreamState | None,
+        anchored_at: float,
+    ) -> list[ShardRange]:
+        """Return ranges of shards. Report data loss if records have expired."""
+        expiring_until = anchored_at + BEGINNING_SECONDS
+        now = self._service.latest()
+        ranges = []
+        for shard_id, pair in pairs.items():
+            first, _ = pair
+            seen = seen_at(first)
+            if stream is not None and seen is not None:
+                if isinstance(first, After) or now >= expiring_until:
+                    await stream.check_retention(shard_id, first, seen)
+            ranges.append(_range(arn, shard_id, pair, stream, expiring_until))
+        return ranges
 
     def _tasks(
         self, ranges: list[ShardRange], streams: dict[str, StreamState]
     ) -> list[Task]:
-        most = self.options.max_partitions or _cores()
-        return [_task(part, streams) for part in pack(ranges, most)]
+        max_tasks = self.options.max_partitions or os.cpu_count() or 1
+        return [_task(part, streams) for part in pack(ranges, max_tasks)]
 
     def report(self) -> dict[str, Any]:
-        """Return what the query's progress shows."""
-        return report(self._streams.values(), self.loss.count)
-
-    async def _pause(self) -> None:
-        now = self._clock.now()
-        if self._planned_at is not None:
-            wait = self._planned_at + self._pause_seconds - now
-            if wait > 0:
-                await asyncio.sleep(wait)
-        self._planned_at = self._clock.now()
-
-    @property
-    def _context(self) -> PlanContext:
-        must_succeed = self._targets is not None
-        return PlanContext(
-            self._clock, self._service, self.loss, must_succeed=must_succeed
-        )
+        """Return the lag of each stream, which Spark shows in the query's progress."""
+        streams = self._streams.values()
+        return {
+            "data_losses": self._loss.count,
+            "streams": {stream.arn: stream.progress() for stream in streams},
+        }
 
     async def _refreshed(self, *, now: bool = False) -> list[StreamState]:
         async def refresh(requested: Stream) -> StreamState:
             stream = self._streams.get(requested.name)
             if stream is None:
-                source = await self._open_source(requested)
-                stream = StreamState(requested, source, self._clock, self._service)
-                await stream.refresh()
-                self._streams[requested.name] = stream
-            else:
-                await stream.refresh(now=now)
+                source = await self._open_source(replace(requested, fan_out=None))
+                stream = StreamState(
+                    requested, source, self._clock, self._service, self._loss
+                )
+            await stream.refresh(now=now)
+            if requested.fan_out is not None and self.find_consumer is not None:
+                await stream.subscriptions.find_consumer(
+                    requested, stream.info.created_at, self.find_consumer
+                )
+            self._streams[requested.name] = stream
             return stream
 
         return list(await asyncio.gather(*map(refresh, self.options.streams)))
 
     def _starting(self, stream: StreamState) -> Start | StreamOffset:
-        requested, arn = stream.requested, stream.info.arn
-        starting = self.options.starting
+        arn, starting = stream.arn, self.options.starting
         if isinstance(starting, FromCheckpoint):
-            found = self._stored.get(arn)
-            if found is None:
-                raise ConfigurationError(
-                    f"startingPosition=checkpoint: the state store holds no positions "
-                    f"of stream {arn}"
-                )
-            return found
+            if arn in self._stored:
+                return self._stored[arn]
+            raise ConfigurationError(
+                f"startingPosition=checkpoint: the state store holds no positions of "
+                f"stream {arn}; use another startingPosition"
+            )
         positions = self.options.starting_positions
-        self._require_known("startingPosition", positions)
-        given = positions and positions_for(positions, [requested.name], arn)
-        return given or requested.start or starting
+        require_known_streams("startingPosition", positions, self._streams.values())
+        offset = positions and positions_in(positions, stream)
+        if offset:
+            return offset
+        own = stream.requested.start
+        return starting if own is None else as_start(own)
 
-    def _starts_at_latest(self, stream: StreamState) -> bool:
-        return self._starting(stream) == Start.LATEST
-
-    def _require_known(self, option: str, positions: Start | Offset | None) -> None:
-        if isinstance(positions, dict):
-            streams = self._streams.values()
-            names = [(stream.requested.name, stream.info.arn) for stream in streams]
-            require_known_streams(option, positions, names)
-
-    async def _check_retention(
-        self,
-        stream: StreamState,
-        pairs: Mapping[str, tuple[ShardPosition, ShardPosition]],
-        expiring_until: float,
-    ) -> None:
-        """Report records that expired between planning a batch and its repetition."""
-        now = self._service.latest()
-        for shard_id, (first, _) in pairs.items():
-            seen = seen_at(first)
-            if seen is None:
-                continue
-            if now < expiring_until and not isinstance(first, After):
-                continue
-            await stream.check_retention(shard_id, first, seen, self.loss)
-
-    def _is_recreated(self, stream: StreamState, planned: StreamOffset) -> bool:
-        """Tell whether the stream was recreated after a batch was planned."""
-        if stream.info.created_at == planned.created_at:
-            return False
-        self.loss.report(stream.info.arn, "", None, "the stream was recreated")
-        return True
-
-
-def _ending_of(ending: Start | Offset | None, stream: StreamState) -> EndingPosition:
-    """Return the end of a read in a stream. Raises ConfigurationError."""
-    if ending is None or isinstance(ending, Start):
-        return ending
-    found = positions_for(ending, [stream.requested.name], stream.info.arn)
-    if found is None:
-        raise ConfigurationError(
-            f"endingPosition doesn't say where to end in stream {stream.info.arn}"
-        )
-    return found
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
+    def _ending(self, stream: StreamState) -> Start | StreamOffset | None:
+        """Return where a bounded read ends in a stream. Raises ConfigurationError."""
+        ending = self.options.ending
+        if ending is None or isinstance(ending, Start):
+            return ending
+        offset = positions_in(ending, stream)
+        if offset is None:
+            raise ConfigurationError(
+                f"endingPosition has no entry for stream {stream.arn}; add one"
+            )
+        return offset
 
 
 def _range(
     arn: str,
     shard_id: str,
-    pair: tuple[ShardPosition, ShardPosition],
+    pair: Pair,
     stream: StreamState | None,
     expiring_until: float,
 ) -> ShardRange:
     first, last = pair
-    span, retention = UNKNOWN_SECONDS, 86_400.0
+    span, retention = UNKNOWN_SECONDS, UNKNOWN_RETENTION_SECONDS
     if isinstance(first, After | At) and isinstance(last, After):
         span = max(0.0, last.seen - first.seen)
     size = int(UNKNOWN_BYTES_PER_SECOND * span)
@@ -263,21 +243,21 @@ def _range(
         retention = stream.retention_seconds
         size = stream.estimate_bytes(shard_id, last, span)
     size = min(size, MAX_BYTES_PER_RANGE)
-    return ShardRange(arn, shard_id, first, last, retention, size, expiring_until)
+    subscribes = stream is not None and stream.subscribes(shard_id, size)
+    return ShardRange(
+        arn, shard_id, first, last, retention, size, expiring_until, subscribes
+    )
 
 
 def _task(ranges: tuple[ShardRange, ...], streams: dict[str, StreamState]) -> Task:
+    """Return a task with its ranges and a dictionary of their streams by ARN."""
     arns = sorted({item.stream_arn for item in ranges})
-    return Task(tuple(_reached(arn, streams.get(arn)) for arn in arns), ranges)
-
-
-def _reached(arn: str, stream: StreamState | None) -> Stream:
-    if stream is None:
-        return Stream(arn)
-    requested = stream.requested
-    return Stream(
-        arn,
-        role_arn=requested.role_arn,
-        external_id=requested.external_id,
-        session_name=requested.session_name,
-    )
+    requested = {
+        arn: replace(stream.requested, fan_out=stream.subscriptions.consumer_arn)
+        for arn, stream in streams.items()
+    }
+    reached = [
+        replace(requested.get(arn, Stream(arn)), name=arn, region=None, start=None)
+        for arn in arns
+    ]
+    return Task(tuple(reached), ranges)

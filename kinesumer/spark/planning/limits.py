@@ -1,30 +1,29 @@
-"""Limits of a batch: the end in each shard, so that all shards advance evenly in time.
+"""Divides a batch's limits among the shards, so that they advance evenly in time.
 
-A shard ahead of the others would move a query's watermark past their records. So a
-batch takes the oldest records of all shards.
+If one shard were read ahead of the others, Spark's watermark would pass their unread
+records. So a batch consists of the oldest records of all shards together.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kinesumer.model.streams import ShardKey
     from kinesumer.spark.planning.probe import ProbedRecord
 
+# AWS's write limits of a shard. Only short bursts exceed them.
 MAX_ROWS_PER_SECOND = 1_000.0
 MAX_BYTES_PER_SECOND = 1_000_000.0
-"""The write limits of a shard: a faster burst doesn't last."""
-PROVEN_ROWS = 500
-"""So many records at once prove that the server has no limits."""
+PROVEN_ROWS = 500  # a longer burst shows that the server doesn't enforce the limits
 
 
 class Limits(NamedTuple):
-    """Soft limits of a batch."""
+    """The maximum rows and bytes of a batch, which it may slightly exceed."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -36,92 +35,68 @@ class Limits(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The next records of a shard; ``whole`` if no others follow."""
+    """The next records of a shard. ``whole`` is true if the shard has no others."""
 
     records: Sequence[ProbedRecord]
     whole: bool
 
     def up_to(self, until: float) -> Sample:
-        """Return the sample without records that arrived later than a time."""
-        later = (i for i, found in enumerate(self.records) if found.arrived_at > until)
+        """Return a sample that ends before the first record after a time."""
+        later = (i for i, r in enumerate(self.records) if r.arrived_at > until)
         count = next(later, len(self.records))
         return Sample(self.records[:count], self.whole or count < len(self.records))
 
     def as_before(self, until: float) -> Sample:
-        """Return the sample with arrival times of ``until`` at most."""
+        """Return the sample with later arrival times replaced by ``until``."""
         records = [
-            f._replace(arrived_at=min(f.arrived_at, until)) for f in self.records
+            r._replace(arrived_at=min(r.arrived_at, until)) for r in self.records
         ]
         return Sample(records, self.whole)
 
 
 class Share(NamedTuple):
-    """The part of a batch for a shard: records of its sample, or all up to a time."""
+    """A shard's part of a batch: some sampled records, or all records up to a time."""
 
     records: int
     until: float | None = None
 
 
-Key = tuple[str, str]
-
-
 def admit(
-    samples: Mapping[Key, Sample], limits: Limits, until: float = inf
-) -> dict[Key, Share]:
-    """Return each shard's share of a batch of at least one record.
+    samples: Mapping[ShardKey, Sample], limits: Limits, until: float = inf
+) -> dict[ShardKey, Share]:
+    """Return each shard's share of a batch. The batch has at least one record.
 
-    Records after the samples are admitted up to a time at most.
+    A share may extend beyond the sampled records, but only to those that arrived up to
+    ``until``.
     """
+    # Until this time, the samples together contain all records of the shards.
     horizon = min(
-        (s.records[-1].arrived_at for s in samples.values() if not s.whole),
-        default=inf,
+        (s.records[-1].arrived_at for s in samples.values() if not s.whole), default=inf
     )
-    known = sorted(
-        chain.from_iterable(
-            ((found.arrived_at, key, found) for found in sample.records)
-            for key, sample in samples.items()
-        )
+    records = sorted(
+        (record.arrived_at, key, record)
+        for key, sample in samples.items()
+        for record in sample.records
     )
     counts = dict.fromkeys(samples, 0)
-    budget = _Budget(limits)
-    for place, (arrived_at, key, found) in enumerate(known):
+    rows: float = inf if limits.rows is None else limits.rows
+    size: float = inf if limits.bytes is None else limits.bytes
+    known = len(records)
+    for index, (arrived_at, key, record) in enumerate(records):
         if arrived_at > horizon:
-            return _by_time(samples, counts, known[place:], budget, until)
-        if not budget.take(1, found.size):
+            known = index
+            break
+        rows, size = rows - 1, size - record.size
+        # The first record is always admitted. Otherwise, a record that is larger than
+        # the limit would stop the query.
+        if index and (rows < 0 or size < 0):
             return {key: Share(count) for key, count in counts.items()}
         counts[key] += 1
-    return _by_time(samples, counts, [], budget, until)
-
-
-class _Budget:
-    def __init__(self, limits: Limits) -> None:
-        self.rows: float = inf if limits.rows is None else limits.rows
-        self.bytes: float = inf if limits.bytes is None else limits.bytes
-        self._first = True
-
-    def take(self, rows: int, size: int) -> bool:
-        if not self._first and (rows > self.rows or size > self.bytes):
-            return False
-        self._first = False
-        self.rows -= rows
-        self.bytes -= size
-        return True
-
-
-def _by_time(
-    samples: Mapping[Key, Sample],
-    counts: Mapping[Key, int],
-    known: Sequence[tuple[float, Key, ProbedRecord]],
-    budget: _Budget,
-    most: float,
-) -> dict[Key, Share]:
-    """Choose a time up to which the records about fill the rest of the budget."""
-    going_on = {key: sample for key, sample in samples.items() if not sample.whole}
-    if not going_on:
+    growing = [sample for sample in samples.values() if not sample.whole]
+    if not growing:
         return {key: Share(count) for key, count in counts.items()}
-    horizon = min(sample.records[-1].arrived_at for sample in going_on.values())
-    until = min(most, horizon + _seconds(list(going_on.values()), budget))
-    more = Counter(key for arrived_at, key, _ in known if arrived_at <= until)
+    until = min(until, horizon + _seconds(growing, rows, size))
+    more = Counter(key for arrived_at, key, _ in records[known:] if arrived_at <= until)
     shares = {}
     for key, sample in samples.items():
         count = counts[key] + more[key]
@@ -130,16 +105,18 @@ def _by_time(
     return shares
 
 
-def _seconds(samples: Sequence[Sample], budget: _Budget) -> float:
-    """Estimate in how many seconds records for the rest of the budget arrived."""
-    rows = size = 0.0
+def _seconds(samples: Sequence[Sample], rows: float, size: float) -> float:
+    """Estimate in what time this many further rows or bytes arrived in the shards."""
+    rows_rate = bytes_rate = 0.0
     for sample in samples:
-        first, last = sample.records[0], sample.records[-1]
-        span = max(last.arrived_at - first.arrived_at, 1e-6)
-        count, held = len(sample.records), sum(found.size for found in sample.records)
-        if count > PROVEN_ROWS and count > 4 * MAX_ROWS_PER_SECOND * span:
-            rows, size = rows + count / span, size + held / span
-        else:
-            rows += min(MAX_ROWS_PER_SECOND, count / span)
-            size += min(MAX_BYTES_PER_SECOND, held / span)
-    return min(budget.rows / rows, budget.bytes / max(size, 1e-6))
+        span = sample.records[-1].arrived_at - sample.records[0].arrived_at
+        span = max(span, 1e-6)
+        count = len(sample.records)
+        per_second = count / span
+        bytes_per_second = sum(record.size for record in sample.records) / span
+        if count <= PROVEN_ROWS or per_second <= 4 * MAX_ROWS_PER_SECOND:
+            per_second = min(MAX_ROWS_PER_SECOND, per_second)
+            bytes_per_second = min(MAX_BYTES_PER_SECOND, bytes_per_second)
+        rows_rate += per_second
+        bytes_rate += bytes_per_second
+    return min(rows / rows_rate, size / max(bytes_rate, 1e-6))

@@ -1,9 +1,9 @@
-"""Plans the end of a batch in one shard: probe, limit, choose."""
+"""Probes one shard, and chooses where the next batch ends in it."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -11,120 +11,119 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import ShardKey, Start
 from kinesumer.spark.offsets.model import BEGINNING, After, At, End
-from kinesumer.spark.planning.bounds import last_until
 from kinesumer.spark.planning.data_loss import may_be_trimmed
 from kinesumer.spark.planning.limits import Sample
-from kinesumer.spark.planning.tip_search import TipBounds, TipResult, find_tip
-from kinesumer.spark.runtime.event_loop import with_retries
+from kinesumer.spark.planning.tip_search import TipResult, find_tip, last_until
 
 if TYPE_CHECKING:
+    from kinesumer.model.streams import Shard
     from kinesumer.spark.offsets.model import ShardPosition
     from kinesumer.spark.planning.limits import Limits, Share
-    from kinesumer.spark.planning.probe import ProbeResult, ShardProbe
-    from kinesumer.spark.planning.shard_order import Readable
-    from kinesumer.spark.planning.stream_state import PlanContext, StreamState
+    from kinesumer.spark.planning.probe import ProbeResult
+    from kinesumer.spark.planning.stream_state import StreamState
 
 MAX_SAMPLED = 2_000
 JUMP_RECORDS = 3
-FRESH_SECONDS = 10.0
-"""Many records may follow a position that is older than this."""
+FRESH_SECONDS = 10.0  # if the rate is unknown, older positions may have a backlog
+# If a shard has many records, those that are younger are left for the next batch.
 CUT_SECONDS = 0.25
-"""Records younger than this wait for the next batch if a shard has many."""
+# The time of a position in a quiet shard is renewed after this share of the retention.
+# So a query can be stopped for the rest of the retention without data loss.
 STALE_SHARE = 1 / 24
-"""A quiet shard's position is stored again after this share of the retention. A query
-may be stopped for the rest of it."""
+# The maximum error of the estimate of Kinesis's clock, by which records get their
+# arrival times.
 SEEN_SLACK_SECONDS = 60.0
-"""The maximum difference of arrival times and the estimated service clock."""
+UNKNOWN_SHARD = "Kinesis no longer knows the shard"
+
+
+class Readable(NamedTuple):
+    """A shard that a batch may read, with its position."""
+
+    shard: Shard
+    position: ShardPosition
+    seen: float  # no record after the position arrived before this time
 
 
 class ShardPlan:
-    """The plan of one shard for one trigger."""
+    """Plans what the batch of one trigger reads in one shard."""
 
     def __init__(
         self,
         stream: StreamState,
         readable: Readable,
-        context: PlanContext,
         target: ShardPosition | None,
         *,
         begins: bool = False,
     ) -> None:
+        self.key = ShardKey(stream.arn, readable.shard.shard_id)
         self.shard_id = readable.shard.shard_id
-        self.place: ShardPosition = readable.place
-        """The end of the batch in this shard; its begin if nothing is to be read."""
+        # Where the batch ends in this shard. If the batch reads nothing here, this is
+        # still the position where it begins.
+        self.end: ShardPosition = readable.position
         self.lost = False
-        """True if Kinesis no longer knows the shard."""
         self.probed: ProbeResult | None = None
         self.behind_seconds = 0.0
+        # True if the probe failed, since Kinesis was not available.
         self.refused = False
-        """True if Kinesis refused the probe."""
-        self.lags = False
-        """True if there may have been a backlog before the probe."""
+        # If this shard is closed: its last record arrived before this time.
         self.ended_by = math.inf
-        """A time before which the last record of a closed shard arrived."""
-        self._stream, self._readable, self._context = stream, readable, context
-        self._target = target
+        self._stream, self._readable, self._target = stream, readable, target
+        self._probe = stream.probe(self.shard_id)
+        # True in the query's first batch of the stream. Records that expired before
+        # that batch are not lost.
         self._begins = begins
-        """True if this is the query's first batch: nothing before it can be lost."""
-        self._begin: ShardPosition = readable.place
+        self._begin: ShardPosition = readable.position
         self._sample = 0
+        # True if the unread records may be so old that there is a backlog.
+        self._lags = False
         self._quiet_since: float | None = None
+        # True if Kinesis has no record after the position, not even after the target.
         self._is_quiet = False
-        """True if Kinesis has no record after the position, whatever the target is."""
 
-    # --- looking ---------------------------------------------------------------------
+    # --- probing ---------------------------------------------------------------------
 
-    async def observe(self, limits: Limits, *, together: bool = False) -> None:
+    async def observe(
+        self, limits: Limits, skew_seconds: float, *, together: bool = False
+    ) -> None:
         """Probe the next records of the shard.
 
-        With ``together``, other shards may limit the batch even if no option does.
+        ``together`` is true if the batch may have to end early because of other shards.
         """
         if limits.any:
-            most = MAX_SAMPLED if limits.rows is None else limits.rows
-            self._sample = min(most + 1, MAX_SAMPLED)
+            rows = MAX_SAMPLED if limits.rows is None else limits.rows
+            self._sample = min(rows + 1, MAX_SAMPLED)
         if isinstance(self._target, Start) and not self.is_stale:
             return
         try:
             await self._check_retention()
-            self.lags = self._now - self.since > self._context.skew_seconds
-            shortcut = not (limits.any or together or self.lags)
-            if shortcut and self.ends_whole:
-                await self._find_first_record()
-                if not self.lost:
-                    self.place = End(self._readable.seen)
-                return
-            if shortcut and await self._jump():
-                await self._find_first_record()
+            self._lags = self._now - self.since > skew_seconds
+            limited = limits.any or together or self._lags
+            if not limited and await self._end_without_probe():
                 return
             self.probed = await self._probe_next()
         except SourceUnavailableError as error:
-            if self._context.must_succeed:
+            if self._target is not None:  # the query can't end without this shard
                 raise
             self._stream.refused(self._probe, error)
             self.refused = True
             return
         self._probe.failing_since = None
-        result = self.probed
         if isinstance(self._target, Start) and not self._is_quiet:
-            self.probed = None  # the records came after the target was chosen
+            self.probed = None  # these records came after the target was chosen
+        result = self.probed
+        if result is None:
             return
-        if result is not None and result.records:
+        if result.records:
             self._stream.learn(self.shard_id, result)
             self._begin_at(result)
-        elif (
-            result is not None and result.at_tip and (result.closed or self.ends_whole)
-        ):
-            self.place = End(self._readable.seen)
-
-    @property
-    def _probe(self) -> ShardProbe:
-        return self._stream.probe(self.shard_id)
+        elif result.at_tip and (result.closed or self.ends_whole):
+            self.end = End(self._readable.seen)
 
     @property
     def _now(self) -> float:
-        return self._context.service.earliest()
+        return self._stream.service.earliest()
 
     @property
     def since(self) -> float:
@@ -134,43 +133,58 @@ class ShardPlan:
             return result.records[0].arrived_at
         oldest = self._now - stream.retention_seconds
         oldest = max(oldest, stream.info.created_at)
-        place = self._readable.place
-        if place == BEGINNING:
+        position = self._readable.position
+        if position == BEGINNING:
             return oldest
-        return max(oldest, self._readable.seen, self._probe.empty_until(place))
+        return max(oldest, self._readable.seen, self._probe.empty_until(position))
 
     @property
     def ends_whole(self) -> bool:
-        """A closed shard is read to its end unless a limit or a target forbids it."""
+        """True if the target is the shard's end; without a target, if it is closed."""
         if self._target is not None:
             return isinstance(self._target, End)
         return self._readable.shard.closed
 
+    async def _end_without_probe(self) -> bool:
+        """Choose the batch's end without probing the records before it, if possible."""
+        if self.ends_whole:
+            await self._find_first_record()
+            if not self.lost:
+                self.end = End(self._readable.seen)
+            return True
+        if await self._jump():
+            await self._find_first_record()
+            return True
+        return False
+
     async def _jump(self) -> bool:
-        """End at a record that has just arrived, without a probe of those before."""
-        if self._target is not None or not self._expects_much():
+        """End the batch at a new record, without probing the records before it.
+
+        Return False if there is no such record.
+        """
+        if self._target is not None or not self._expects_many():
             return False
         now = self._now
         fresh = self._probe.records_per_second is None
-        few = self._stream.sample() if fresh else JUMP_RECORDS
+        count = self._stream.sample() if fresh else JUMP_RECORDS
         try:
-            there = await self._probe.at(now - CUT_SECONDS, few)
-            if fresh and there.near_tip and not there.at_tip:
-                there = await self._probe.further(there, MAX_SAMPLED)
+            newest = await self._probe.at(now - CUT_SECONDS, count)
+            if fresh and newest.near_tip and not newest.at_tip:
+                newest = await self._probe.further(newest, MAX_SAMPLED)
         except (ShardMissingError, ExpiredIteratorError):
             return False
-        if not there.records or not there.records[-1].lies_after(self._begin):
-            if there.at_tip:
+        if not newest.records or not newest.records[-1].lies_after(self._begin):
+            if newest.at_tip:
                 self._quiet_since = now - CUT_SECONDS
             return False
-        last = there.records[-1]
-        self._end_at(TipResult(last, there.at_tip, there.closed))
-        self._probe.keep_after(last, there)
+        last = newest.records[-1]
+        self._end_at(TipResult(last, newest.at_tip, newest.closed))
+        self._probe.keep_after(last, newest)
         if fresh:
-            self._stream.learn(self.shard_id, there)
+            self._stream.learn(self.shard_id, newest)
         return True
 
-    def _expects_much(self) -> bool:
+    def _expects_many(self) -> bool:
         age = self._now - self._readable.seen
         rate = self._probe.records_per_second
         if rate is None:
@@ -184,84 +198,79 @@ class ShardPlan:
             self._begin = self._restart(error)
             result = await self._probe_with_retries()
         except ShardMissingError:
-            self._report_loss("Kinesis no longer knows the shard")
+            self._stream.report_loss(self.shard_id, self._begin, UNKNOWN_SHARD)
             self.lost = True
             return None
         self._is_quiet = result.at_tip and not result.records
         if self._is_quiet:
-            self._probe.note_tip(self._readable.place, self._now)
+            self._probe.note_tip(self._readable.position, self._now)
         if isinstance(self._target, After):
             return result.up_to(self._target.position)
         return result
 
     def _restart(self, error: TrimmedPositionError) -> Start:
-        """Return the position after a record that has itself expired."""
-        readable, now = self._readable, self._context.service.latest()
-        if may_be_trimmed(readable.seen, self._stream.retention_seconds, now):
-            self._report_loss(f"retention has passed them ({error})")
+        """Return where to begin instead if the record at the position has expired."""
+        seen, stream = self._readable.seen, self._stream
+        if may_be_trimmed(seen, stream.retention_seconds, stream.service.latest()):
+            reason = f"retention has passed them ({error})"
+            stream.report_loss(self.shard_id, self._begin, reason)
             return BEGINNING
-        # Whatever came after it arrived later than what is known to lie before it.
-        return Start(type="AT_TIMESTAMP", timestamp=readable.seen)
+        # No record after the position arrived before this time, so none is skipped.
+        return Start(type="AT_TIMESTAMP", timestamp=seen)
 
     async def _find_first_record(self) -> None:
-        """Probe the first record of a batch whose end is known already."""
+        """If the batch begins at a Start, probe its first record."""
         if isinstance(self._begin, Start):
             result = await self._probe_next()
             if result is not None:
                 self._begin_at(result)
 
     def _begin_at(self, result: ProbeResult) -> None:
-        """Begin at the first probed record, which must exist when the batch is read."""
+        """Replace a Start by the first record, so that tasks notice if it expires."""
         if isinstance(self._begin, Start) and result.records:
             first = result.records[0]
             self._begin = At(first.position.sequence_number, first.arrived_at)
 
     async def _probe_with_retries(self) -> ProbeResult:
-        async def ask() -> ProbeResult:
-            find = self._probe.next_after if self.lags else self._probe.after
-            result = await find(self._begin, self._stream.sample())
-            return await self._look_further(result)
+        if self._target is not None or self._begins:
+            return await self._stream.retry(self._probe_sample)
+        return await self._probe_sample()
 
-        if self._context.must_succeed or self._begins:
-            return await with_retries(ask, self._context.clock)
-        return await ask()
-
-    async def _look_further(self, result: ProbeResult) -> ProbeResult:
-        """Probe more records if a limit may lie in them, to keep the limit exactly."""
+    async def _probe_sample(self) -> ProbeResult:
+        """Probe a sample, and further records if the batch's limit may allow more."""
+        stream = self._stream
+        find = self._probe.next_after if self._lags else self._probe.after
+        result = await find(self._begin, stream.sample())
         if result.records and not result.at_tip and self._sample:
-            self._stream.learn(self.shard_id, result)
-            wanted = self._stream.sample(self._sample) - len(result.records)
-            if wanted > 0:
-                return await self._probe.further(result, wanted)
+            stream.learn(self.shard_id, result)
+            missing = stream.sample(self._sample) - len(result.records)
+            if missing > 0:
+                return await self._probe.further(result, missing)
         return result
 
     async def _check_retention(self) -> None:
-        """Report a loss if retention may have passed the position."""
-        readable, stream = self._readable, self._stream
-        if self._begins and not isinstance(readable.place, After):
-            return
-        loss = self._context.loss
-        await stream.check_retention(self.shard_id, self._begin, readable.seen, loss)
-
-    def _report_loss(self, reason: str) -> None:
-        arn = self._stream.info.arn
-        self._context.loss.report(arn, self.shard_id, self._begin, reason)
+        """Report data loss if records after the position may have expired."""
+        readable = self._readable
+        if isinstance(readable.position, After) or not self._begins:
+            await self._stream.check_retention(
+                self.shard_id, self._begin, readable.seen
+            )
 
     # --- limits ----------------------------------------------------------------------
 
     @property
     def sample(self) -> Sample | None:
-        """The records that limits apply to; None if there is nothing to read."""
+        """The probed records as a Sample for ``admit()``; None if there are none."""
         result = self.probed
         if result is None or not result.records:
             return None
         return Sample(result.records, result.at_tip)
 
     def sample_up_to(self, until: float) -> Sample | None:
-        """Return the records that limits apply to, in a batch that ends at a time.
+        """Return the part of the sample that a batch with this end may read.
 
-        A closed shard that ended before is read whole, whatever the order of its
-        arrival times is.
+        This is the whole sample if a closed shard ended before that time. Records that
+        seem to have arrived later are included, as arrival times may be out of order.
         """
         sample = self.sample
         if sample is None:
@@ -270,40 +279,31 @@ class ShardPlan:
             return sample.as_before(until)
         return sample.up_to(until)
 
-    # --- cutting ---------------------------------------------------------------------
+    # --- choosing the end ------------------------------------------------------------
 
     def hold(self) -> None:
-        """Undo an end that was chosen without regard to other shards."""
+        """Undo an end that was chosen without a probe."""
         if self.probed is None:
-            self.place = self._begin = self._readable.place
+            self.end = self._begin = self._readable.position
 
     async def cut(self, share: Share | None) -> None:
-        """Choose the batch's end, within the shard's share if there are limits."""
+        """Choose where the batch ends. If there is a share, it limits the batch."""
         result = self.probed
-        if result is None:
+        if result is None or not result.records:
             return
-        if not result.records:
-            return
-        if share is not None and share.records == 0:
+        count = len(result.records) if share is None else share.records
+        until = math.inf if share is None else share.until
+        if count == 0:
             self.behind_seconds = max(0.0, self._now - result.records[0].arrived_at)
             return
-        if share is not None and share.records < len(result.records):
-            last = result.records[share.records - 1]
-            self._end_at(TipResult(last))
-            self._probe.measure(last, result)
-        elif result.at_tip:
-            last = result.records[-1]
+        last = result.records[count - 1]
+        if count == len(result.records) and result.at_tip:
             closed = result.closed or self.ends_whole
             self._end_at(TipResult(last, at_tip=True, closed=closed))
             self._probe.keep_after(last, result)
-        else:
-            await self._go_beyond(result, share)
-
-    async def _go_beyond(self, result: ProbeResult, share: Share | None) -> None:
-        until = math.inf if share is None else share.until
-        if until is None:
-            self._end_at(TipResult(result.records[-1]))
-            self._probe.measure(result.records[-1], result)
+        elif count < len(result.records) or until is None:
+            self._end_at(TipResult(last))
+            self._probe.measure(last, result)
         elif until > self._now:
             await self._go_to_tip(result)
         else:
@@ -311,89 +311,87 @@ class ShardPlan:
 
     async def _go_to_tip(self, result: ProbeResult) -> None:
         if self.ends_whole:
-            self.place = End(result.records[-1].arrived_at)
+            self.end = End(result.records[-1].arrived_at)
             return
         if isinstance(self._target, After):
-            self.place = self._target
+            self.end = self._target
             return
         quiet = self._quiet_since is not None
         now = self._quiet_since or self._now - CUT_SECONDS
-        stream = self._stream
-        bound = TipBounds(now, stream.sample(), stream.ahead, known_quiet=quiet)
         try:
-            reached = await find_tip(self._probe, result, bound)
+            tip = await find_tip(
+                self._stream, self._probe, result, now, known_quiet=quiet
+            )
         except (SourceUnavailableError, ExpiredIteratorError):
-            reached = TipResult(result.records[-1])
-        self._end_at(reached)
+            tip = TipResult(result.records[-1])
+        self._end_at(tip)
 
     async def _go_up_to(self, result: ProbeResult, until: float) -> None:
-        """End at about the last record that arrived up to a time.
+        """End the batch near the last record that arrived up to a time.
 
-        Retry on errors, since other shards advance to the same time.
+        Errors are retried, since this shard must not stay behind the other shards.
         """
         if self.ends_whole and self.ended_by <= until:
-            self.place = End(result.records[-1].arrived_at)
+            self.end = End(result.records[-1].arrived_at)
             return
         if isinstance(self._target, After) and self._target.seen <= until:
-            self.place = self._target
+            self.end = self._target
             return
-        there = await last_until(
-            self._stream, self.shard_id, self._context, result, until
-        )
-        last, more = there.records[-1], there.iterator
-        if more is not None:
-            self._probe.keep_after(last, there)
-        at_tip = there.at_tip and more is not None
-        reached = TipResult(last, at_tip, there.closed)
+        result = await last_until(self._stream, self.shard_id, result, until)
+        last = result.records[-1]
+        if result.iterator is not None:
+            self._probe.keep_after(last, result)
+        at_tip = result.at_tip and result.iterator is not None
+        tip = TipResult(last, at_tip, result.closed)
         if isinstance(self._target, After):
-            reached = reached.within(self._target)
-        self._end_at(reached)
+            tip = tip.within(self._target)
+        self._end_at(tip)
 
-    def _end_at(self, reached: TipResult) -> None:
-        arrived = reached.last.arrived_at
+    def _end_at(self, tip: TipResult) -> None:
+        arrived = tip.last.arrived_at
         now = self._now
-        if reached.closed:
-            self.place = End(arrived)
+        if tip.closed:
+            self.end = End(arrived)
             return
-        if reached.at_tip and not isinstance(self._target, After):
+        if tip.at_tip and not isinstance(self._target, After):
             seen = max(arrived, now - SEEN_SLACK_SECONDS)
-            self._probe.note_tip(After(reached.last.position, seen), now)
+            self._probe.note_tip(After(tip.last.position, seen), now)
         else:
             seen = arrived
-            self.behind_seconds = 0.0 if reached.at_tip else max(0.0, now - arrived)
-        self.place = After(reached.last.position, seen)
+            self.behind_seconds = 0.0 if tip.at_tip else max(0.0, now - arrived)
+        self.end = After(tip.last.position, seen)
 
-    # --- what stays ------------------------------------------------------------------
+    # --- positions -------------------------------------------------------------------
 
     @property
     def restarted_at(self) -> ShardPosition | None:
-        """Return the batch's begin if it differs from the end of the previous batch."""
-        if self._begin is self._readable.place or not self.moved:
+        """Return where the batch begins if the previous batch didn't end there."""
+        if self._begin is self._readable.position or not self.moved:
             return None
         return self._begin
 
     @property
     def moved(self) -> bool:
-        """True if the batch reads records of this shard, or ends it."""
-        return self.place is not self._readable.place
+        """True if the batch reads records of this shard or reaches its end."""
+        return self.end is not self._readable.position
 
     @property
     def confirmed_position(self) -> ShardPosition | None:
-        """Return the same position with a new time; None unless nothing is new."""
-        readable = self._readable
+        """Return the position with a later time if no record follows it, else None."""
+        position = self._readable.position
         if self.moved or not self._is_quiet:
             return None
         seen = self._now - SEEN_SLACK_SECONDS
-        seen = math.floor(seen * 1000) / 1000  # short in the offset's text
-        if isinstance(readable.place, After):
-            return After(readable.place.position, max(readable.place.seen, seen))
+        seen = math.floor(seen * 1000) / 1000  # few digits keep the offset's JSON short
+        if isinstance(position, After):
+            return After(position.position, max(position.seen, seen))
         if not (self.is_stale or self._begins):
             return None
-        start = getattr(readable.place, "timestamp", None) or 0.0
+        start = getattr(position, "timestamp", None) or 0.0
         return Start(type="AT_TIMESTAMP", timestamp=max(start, seen))
 
     @property
     def is_stale(self) -> bool:
-        """True if the position must be stored again before retention passes it."""
+        """True if the position's time is so old that it must be renewed."""
         age = self._now - self._readable.seen
         return age > self._stream.retention_seconds * STALE_SHARE

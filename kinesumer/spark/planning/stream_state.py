@@ -1,45 +1,44 @@
-"""One stream as the planner knows it: its description, its shards, its probes."""
+"""The planner's state of one stream: its description, shards and probes."""
 
 from __future__ import annotations
 
-from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from kinesumer.runtime.service_time import reached_time
 from kinesumer.spark.offsets.model import After
-from kinesumer.spark.planning.data_loss import (
-    holds_all_after,
-    may_be_trimmed,
-    unproven,
-)
+from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, unproven
 from kinesumer.spark.planning.probe import ShardProbe
+from kinesumer.spark.planning.subscriptions import Subscriptions
 from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, with_retries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from kinesumer.errors import SourceUnavailableError
     from kinesumer.model.streams import Shard, Stream, StreamInfo
     from kinesumer.ports import Clock, StreamSource
+    from kinesumer.runtime.service_time import ServiceTime
     from kinesumer.spark.offsets.model import ShardPosition
-    from kinesumer.spark.planning.data_loss import (
-        DataLoss,
-    )
-from kinesumer.spark.planning.probe import ProbeResult, ServiceClock
+    from kinesumer.spark.planning.data_loss import DataLoss
+    from kinesumer.spark.planning.probe import ProbeResult
 
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
+
+# The period of listing shards and describing the stream. After a reshard, shards are
+# listed at once, since the parents' ends show it.
 REFRESH_SECONDS = 30.0
-"""A shard's end shows a reshard at once. This period finds all other changes."""
 SAMPLE_BYTES, SAMPLE_RECORDS = 128_000, 100
 FIRST_SAMPLE, SMALLEST_SAMPLE = 10, 5
+# Estimates for a range whose rate or time span is unknown.
 UNKNOWN_BYTES_PER_SECOND, UNKNOWN_SECONDS = 100_000.0, 10.0
-"""Estimates for a range of which nothing is known."""
 AHEAD_BYTES, MAX_AHEAD, AHEAD_RECORDS = 256_000, 1_000, 100_000
+# The maximum number of records that one trigger probes, over all shards.
 FLEET_RECORDS = 20_000
-"""The maximum number of records that one trigger probes, over all shards."""
 
 
 class StreamState:
-    """A stream, from the query's first trigger to its last."""
+    """The state of one stream while a query runs."""
 
     info: StreamInfo
     shards: Sequence[Shard]
@@ -49,19 +48,27 @@ class StreamState:
         requested: Stream,
         source: StreamSource,
         clock: Clock,
-        service: ServiceClock,
+        service: ServiceTime,
+        loss: DataLoss,
     ) -> None:
-        self.requested, self.source = requested, source
+        self.requested, self.source, self.service = requested, source, service
+        # By shard: how far the end of the last planned batch is behind the tip.
         self.lag_seconds: dict[str, float] = {}
-        """The lag of each shard after the last plan."""
+        # By shard, estimated. The rates only influence how ranges are distributed to
+        # tasks, not which records a batch has.
         self.bytes_per_second: dict[str, float] = {}
-        """Estimated rates: they distribute work, but don't select records."""
+        # By shard that waits for its parents: the time just before its first record.
         self.first_arrivals: dict[str, float] = {}
-        """The time just before the first record of shards that wait for parents."""
-        self._clock, self._service = clock, service
+        self.subscriptions = Subscriptions(clock)
+        self._clock, self._loss = clock, loss
         self._probes: dict[str, ShardProbe] = {}
         self._refreshed: float | None = None
         self._record_bytes = 0.0
+
+    @property
+    def arn(self) -> str:
+        """The stream's ARN."""
+        return self.info.arn
 
     @property
     def retention_seconds(self) -> float:
@@ -69,51 +76,62 @@ class StreamState:
         return self.info.retention_hours * 3600.0
 
     async def refresh(self, *, now: bool = False) -> None:
-        """Describe the stream and list its shards, if that is due."""
+        """Describe the stream and list its shards, if REFRESH_SECONDS have passed."""
         due = self._refreshed is None or (
             self._clock.now() - self._refreshed > REFRESH_SECONDS
         )
         if due or now:
-            # In this order: a shard that is open in the listing has all later records.
-            self.shards = await with_retries(self.source.list_shards, self._clock)
-            self.info = await with_retries(self._describe, self._clock)
+            # List the shards before describing the stream: records written after the
+            # listing go to shards that were open at that time, or to their children.
+            self.shards = await self.retry(self.source.list_shards)
+            self.info = await self.retry(self._describe)
             self._refreshed = self._clock.now()
 
     async def _describe(self) -> StreamInfo:
-        asked_at = self._clock.now()
+        requested_at = self._clock.now()
         info = await self.source.describe()
-        self._service.observe_date(info.now, asked_at)
+        self.service.observe_date(info.now, requested_at)
         return info
+
+    async def retry(
+        self, call: Callable[[*Arguments], Awaitable[T]], *args: *Arguments
+    ) -> T:
+        """Make a call and return its result. Retry errors for MAX_OUTAGE_SECONDS."""
+        return await with_retries(lambda: call(*args), self._clock)
 
     async def resolve_now(self) -> None:
         """Correct the time at which a query with LATEST begins.
 
-        The Date of an answer may come from a proxy whose clock is ahead of Kinesis.
+        So far, it is the Date of an HTTP answer. That may come from a proxy whose clock
+        is ahead of Kinesis's clock.
         """
-        source, told = self.source, self.info.now
         open_ids = [shard.shard_id for shard in self.shards if not shard.closed]
-        now = await with_retries(
-            lambda: reached_time(source, open_ids, told), self._clock
-        )
+        now = await self.retry(reached_time, self.source, open_ids, self.info.now)
         self.info = self.info._replace(now=now)
 
     async def check_retention(
-        self, shard_id: str, place: ShardPosition, seen: float, loss: DataLoss
+        self, shard_id: str, position: ShardPosition, seen: float
     ) -> None:
-        """Report a loss if records after a position may have expired."""
-        if may_be_trimmed(seen, self.retention_seconds, self._service.latest()):
-            if not await holds_all_after(self.source, shard_id, place):
-                loss.report(self.info.arn, shard_id, place, unproven(seen))
+        """Report data loss if records after a position may have expired."""
+        if may_be_trimmed(seen, self.retention_seconds, self.service.latest()):
+            if not await holds_all_after(self.source, shard_id, position):
+                self.report_loss(shard_id, position, unproven(seen))
+
+    def report_loss(
+        self, shard_id: str, position: ShardPosition | None, reason: str
+    ) -> None:
+        """Raise DataLossError, or count the loss if the query allows losses."""
+        self._loss.report(self.arn, shard_id, position, reason)
 
     def reshards(self) -> None:
         """List the shards again at the next trigger."""
         self._refreshed = None
 
     def probe(self, shard_id: str) -> ShardProbe:
-        """Return the probe of a shard."""
+        """Return the ShardProbe of a shard. The first call creates it."""
         if shard_id not in self._probes:
             self._probes[shard_id] = ShardProbe(
-                self.source, shard_id, self._clock, self._service
+                self.source, shard_id, self._clock, self.service
             )
         return self._probes[shard_id]
 
@@ -122,8 +140,8 @@ class StreamState:
     ) -> int:
         """Estimate the bytes of a range that ends at a position.
 
-        The result is exact if the whole range was probed. Else the shard's rate counts;
-        the probed bytes are the minimum.
+        The result is exact if the whole range was probed. Otherwise, it is
+        estimated from the shard's rate, and is at least the number of probed bytes.
         """
         rate = self.bytes_per_second.get(shard_id, UNKNOWN_BYTES_PER_SECOND)
         probe = self._probes.get(shard_id)
@@ -134,37 +152,46 @@ class StreamState:
             return measured.size
         return max(measured.size, int(rate * span_seconds))
 
-    def keep_only(self, shard_ids: Iterable[str]) -> None:
-        """Drop the state of all other shards."""
-        kept = set(shard_ids)
-        for known in (self._probes, self.lag_seconds, self.bytes_per_second):
-            for shard_id in known.keys() - kept:
-                del known[shard_id]
+    def subscribes(self, shard_id: str, estimated_bytes: int) -> bool:
+        """Return whether a range of a shard is read by a subscription."""
+        probe = self._probes.get(shard_id)
+        is_shared = probe is not None and probe.is_shared
+        return self.subscriptions.begin(shard_id, estimated_bytes, is_shared=is_shared)
 
-    def sample(self, most: int = SAMPLE_RECORDS) -> int:
-        """Return the number of records for one probe."""
+    def keep_only(self, shard_ids: Iterable[str]) -> None:
+        """Drop the state of all shards except the given ones."""
+        kept = set(shard_ids)
+        for by_shard in (self._probes, self.lag_seconds, self.bytes_per_second):
+            for shard_id in by_shard.keys() - kept:
+                del by_shard[shard_id]
+        self.subscriptions.keep_only(kept)
+
+    def sample(self, max_records: int = SAMPLE_RECORDS) -> int:
+        """Return the maximum number of records that one probe reads."""
         if not self._record_bytes:
             return FIRST_SAMPLE
-        fits = int(SAMPLE_BYTES / self._record_bytes)
-        share = FLEET_RECORDS // max(1, len(self.shards))
-        return max(SMALLEST_SAMPLE, min(most, share, fits))
+        return self._fit(SAMPLE_BYTES, max_records, FLEET_RECORDS)
+
+    @property
+    def ahead(self) -> int:
+        """The maximum number of records that are read only to find the tip."""
+        return self._fit(AHEAD_BYTES, MAX_AHEAD, AHEAD_RECORDS)
+
+    def _fit(self, max_bytes: int, max_records: int, all_shards_records: int) -> int:
+        share = all_shards_records // max(1, len(self.shards))
+        return max(
+            SMALLEST_SAMPLE, min(max_records, share, int(max_bytes / self.record_bytes))
+        )
 
     @property
     def record_bytes(self) -> float:
         """The estimated size of a record; 1 while unknown."""
         return max(1.0, self._record_bytes)
 
-    @property
-    def ahead(self) -> int:
-        """The maximum number of records that are read only to find the tip."""
-        fits = int(AHEAD_BYTES / max(1.0, self._record_bytes))
-        share = AHEAD_RECORDS // max(1, len(self.shards))
-        return max(SMALLEST_SAMPLE, min(MAX_AHEAD, share, fits))
-
     def learn(self, shard_id: str, result: ProbeResult) -> None:
         """Update the estimates of record size and rate from a probe."""
         records, probe = result.records, self.probe(shard_id)
-        size = sum(found.size for found in records)
+        size = sum(record.size for record in records)
         self._record_bytes = max(1.0, size / len(records))
         span = records[-1].arrived_at - records[0].arrived_at
         if len(records) >= FIRST_SAMPLE and span > 0:
@@ -174,41 +201,17 @@ class StreamState:
             probe.records_per_second = 0.0
 
     def refused(self, probe: ShardProbe, error: SourceUnavailableError) -> None:
-        """Note a failed probe. Raise its error after MAX_OUTAGE_SECONDS."""
+        """Note a failed probe. Raise its error after MAX_OUTAGE_SECONDS of failures."""
         now = self._clock.now()
         if probe.failing_since is None:
             probe.failing_since = now
         if now - probe.failing_since > MAX_OUTAGE_SECONDS:
             raise error
 
-
-class PlanContext(NamedTuple):
-    """Clocks and settings that apply to all shards of a plan."""
-
-    clock: Clock
-    service: ServiceClock
-    loss: DataLoss
-    must_succeed: bool = False
-    """Retry a refused probe instead of leaving the shard out of the batch."""
-    skew_seconds: float = inf
-    """The maximum difference of arrival times between shards; inf: unlimited."""
-
-
-def report(streams: Iterable[StreamState], data_losses: int) -> dict[str, Any]:
-    """Return the lag of each stream after the planned batch, for Spark's progress."""
-    return {
-        "data_losses": data_losses,
-        "streams": {stream.info.arn: _of_stream(stream) for stream in streams},
-    }
-
-
-def _of_stream(stream: StreamState) -> dict[str, Any]:
-    behind = stream.lag_seconds
-    worst = max(sorted(behind), key=behind.__getitem__, default=None)
-    if worst is None:
-        return {"behind_ms": 0, "shards": 0}
-    shown: dict[str, Any] = {
-        "behind_ms": round(behind[worst] * 1000),
-        "shards": len(behind),
-    }
-    return {**shown, "worst_shard": worst} if behind[worst] else shown
+    def progress(self) -> dict[str, Any]:
+        """Return the stream's lag, which Spark shows in the query's progress."""
+        lags = self.lag_seconds
+        worst = max(sorted(lags), key=lags.__getitem__, default="")
+        lag = lags.get(worst, 0.0)
+        shown = {"behind_ms": round(lag * 1000), "shards": len(lags)}
+        return {**shown, "worst_shard": worst} if lag else shown

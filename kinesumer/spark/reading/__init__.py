@@ -1,1 +1,1 @@
-"""Reads the ranges of a task on an executor."""
+"""Runs on the executors. Reads the ranges of a task."""

@@ -1,16 +1,19 @@
-"""Fetches exactly one range of a shard, within Kinesis's limits, with retries."""
+"""Fetches the records of one range of a shard, within Kinesis's limits."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import KinesisSource
+from kinesumer.core.backoff import max_backoff_seconds
 from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS
 from kinesumer.errors import (
     DataLossError,
     ExpiredIteratorError,
+    InvalidPositionError,
     ShardMissingError,
     ShardThrottledError,
     SourceUnavailableError,
@@ -29,45 +32,50 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from kinesumer.errors import KinesumerError
     from kinesumer.model.records import Page
+    from kinesumer.model.streams import Stream
     from kinesumer.ports import Clock, StreamSource
     from kinesumer.spark.columnar.arrow import Columns
     from kinesumer.spark.columnar.rows import Rows
     from kinesumer.spark.offsets.model import ShardPosition
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.tasks import ShardRange
-    from kinesumer.spark.runtime.shard_cache import IteratorCache, PaceCache
+    from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache
 
 logger = logging.getLogger("kinesumer.spark")
 
+# The time between reads at the shard's tip while records of the range are missing.
 CAUGHT_UP_SECONDS = 0.25
-"""The period of reads at the shard's tip, where the rest of a range is to appear."""
+# The task fails if Kinesis doesn't answer for this long.
 GIVE_UP_SECONDS = 600.0
-"""The task fails if Kinesis doesn't answer for this long."""
+# After this many empty pages at the shard's tip, missing records are regarded as lost.
 CAUGHT_UP_READS = 4
-"""After so many empty pages at the shard's tip, no more records are expected."""
+# The maximum error of an executor's clock.
 CLOCK_ERROR_SECONDS = 3600.0
-"""The maximum error of an executor's clock."""
 FIRST_LIMIT, MAX_RECORDS = 2_000, 10_000
+# After these errors of a subscription, the rest of the range is polled.
+POLLED_AFTER = (
+    ExpiredIteratorError,
+    InvalidPositionError,
+    ShardMissingError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
 
 
+@dataclass
 class ReadContext:
     """Options, clock and caches that all ranges of a task share."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        random: random.Random,
-        iterators: IteratorCache,
-        paces: PaceCache,
-        options: ReadOptions,
-        columns: Columns,
-    ) -> None:
-        self.clock, self.random = clock, random
-        self.iterators, self.paces = iterators, paces
-        self.options, self.columns = options, columns
-        self.paused_seconds = 0.0
-        """Seconds in which Spark blocked the loop, so that nothing could be fetched."""
+    clock: Clock
+    random: random.Random
+    iterators: IteratorCache
+    paces: PaceCache
+    options: ReadOptions
+    columns: Columns
+    # The total time in which Spark blocked the event loop, and nothing was fetched.
+    paused_seconds: float = 0.0
 
     def running(self) -> float:
         """Return the time on a clock that stops while Spark blocks the loop."""
@@ -79,30 +87,30 @@ class RangeFetcher:
 
     def __init__(
         self,
-        world: ReadContext,
-        given: ShardRange,
-        open_source: Callable[[], Awaitable[StreamSource]],
+        context: ReadContext,
+        range_: ShardRange,
+        stream: Stream,
+        open_source: Callable[[Stream], Awaitable[StreamSource]],
     ) -> None:
-        self._context, self._range, self._open = world, given, open_source
-        self._key = ShardKey(given.stream_arn, given.shard_id)
-        self._cut = RangeFilter(given)
+        self._context, self._range, self._open = context, range_, open_source
+        self._polled = replace(stream, fan_out=None)
+        # The stream to subscribe to, or None while the range is polled.
+        self._subscribed = stream if range_.subscribes else None
+        self._pushed: StreamSource | None = None  # the source of the subscription
+        self._key = ShardKey(range_.stream_arn, range_.shard_id)
+        self._filter = RangeFilter(range_)
         self._iterator: str | None = None
         self._limit = FIRST_LIMIT
         self._caught_up = 0
-        self._over = self._cut.reached
+        self.over = self._filter.reached  # true if nothing more is to be read
         self._failures = 0
-        self._pace = world.paces.of(self._key)
-        self._next_at = self._pace.starts_at(world.clock.now())
-        self._answered = world.running()
-        self._whole = False
-        """True if it is known that no record at the beginning is missing."""
-        self.page_bytes = given.estimated_bytes
-        """Estimated bytes of the next page while it is decoded."""
-
-    @property
-    def over(self) -> bool:
-        """True when the range has been read."""
-        return self._over
+        self._pace = context.paces.of(self._key)
+        self._next_at = self._pace.starts_at(context.clock.now())
+        self._answered_at = context.running()
+        # True after the check whether the range's first records have expired.
+        self._is_whole = False
+        # The memory, in bytes, that decoding the next page may need.
+        self.page_bytes = range_.estimated_bytes
 
     async def wait(self) -> None:
         """Wait until the next read is due."""
@@ -111,28 +119,70 @@ class RangeFetcher:
             await asyncio.sleep(delay)
 
     async def turn(self) -> pa.RecordBatch | None:
-        """Read one page; return the range's next rows, or None."""
+        """Read one page, and return its rows that belong to the range, or None."""
         clock = self._context.clock
         started = clock.now()
         try:
-            page, rows = await self._read(started)
-        except ExpiredIteratorError:
-            self._iterator = None
+            if self._subscribed is None:
+                page, rows = await self._read(started)
+            else:
+                page, rows = await self._receive(self._subscribed)
+        except POLLED_AFTER as error:
+            if self._subscribed is None:
+                self._failed(error)
+            else:
+                self._poll_instead(str(error))
             return None
-        except ShardMissingError as error:
-            self._report_loss(f"Kinesis no longer knows the shard ({error})")
-            self._over = True
-            return None
-        except SourceUnavailableError as error:
-            self._next_at = self._backoff(error)
-            return None
-        self._answered, self._failures = self._context.running(), 0
+        self._answered_at, self._failures = self._context.running(), 0
         return self._take(started, page, rows)
 
-    async def _read(self, now: float) -> tuple[Page, Rows]:
-        after, iterators = self._cut.after, self._context.iterators
+    def _failed(self, error: KinesumerError) -> None:
+        """Prepare the next read after an error of polling, or raise the error."""
+        match error:
+            case ExpiredIteratorError():
+                self._iterator = None
+            case ShardMissingError():
+                self._report_loss(f"Kinesis no longer knows the shard ({error})")
+                self.over = True
+            case SourceUnavailableError():
+                self._next_at = self._backoff(error)
+            case _:
+                raise error
+
+    def close(self) -> None:
+        """End the range's subscription, if it has one."""
+        if self._pushed is not None:
+            self._pushed.release(self._key.shard_id)
+            self._pushed = None
+
+    async def _receive(self, stream: Stream) -> tuple[Page, Rows]:
+        """Return the next event of the range's subscription, as a page."""
+        if self._pushed is None or self._iterator is None:
+            await self._check_trimmed(await self._open(self._polled))
+            self._pushed = await self._open(stream)
+            self._iterator = await self._pushed.get_iterator(
+                self._key.shard_id, self._filter.after
+            )
+        page = await self._pushed.get_records(self._iterator, self._limit)
         deaggregate = self._context.options.deaggregate
-        source = await self._open()
+        return page, RecordRows(page.records, deaggregate=deaggregate)
+
+    def _poll_instead(self, reason: str) -> None:
+        """Poll what is left of the range, and let polling decide about errors."""
+        logger.info(
+            "%s, %s: polling instead of fan-out: %s",
+            self._range.stream_arn,
+            self._key.shard_id,
+            reason,
+        )
+        self.close()
+        self._subscribed = self._iterator = None
+        self._next_at = self._pace.starts_at(self._context.clock.now())
+
+    async def _read(self, now: float) -> tuple[Page, Rows]:
+        after, iterators = self._filter.after, self._context.iterators
+        deaggregate = self._context.options.deaggregate
+        source = await self._open(self._polled)
         if self._iterator is None and isinstance(after, Position):
             self._iterator = iterators.take(self._key, after, now)
         if self._iterator is None:
@@ -145,85 +195,85 @@ class RangeFetcher:
         return page, RecordRows(page.records, deaggregate=deaggregate)
 
     async def _begin(self, source: StreamSource) -> str:
-        """Return an iterator at the current position."""
         await self._check_trimmed(source)
         try:
-            return await source.get_iterator(self._key.shard_id, self._cut.after)
+            return await source.get_iterator(self._key.shard_id, self._filter.after)
         except TrimmedPositionError as error:
             await self._restart(source, error)
-        return await source.get_iterator(self._key.shard_id, self._cut.after)
+        return await source.get_iterator(self._key.shard_id, self._filter.after)
 
     async def _check_trimmed(self, source: StreamSource) -> None:
-        """Report data loss if retention has passed the beginning of an old range.
-
-        Kinesis raises no error then: it continues with the oldest record that it has. A
-        range that begins at a record needs no check: that record arrives, or is lost.
-        """
+        """Report data loss if the first records of the range have expired."""
+        # If they have expired, Kinesis raises no error, but begins with the oldest
+        # existing record. If the range begins At a record, _check_beginning() makes the
+        # check later.
         first = self._range.first
         seen = seen_at(first)
-        if self._whole or seen is None or isinstance(first, At):
+        if self._is_whole or seen is None or isinstance(first, At):
             return
         if await self._may_be_trimmed(source, seen) and not await holds_all_after(
             source, self._key.shard_id, first
         ):
             hours = self._range.retention_seconds / 3600
-            self._report_loss(f"retention, {hours:g} hours, has passed it")
-        self._whole = True
+            self._report_loss(f"the first expired after {hours:g} hours")
+        self._is_whole = True
 
     async def _may_be_trimmed(self, source: StreamSource, seen: float) -> bool:
-        """Tell whether retention has passed a time, by Kinesis's clock.
-
-        This machine's clock only saves the call where its error cannot matter.
-        """
+        """Return whether records that arrived at a time may have expired."""
+        # Ask Kinesis for its time only if this machine's clock isn't exact enough to
+        # decide this.
         retention, wall = self._range.retention_seconds, self._context.clock.wall()
         if not may_be_trimmed(seen, retention, wall + CLOCK_ERROR_SECONDS):
             return False
-        now = (await source.describe()).now + 1  # a Date has whole seconds
+        now = (await source.describe()).now + 1  # ``now`` is in whole seconds
         is_new = now < self._range.expiring_until
         if is_new and not isinstance(self._range.first, After):
             return False
         return may_be_trimmed(seen, retention, now)
 
     async def _restart(self, source: StreamSource, error: TrimmedPositionError) -> None:
-        """Go on where a record was that has expired itself."""
-        first, cut = self._range.first, self._cut
-        if isinstance(first, After) and cut.after == first.position:
+        """Choose where to continue if the record at the position has expired."""
+        first, filter_ = self._range.first, self._filter
+        if isinstance(first, After) and filter_.after == first.position:
             if not await self._may_be_trimmed(source, first.seen):
-                # What comes after it arrived later than what is known to lie before.
-                cut.after = Start(type="AT_TIMESTAMP", timestamp=first.seen)
+                # No record after the position arrived before this time, so none is
+                # skipped.
+                filter_.after = Start(type="AT_TIMESTAMP", timestamp=first.seen)
                 return
         if not isinstance(first, At):
-            self._report_loss(f"retention has passed it ({error})")
-        cut.after = Start.TRIM_HORIZON
+            self._report_loss(f"the first have expired ({error})")
+        filter_.after = Start.TRIM_HORIZON
 
     def _check_beginning(self) -> None:
-        """Find out if the record that the range begins with came."""
-        if not self._cut.is_first_missing:
+        """Report data loss if the range's first record is missing."""
+        if not self._filter.is_first_missing:
             return
-        self._cut.is_first_missing = False
-        given = self._range
-        age = self._context.clock.wall() - (seen_at(given.first) or 0.0)
-        is_new = self._context.clock.wall() < given.expiring_until
-        if is_new and age > given.retention_seconds - CLOCK_ERROR_SECONDS:
+        self._filter.is_first_missing = False
+        range_ = self._range
+        age = self._context.clock.wall() - (seen_at(range_.first) or 0.0)
+        is_new = self._context.clock.wall() < range_.expiring_until
+        if is_new and age > range_.retention_seconds - CLOCK_ERROR_SECONDS:
             logger.warning(
                 "the oldest records expired while the query began: %s, %s",
-                given.stream_arn,
-                given.shard_id,
+                range_.stream_arn,
+                range_.shard_id,
             )
             return
-        self._report_loss("retention has passed its first record")
+        self._report_loss("the first have expired")
 
     def _take(self, started: float, page: Page, rows: Rows) -> pa.RecordBatch | None:
-        cut, columns = self._cut, self._context.columns
+        filter_, columns = self._filter, self._context.columns
         payload = rows.payload
-        period = self._period(page, payload)
-        self._next_at = self._pace.after_page(started, period, payload)
+        if self._subscribed is None:
+            period = self._period(page, payload)
+            self._next_at = self._pace.after_page(started, period, payload)
         if len(rows):
             size = max(1, payload // len(rows))
-            most = self._pace.share.page_bytes
-            self._limit = max(1, min(MAX_RECORDS, most // size))
+            max_bytes = self._pace.share.page_bytes
+            self._limit = max(1, min(MAX_RECORDS, max_bytes // size))
+            # While a page is decoded, its Base64 text and the columns are in memory.
             self.page_bytes = 3 * payload
-        taken = cut.take(rows)
+        taken = filter_.take(rows)
         self._check_beginning()
         self._iterator = page.next_iterator
         self._check_end(page, rows)
@@ -232,7 +282,6 @@ class RangeFetcher:
         return rows.batch(self._key, columns, taken)
 
     def _period(self, page: Page, payload: int) -> float:
-        """Return the seconds from the start of one read to the next."""
         options = self._context.options
         period = options.min_fetch_period
         if not page.millis_behind:
@@ -240,31 +289,34 @@ class RangeFetcher:
         return max(period, payload / (options.max_fetch_rate * 1e6))
 
     def _check_end(self, page: Page, rows: Rows) -> None:
-        """End the range if this page was the last; report missing records."""
-        cut = self._cut
-        if cut.reached:
-            self._over = True
+        """End the range if this was its last page. Report missing records as lost."""
+        filter_ = self._filter
+        if filter_.reached:
+            self.over = True
             self._keep(page, rows)
-        elif cut.passed:
-            self._over = True
-            self._report_loss("records up to there are gone, but later ones came")
+        elif filter_.passed:
+            self.over = True
+            self._report_loss("the last are missing, but later records exist")
         elif page.next_iterator is None:
-            self._over = True
-            if cut.last is not None:
-                self._report_loss("the shard ends before it")
+            self.over = True
+            if filter_.last is not None:
+                self._report_loss("the shard ends before the last")
         elif len(rows) or page.millis_behind:
             self._caught_up = 0
+        elif self._subscribed is not None:
+            self._poll_instead("an event without records, before the range's end")
         else:
             self._caught_up += 1
             if self._caught_up >= CAUGHT_UP_READS:
-                self._over = True
-                self._report_loss("the shard holds nothing more")
+                self.over = True
+                self._report_loss("the shard has no more records")
 
     def _keep(self, page: Page, rows: Rows) -> None:
         """Cache the iterator if it continues exactly after this range."""
-        last, now = self._cut.last, self._context.clock.now()
+        last, now = self._filter.last, self._context.clock.now()
         if (
-            page.next_iterator is not None
+            self._subscribed is None
+            and page.next_iterator is not None
             and last is not None
             and last.sub_sequence_number is None
             and len(rows)
@@ -273,25 +325,26 @@ class RangeFetcher:
             self._context.iterators.keep(self._key, last, page.next_iterator, now)
 
     def _backoff(self, error: SourceUnavailableError) -> float:
-        """Return the time of the next try. Raise the error if it lasts too long."""
-        world = self._context
-        now = world.clock.now()
-        if world.running() - self._answered > GIVE_UP_SECONDS:
+        """Return when to try again. Raise the error after GIVE_UP_SECONDS of errors."""
+        context = self._context
+        now = context.clock.now()
+        if context.running() - self._answered_at > GIVE_UP_SECONDS:
             raise error
         if isinstance(error, ShardThrottledError):
-            period, jitter = world.options.min_fetch_period, world.random.random()
+            period, jitter = context.options.min_fetch_period, context.random.random()
             return self._pace.after_throttle(now, period, jitter)
-        longest = BACKOFF_SECONDS * 2.0 ** min(self._failures, 9)
-        most = min(BACKOFF_LIMIT_SECONDS, longest)
         self._failures += 1
-        jitter = world.random.random() * most
-        return now + max(world.options.min_fetch_period, jitter)
+        limit = max_backoff_seconds(
+            self._failures, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS
+        )
+        wait = context.random.random() * limit
+        return now + max(context.options.min_fetch_period, wait)
 
     def _report_loss(self, why: str) -> None:
-        given = self._range
+        range_ = self._range
         message = (
-            f"{given.stream_arn}, {given.shard_id}: records after "
-            f"{_describe(given.first)} up to {_describe(given.last)} "
+            f"{range_.stream_arn}, {range_.shard_id}: records after "
+            f"{_describe(range_.first)} up to {_describe(range_.last)} "
             f"can't all be read: {why}; they are lost to this query. To go on with "
             "what is left, set the option failOnDataLoss=false; to read the stream "
             "anew, start with a new checkpoint"

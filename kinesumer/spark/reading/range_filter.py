@@ -1,4 +1,4 @@
-"""Selects exactly the records of one range from a shard's pages."""
+"""Selects the records of one range from a shard's pages."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ if TYPE_CHECKING:
 
 
 class RangeFilter:
-    """Tracks the position in a range while the shard's pages arrive in order."""
+    """Selects the records of a range. The shard's pages must come in order."""
 
-    def __init__(self, given: ShardRange) -> None:
-        first, last = given.first, given.last
+    def __init__(self, range_: ShardRange) -> None:
+        first, last = range_.first, range_.last
         if isinstance(first, End):
-            raise ValueError(f"{given.shard_id}: nothing comes after the shard's end")
-        self.after: Position | Start
-        """The current position: everything up to it has been processed."""
-        self.after = _beginning(first)
+            raise ValueError(f"{range_.shard_id}: nothing comes after the shard's end")
+        # The position in the shard: all records up to here have been processed.
+        self.after: Position | Start = _beginning(first)
+        # The last position of the range, or None for the shard's end.
         self.last = last.position if isinstance(last, After) else None
-        """The last position of the range; None: the shard's end."""
-        self.reached = self.last is not None and _is_at_least(self.after, self.last)
-        """True after the record at the last position has been selected."""
-        self.passed = False
-        """True if a later record arrived without the record at the last position."""
-        self.is_first_missing = False
-        """True if the record that the range begins with is missing."""
+        # True if the record at the last position has been selected.
+        self.reached = (
+            self.last is not None
+            and isinstance(self.after, Position)
+            and self.after >= self.last
+        )
+        self.passed = False  # true if the range's last record is lost
+        self.is_first_missing = False  # true if the range's first record is lost
         self._first = first.sequence_number if isinstance(first, At) else None
         self._begun = False
 
     def take(self, rows: Rows) -> Slice:
-        """Return the part of the shard's next records that belongs to the range."""
+        """Return which of the shard's next records belong to the range."""
         first, stop = 0 if self._begun else self._skip(rows), len(rows)
         if first == stop:
             return Slice(0, 0)
@@ -63,16 +64,14 @@ class RangeFilter:
         after = self.after
         if isinstance(after, Position):
             find = bisect_right if after.sub_sequence_number is None else bisect_left
-            return find(
-                range(len(rows)), _order(after), key=lambda place: _number(rows, place)
-            )
+            return find(range(len(rows)), _order(after), key=lambda n: _number(rows, n))
         since = after.timestamp
         if since is None:
             return 0
-        for place in range(len(rows)):
-            arrived = rows.arrived(place)
+        for index in range(len(rows)):
+            arrived = rows.arrived(index)
             if arrived is None or arrived >= since:
-                return place
+                return index
         return len(rows)
 
 
@@ -81,13 +80,9 @@ def _beginning(first: After | At | Start) -> Position | Start:
         case After(position=position):
             return position
         case At(sequence_number=number):
-            return Position(number, 0)  # a part: Kinesis is asked for all of the record
+            return Position(number, 0)  # within the record, so that Kinesis sends it
         case _:
             return first
-
-
-def _is_at_least(after: Position | Start, last: Position) -> bool:
-    return isinstance(after, Position) and after >= last
 
 
 def _if_part(position: Position | Start | None) -> Position | None:
@@ -96,10 +91,12 @@ def _if_part(position: Position | Start | None) -> Position | None:
     return None
 
 
+# Comparing (length, text) is faster than comparing ints. It gives the same order, as
+# AWS's sequence numbers have no leading zeros.
 def _order(position: Position) -> tuple[int, str]:
     return len(position.sequence_number), position.sequence_number
 
 
-def _number(rows: Rows, place: int) -> tuple[int, str]:
-    number = rows.number(place)
+def _number(rows: Rows, index: int) -> tuple[int, str]:
+    number = rows.number(index)
     return len(number), number

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import random
-from functools import cache, partial
-from typing import TYPE_CHECKING
+from collections import deque
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.spark.columnar.arrow import Columns, cut, joined
-from kinesumer.spark.reading.memory import (
-    ByteBudget,
-    max_waiting_bytes,
-    retain_freed_memory,
-)
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
-from kinesumer.spark.runtime.shard_cache import IteratorCache, PaceCache
-from kinesumer.spark.runtime.sources import sources
+from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache, sources
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -33,48 +30,56 @@ if TYPE_CHECKING:
 UNKNOWN_PAGE_BYTES = 4_000_000
 SMALL_PAGE_BYTES = 64_000
 MIN_ROWS = 1_000
+# When rows have this size, they are passed to Spark even if they are fewer than
+# MIN_ROWS.
 BATCH_BYTES = 4_000_000
-"""Rows of so many bytes make a batch even if there are fewer than MIN_ROWS."""
+MIN_WAITING_BYTES, MAX_WAITING_BYTES = 16_000_000, 64_000_000
+# This is what AWS allows to be read from a shard in a second.
+WAITING_BYTES_PER_SHARD = 2_000_000
+# The share of a worker's memory that fetched records may take. The rest is needed for
+# decoding, among other things.
+WAITING_SHARE = 1 / 8
+# Parameters of glibc's mallopt().
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+RETAINED_BYTES = 48 * 1024 * 1024
+LARGE_BYTES = 16 * 1024 * 1024
 
 
 def read(
     task: Task, options: ReadOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of exactly a task's ranges, for each shard in order.
+    """Return exactly the rows of a task's ranges, in order within each shard.
 
     Raises ConfigurationError for an unknown column, and DataLossError during iteration
     if a range can't be read completely.
     """
-    worker = _worker(os.getpid())
-    world = ReadContext(
-        SystemClock(),
-        random.Random(),
-        worker.iterators,
-        worker.paces,
-        options,
-        Columns(schema),
+    loop, iterators, paces = _worker(os.getpid())
+    context = ReadContext(
+        SystemClock(), random.Random(), iterators, paces, options, Columns(schema)
     )
 
     async def open_source(stream: Stream) -> StreamSource:
-        return await sources(options.connection).open(stream)
+        shared = sources(options.connection)
+        if stream.fan_out is None:
+            return await shared.open(stream)
+        return await shared.open_fan_out(stream)
 
-    return TaskReader(worker.loop, world, task, open_source).batches()
+    return TaskReader(loop, context, task, open_source).batches()
 
 
-class Worker:
-    """State that a process retains from one task to the next."""
+class Worker(NamedTuple):
+    """The state that a Spark worker retains from one task to the next."""
 
-    def __init__(self) -> None:
-        retain_freed_memory()
-        self.loop = asyncio.new_event_loop()
-        self.iterators = IteratorCache()
-        self.paces = PaceCache()
+    loop: asyncio.AbstractEventLoop
+    iterators: IteratorCache
+    paces: PaceCache
 
 
 @cache
 def _worker(_process: int) -> Worker:
-    """Return the worker state of this process. Spark forks its workers."""
-    return Worker()
+    """Return the state of this process. A forked process has its own state."""
+    retain_freed_memory()
+    return Worker(asyncio.new_event_loop(), IteratorCache(), PaceCache())
 
 
 class TaskReader:
@@ -83,96 +88,170 @@ class TaskReader:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        world: ReadContext,
+        context: ReadContext,
         task: Task,
         open_source: Callable[[Stream], Awaitable[StreamSource]],
     ) -> None:
-        self._loop, self._context, self._task = loop, world, task
+        self._loop, self._context, self._task = loop, context, task
         self._open_source = open_source
-        self._room = ByteBudget(_max_waiting_bytes(task), loop.create_future)
+        size = max_waiting_bytes(len(task.ranges), _memory_limit())
+        self._budget = ByteBudget(size, loop.create_future)
         self._queue: asyncio.Queue[pa.RecordBatch | None] = asyncio.Queue()
 
     def batches(self) -> Generator[pa.RecordBatch]:
-        """Yield batches until all ranges are read. Closing it stops fetching."""
-        fetching = self._loop.create_task(self._fetch_all())
+        """Yield batches until all ranges are read. Stop fetching when closed."""
+        loop = self._loop
+        fetching = loop.create_task(self._fetch_all())
         try:
             waiting: list[pa.RecordBatch] = []
-            while (batch := self._next()) is not None:
+            while (batch := loop.run_until_complete(self._queue.get())) is not None:
                 waiting.append(batch)
-                # Spark owns the batch now: a fetch may need the whole budget.
-                self._room.release(batch.nbytes)
+                # Free the budget before Spark takes the batch: another fetch may need
+                # the whole budget, and Spark takes nothing until there are more rows.
+                self._budget.release(batch.nbytes)
                 if _is_enough(waiting):
                     yield from self._timed(cut(joined(waiting)))
                     waiting.clear()
-            self._loop.run_until_complete(fetching)
+            loop.run_until_complete(fetching)
             if waiting:
                 yield joined(waiting)
         finally:
-            self._stop(fetching)
-
-    def _next(self) -> pa.RecordBatch | None:
-        return self._loop.run_until_complete(self._queue.get())
+            if not fetching.done():
+                fetching.cancel()
+                if not loop.is_running():
+                    loop.run_until_complete(asyncio.wait([fetching]))
 
     def _timed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches, and add up the time in which Spark blocks all fetches."""
+        """Yield batches, and measure how long Spark blocks all fetches meanwhile."""
         clock = self._context.clock
         for batch in batches:
             began = clock.now()
             yield batch
             self._context.paused_seconds += clock.now() - began
 
-    def _stop(self, fetching: asyncio.Task[None]) -> None:
-        if fetching.done():
-            return
-        fetching.cancel()
-        if not self._loop.is_running():
-            self._loop.run_until_complete(asyncio.wait([fetching]))
-
     async def _fetch_all(self) -> None:
-        # Let the loop notice connections that were closed since the last task.
+        # The loop didn't run since the last task. Let it notice closed connections.
         await asyncio.sleep(0)
+        streams = {stream.name: stream for stream in self._task.streams}
         try:
-            async with asyncio.TaskGroup() as group:
-                for given in self._task.ranges:
-                    stream = self._stream(given.stream_arn)
-                    opening = partial(self._open_source, stream)
-                    fetch = RangeFetcher(self._context, given, opening)
-                    group.create_task(self._fetch(fetch))
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            await gather_or_cancel(
+                self._fetch(
+                    RangeFetcher(
+                        self._context,
+                        range_,
+                        streams[range_.stream_arn],
+                        self._open_source,
+                    )
+                )
+                for range_ in self._task.ranges
+            )
         finally:
+            # Let the loop close the connections of subscriptions before it stops.
+            await asyncio.sleep(0)
             self._queue.put_nowait(None)
 
-    def _stream(self, arn: str) -> Stream:
-        return next(stream for stream in self._task.streams if stream.name == arn)
+    async def _fetch(self, fetcher: RangeFetcher) -> None:
+        try:
+            await self._fetch_pages(fetcher)
+        finally:
+            fetcher.close()
 
-    async def _fetch(self, fetch: RangeFetcher) -> None:
-        while not fetch.over:
-            await fetch.wait()
-            reserved = max(SMALL_PAGE_BYTES, fetch.page_bytes or UNKNOWN_PAGE_BYTES)
-            await self._room.reserve(reserved)
-            kept = 0
+    async def _fetch_pages(self, fetcher: RangeFetcher) -> None:
+        while not fetcher.over:
+            await fetcher.wait()
+            reserved = max(SMALL_PAGE_BYTES, fetcher.page_bytes or UNKNOWN_PAGE_BYTES)
+            await self._budget.reserve(reserved)
+            queued = 0
             try:
-                batch = await fetch.turn()
+                batch = await fetcher.turn()
                 if batch is not None:
-                    kept = batch.nbytes
+                    queued = batch.nbytes
                     self._queue.put_nowait(batch)
             finally:
-                self._room.release(reserved - kept)
-
-
-def _max_waiting_bytes(task: Task) -> int:
-    """Return the byte budget of this process, whose memory Spark may limit."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return max_waiting_bytes(len(task.ranges), None)
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    unlimited = limit == resource.RLIM_INFINITY
-    return max_waiting_bytes(len(task.ranges), None if unlimited else limit)
+                self._budget.release(reserved - queued)
 
 
 def _is_enough(batches: list[pa.RecordBatch]) -> bool:
     rows: int = sum(batch.num_rows for batch in batches)
     size: int = sum(batch.nbytes for batch in batches)
     return rows >= MIN_ROWS or size >= BATCH_BYTES
+
+
+def max_waiting_bytes(shards: int, memory_bytes: int | None) -> int:
+    """Return the byte budget of a task that reads this number of shards.
+
+    ``memory_bytes`` is the memory limit of the process, or None.
+    """
+    limit = MAX_WAITING_BYTES
+    if memory_bytes is not None:
+        limit = min(limit, int(memory_bytes * WAITING_SHARE))
+    return max(MIN_WAITING_BYTES, min(limit, shards * WAITING_BYTES_PER_SHARD))
+
+
+def _memory_limit() -> int | None:
+    """Return the memory limit of this process, which Spark may have set."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+class ByteBudget:
+    """A budget of bytes. Requests are granted in their order.
+
+    A request for more than the whole budget is granted when nothing else is reserved.
+    """
+
+    def __init__(self, size: int, future: Callable[[], asyncio.Future[None]]) -> None:
+        self._size, self._used = size, 0
+        self._future = future
+        self._requests: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def used(self) -> int:
+        """The number of reserved bytes."""
+        return self._used
+
+    async def reserve(self, size: int) -> None:
+        """Wait until bytes are free, and reserve them."""
+        if not self._requests and self._fits(size):
+            self._used += size
+            return
+        request = (size, self._future())
+        self._requests.append(request)
+        try:
+            await request[1]
+        except BaseException:
+            if request in self._requests:
+                self._requests.remove(request)
+            else:
+                self._used -= size
+            self.release(0)
+            raise
+
+    def release(self, size: int) -> None:
+        """Return bytes to the budget. A negative size reserves more bytes."""
+        self._used -= size
+        while self._requests and self._fits(self._requests[0][0]):
+            size, granted = self._requests.popleft()
+            self._used += size
+            granted.set_result(None)
+
+    def _fits(self, size: int) -> bool:
+        return not self._used or self._used + size <= self._size
+
+
+def retain_freed_memory() -> None:
+    """Make glibc retain freed memory. Do nothing with other C libraries.
+
+    A page needs buffers of megabytes. If glibc returned them to the kernel, page faults
+    would take half the CPU time of reading records of 1 KB.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(M_TRIM_THRESHOLD, RETAINED_BYTES)
+    mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)

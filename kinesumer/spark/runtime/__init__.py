@@ -1,1 +1,1 @@
-"""Event loop, JVM, memory and clients of Spark's processes."""
+"""Manages the event loop, Java and the AWS clients in Spark's Python processes."""

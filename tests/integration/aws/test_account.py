@@ -1,4 +1,4 @@
-"""Who calls, and an account's limits: also where something else answers."""
+"""Test looking up the caller if a proxy answers, or if the answer never ends."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from kinesumer.errors import SourceUnavailableError
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from tests.integration.aws.stub import AwsStub
+
+pytestmark = pytest.mark.pinned
 
 
 async def test_a_page_of_a_proxy_is_no_answer(

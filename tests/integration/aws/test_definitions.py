@@ -1,4 +1,4 @@
-"""The services' definitions, 10 MB of Python objects, are read once in a process."""
+"""Test that a process loads AWS's service definitions only once: they take 10 MB."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-pytestmark = pytest.mark.usefixtures("aws")
+pytestmark = [pytest.mark.pinned, pytest.mark.usefixtures("aws")]
 
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that are read from now on."""
+    """Record the files that are read from now on."""
     files: list[str] = []
     load = JSONFileLoader.load_file
 

@@ -1,13 +1,14 @@
+"""Test the state store: its requests, and the errors of DynamoDB."""
+
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import pytest_asyncio
 
 from kinesumer.aws import dynamodb, session
-from kinesumer.aws.dynamodb import DynamoStateStore, create_table, open_store
+from kinesumer.aws.dynamodb import DynamoStateStore, ensure_table, open_store
 from kinesumer.errors import (
     AccessDeniedError,
     FatalError,
@@ -18,13 +19,15 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.model.rows import Key
-from kinesumer.ports import AllOf, Compare, Write, WriteResult
-from kinesumer.wire.table_definition import DEFINITION, INDEX
+from kinesumer.ports import Compare, Write, WriteResult
+from kinesumer.wire.rows import DEFINITION, INDEX
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import Row
     from tests.integration.aws.stub import AwsStub
+
+pytestmark = pytest.mark.pinned
 
 KEY = Key("group#app", "group")
 BEAT = Write(KEY, Compare("beat", "=", 1), {"beat": 2})
@@ -34,19 +37,12 @@ TABLE = {
     "TableStatus": "ACTIVE",
     "TableId": "id-1",
 }
-SCHEMA = Path(__file__).parents[3] / "schema" / "state-store.json"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def store(aws: AwsStub, clients: ClientFactory) -> DynamoStateStore:
-    """The state store in table ``state``."""
+    """Open the state store in table ``state``."""
     return await open_store(clients, "state")
-
-
-def test_the_table_is_the_one_of_the_schema() -> None:
-    schema = json.loads(SCHEMA.read_text())
-    del schema["TableName"]
-    assert schema == DEFINITION
 
 
 async def test_a_refused_write_brings_the_row_that_refused_it(
@@ -79,29 +75,6 @@ async def test_a_query_over_nothing_asks_nothing(
 ) -> None:
     assert await store.query("a", first="2", last="1") == []
     assert aws.seen == []
-
-
-async def test_capacity_is_asked_for_only_when_metered(
-    aws: AwsStub, clients: ClientFactory
-) -> None:
-    aws.answer("GetItem", {"ConsumedCapacity": {"CapacityUnits": 0.5}})
-    aws.answer("UpdateItem", {"__type": "ConditionalCheckFailedException"}, 400)
-    metered: list[tuple[str, float | None]] = []
-    client = (await clients.open("dynamodb")).client
-    store = DynamoStateStore(
-        client,
-        "state",
-        meter=lambda operation, units: metered.append((operation, units)),
-    )
-    await store.get(KEY, consistent=False)
-    await store.write(BEAT)
-    await DynamoStateStore(client, "state").get(KEY)
-    assert metered == [("GetItem", 0.5), ("UpdateItem", None)]
-    assert [seen.body.get("ReturnConsumedCapacity") for seen in aws.seen] == [
-        "TOTAL",
-        "TOTAL",
-        None,
-    ]
 
 
 # --- faults --------------------------------------------------------------------------
@@ -186,22 +159,6 @@ async def test_a_connection_that_fails_leaves_a_write_in_doubt(
     assert type(raised.value) is StoreUnavailableError
 
 
-async def test_an_answer_of_something_else_is_unavailability(
-    aws: AwsStub, store: DynamoStateStore
-) -> None:
-    aws.answer("GetItem", "a proxy's page")
-    with pytest.raises(StoreUnavailableError, match="isn't from DynamoDB"):
-        await store.get(KEY)
-
-
-async def test_a_missing_table_says_how_to_create_it(
-    aws: AwsStub, store: DynamoStateStore
-) -> None:
-    aws.refuse("DescribeTable", "ResourceNotFoundException")
-    with pytest.raises(StateStoreMissingError, match="kinesumer init --table state"):
-        await store.verify()
-
-
 # --- the table -----------------------------------------------------------------------
 
 
@@ -262,7 +219,7 @@ async def test_a_table_is_created_and_waited_for(
     aws.refuse("DescribeTable", "ResourceNotFoundException")
     aws.answer("DescribeTable", {"Table": {**TABLE, "TableStatus": "CREATING"}})
     aws.answer("DescribeTable", {"Table": TABLE})
-    assert await create_table(store) == "id-1"
+    assert await ensure_table(store) == "id-1"
     [created] = [seen for seen in aws.seen if seen.operation == "CreateTable"]
     assert created.body == {"TableName": "state", **DEFINITION}
 
@@ -272,7 +229,7 @@ async def test_a_table_that_never_gets_ready_is_reported(
 ) -> None:
     aws.answer("DescribeTable", {"Table": {**TABLE, "TableStatus": "CREATING"}})
     with pytest.raises(StoreUnavailableError, match="table state is still being"):
-        await create_table(store, wait_seconds=-1)
+        await ensure_table(store, wait_seconds=-1)
 
 
 async def test_a_table_that_another_process_creates_meanwhile_is_fine(
@@ -281,7 +238,7 @@ async def test_a_table_that_another_process_creates_meanwhile_is_fine(
     aws.refuse("DescribeTable", "ResourceNotFoundException")
     aws.refuse("CreateTable", "ResourceInUseException", "exists")
     aws.answer("DescribeTable", {"Table": TABLE})
-    assert await create_table(store) == "id-1"
+    assert await ensure_table(store) == "id-1"
 
 
 async def test_a_wrong_table_isnt_created_over(
@@ -289,13 +246,5 @@ async def test_a_wrong_table_isnt_created_over(
 ) -> None:
     aws.answer("DescribeTable", {"Table": {**TABLE, "KeySchema": _keys("id")}})
     with pytest.raises(StateStoreSchemaError):
-        await create_table(store)
+        await ensure_table(store)
     assert aws.count("CreateTable") == 0
-
-
-async def test_an_unconditional_write_is_possible(
-    aws: AwsStub, store: DynamoStateStore
-) -> None:
-    aws.answer("PutItem", {})
-    written = await store.write(Write(KEY, AllOf(()), {"beat": 1}, replace=True))
-    assert written == WriteResult(True, {"pk": KEY.pk, "sk": KEY.sk, "beat": 1})

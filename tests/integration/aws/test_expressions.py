@@ -1,3 +1,5 @@
+"""Test how rows, values and conditions become DynamoDB's JSON and expressions."""
+
 from __future__ import annotations
 
 import json
@@ -71,20 +73,18 @@ def test_an_attribute_of_another_type_stays_in_the_row_as_what_it_is(
         (Compare("beat", "<=", 4), "#0 <= :0"),
         (Compare("sequence_number", "size<", 12), "size(#0) < :0"),
         (Compare("sequence_number", "size=", 12), "size(#0) = :0"),
-        (AllOf((Compare("a", "=", 1), Compare("a", "<", 2))), "(#0 = :0 AND #0 < :1)"),
+        (AllOf(Compare("a", "=", 1), Compare("a", "<", 2)), "(#0 = :0 AND #0 < :1)"),
         (
             AnyOf(
-                (
-                    Compare("a", "absent"),
-                    AllOf((Compare("a", "=", 1), Compare("b", "=", 2))),
-                )
+                Compare("a", "absent"),
+                AllOf(Compare("a", "=", 1), Compare("b", "=", 2)),
             ),
             "(attribute_not_exists(#0) OR (#0 = :0 AND #1 = :1))",
         ),
-        (AllOf((Compare("a", "absent"),)), "attribute_not_exists(#0)"),
-        (AllOf(()), ""),
-        (AllOf((AllOf(()), Compare("a", "exists"))), "attribute_exists(#0)"),
-        (AnyOf((AllOf(()), Compare("a", "exists"))), ""),
+        (AllOf(Compare("a", "absent")), "attribute_not_exists(#0)"),
+        (AllOf(), ""),
+        (AllOf(AllOf(), Compare("a", "exists")), "attribute_exists(#0)"),
+        (AnyOf(AllOf(), Compare("a", "exists")), ""),
     ],
 )
 def test_a_condition_becomes_an_expression(condition: Condition, text: str) -> None:
@@ -93,7 +93,7 @@ def test_a_condition_becomes_an_expression(condition: Condition, text: str) -> N
 
 def test_a_condition_that_can_never_hold_is_refused() -> None:
     with pytest.raises(ValueError, match="never true"):
-        Expression().condition(AnyOf(()))
+        Expression().condition(AnyOf())
 
 
 def test_an_upsert_names_each_attribute_once() -> None:
@@ -110,5 +110,5 @@ def test_an_upsert_names_each_attribute_once() -> None:
 
 
 def test_an_unconditional_deletion_has_no_expressions() -> None:
-    write = Write(KEY, AllOf(()), delete=True)
+    write = Write(KEY, AllOf(), delete=True)
     assert request_of(write) == {"Key": {"pk": {"S": KEY.pk}, "sk": {"S": KEY.sk}}}

@@ -1,4 +1,4 @@
-"""A name server that doesn't answer holds up what needs it, and nothing else."""
+"""Test leaving the group while the name server doesn't respond."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kinesumer import Config, Kinesumer, Start
+from kinesumer.aws.http import resolver
 from kinesumer.errors import CommitTimeoutError
 from kinesumer.local import EmbeddedAws
 from kinesumer.local.server import background
@@ -19,7 +20,7 @@ HANGS_SECONDS = 60.0
 
 
 class NameServer:
-    """Stands before the system's lookups: it answers until told to hang."""
+    """Replaces the system's look-ups. They work until the test makes them hang."""
 
     def __init__(self) -> None:
         self.hangs, self.ends = threading.Event(), threading.Event()
@@ -46,6 +47,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_leaving_waits_for_no_name_server(
     environment: pytest.MonkeyPatch, names: NameServer
 ) -> None:
+    environment.setattr(resolver, "CACHE_SECONDS", 0.0)
     aws = EmbeddedAws()
     config = Config(
         heartbeat_interval_seconds=0.2,
@@ -72,5 +74,5 @@ def test_leaving_waits_for_no_name_server(
         aws.put("orders", b"data")
         with contextlib.suppress(CommitTimeoutError):
             asyncio.run(live(running))
-    # asyncio.run() has returned, and with it asyncio's own threads have ended.
+    # asyncio.run() waits for asyncio's threads, but the look-up still hangs elsewhere.
     assert not names.given_up.is_set()

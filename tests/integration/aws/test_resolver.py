@@ -1,4 +1,4 @@
-"""Addresses of hosts: asked for once, remembered, and never waited for at the end."""
+"""Test that hosts are looked up once, and that no look-up delays the exit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOSTS = ["10.0.0.1", "10.0.0.2"]
 
 
 class NameServer:
-    """Answers when it is told to."""
+    """A name server that answers a lookup when the test tells it to."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,3 +1,5 @@
+"""Test AWS clients that use their own session, the user's or another thread's."""
+
 from __future__ import annotations
 
 import asyncio
@@ -26,11 +28,12 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
-from tests.integration.aws.test_kinesis import SUMMARY
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import BorrowedSession
     from tests.integration.aws.stub import AwsStub
+
+pytestmark = pytest.mark.pinned
 
 ROLE = "arn:aws:iam::210987654321:role/reader"
 KEY = Key("group#app", "group")
@@ -47,33 +50,6 @@ async def test_an_own_session_takes_everything_from_the_environment(
     assert "kinesumer/" in seen.user_agent
 
 
-async def test_an_aiobotocore_session_is_accepted(aws: AwsStub) -> None:
-    session = AioSession()
-    session.set_credentials("THEIRS", "secret")
-    aws.answer("GetItem", {})
-    async with ClientFactory(session) as clients:
-        await (await open_store(clients, "table")).get(KEY)
-    assert aws.keys("GetItem") == ["THEIRS"]
-
-
-async def test_an_aioboto3_session_is_accepted_with_roles_and_for_other_threads(
-    aws: AwsStub,
-) -> None:
-    aioboto3 = pytest.importorskip("aioboto3", reason="only with the aioboto3 extra")
-    session = aioboto3.Session("THEIRS", "secret", region_name="us-west-2")
-    aws.answer("GetItem", {})
-    aws.assume_role(3600)
-    aws.answer("DescribeStreamSummary", SUMMARY)
-    async with ClientFactory(session) as clients:
-        assert clients.region == "us-west-2"
-        await (await open_store(clients, "table")).get(KEY)
-        await (await open_source(clients, Stream("s", role_arn=ROLE))).describe()
-        async with open_borrowed_store(await clients.lend(), "table") as store:
-            await store.get(KEY)
-    assert aws.keys("GetItem") == ["THEIRS", "THEIRS"]
-    assert aws.keys("AssumeRole") == ["THEIRS"]
-
-
 @pytest.mark.parametrize("session", [BotocoreSession(), object(), "session"])
 async def test_what_is_no_asynchronous_session_is_refused(
     aws: AwsStub, session: Any
@@ -83,33 +59,23 @@ async def test_what_is_no_asynchronous_session_is_refused(
             await open_store(clients, "table")
 
 
-async def test_missing_credentials_are_reported_in_one_line(
-    aws: AwsStub, environment: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("unset", "message"),
+    [
+        (["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"], "no AWS credentials: set"),
+        (["AWS_SECRET_ACCESS_KEY"], "AWS_SECRET_ACCESS_KEY"),
+        (["AWS_DEFAULT_REGION"], "no AWS region"),
+    ],
+)
+async def test_what_the_environment_lacks_is_reported_in_one_line(
+    aws: AwsStub, environment: pytest.MonkeyPatch, unset: list[str], message: str
 ) -> None:
-    environment.delenv("AWS_ACCESS_KEY_ID")
-    environment.delenv("AWS_SECRET_ACCESS_KEY")
+    for name in unset:
+        environment.delenv(name)
     async with ClientFactory() as clients:
-        with pytest.raises(CredentialsError, match="no AWS credentials: set") as raised:
+        with pytest.raises(CredentialsError, match=message) as raised:
             await open_store(clients, "table")
     assert "\n" not in str(raised.value)
-
-
-async def test_half_of_the_credentials_is_reported(
-    aws: AwsStub, environment: pytest.MonkeyPatch
-) -> None:
-    environment.delenv("AWS_SECRET_ACCESS_KEY")
-    async with ClientFactory() as clients:
-        with pytest.raises(CredentialsError, match="AWS_SECRET_ACCESS_KEY"):
-            await open_store(clients, "table")
-
-
-async def test_a_missing_region_is_reported(
-    aws: AwsStub, environment: pytest.MonkeyPatch
-) -> None:
-    environment.delenv("AWS_DEFAULT_REGION")
-    async with ClientFactory() as clients:
-        with pytest.raises(CredentialsError, match="no AWS region"):
-            await open_store(clients, "table")
 
 
 async def test_an_unknown_profile_is_reported(
@@ -169,9 +135,6 @@ async def test_clients_are_shared_by_region_and_role(
     assert opened[0] is opened[1] is not opened[2]
 
 
-# --- roles ---------------------------------------------------------------------------
-
-
 # --- another thread ------------------------------------------------------------------
 
 
@@ -206,7 +169,7 @@ async def test_a_loan_follows_keys_that_renew_but_never_waits_for_a_blocked_loop
         }
 
     session = AioSession()
-    # Due for renewal at every call.
+    # These credentials are due for renewal at every call.
     credentials = AioRefreshableCredentials.create_from_metadata(
         await renew(), renew, "test", advisory_timeout=7200
     )
@@ -239,12 +202,12 @@ async def test_a_loan_follows_keys_that_renew_but_never_waits_for_a_blocked_loop
 
 
 class CountedCredentials:
-    """Credentials of a kind that renews itself; each time they are asked counts."""
+    """Credentials that renew themselves, and count each request for their keys."""
 
     asked = 0
 
     async def get_frozen_credentials(self) -> FrozenCredentials:
-        """Return other keys each time."""
+        """Return different keys at each call."""
         self.asked += 1
         return FrozenCredentials(f"KEY{self.asked}", "secret")
 

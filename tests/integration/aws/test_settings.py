@@ -1,4 +1,4 @@
-"""What users set in their session reaches every client, also those made for them."""
+"""Test that the settings of the user's session apply to every client."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from kinesumer.aws.dynamodb import open_borrowed_store, open_store
 from kinesumer.aws.http import client as direct
 from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.http.resolver import Resolver
-from kinesumer.aws.kinesis import KinesisSource, StreamName, open_source
+from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory, limits
 from kinesumer.aws.settings import Settings
+from kinesumer.aws.stream_names import StreamName
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start, Stream
 from kinesumer.wire.put_records import Entry
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from tests.integration.aws.stub import AwsStub
 
     Make = Callable[[], Any]
+
+pytestmark = pytest.mark.pinned
 
 ROLE = "arn:aws:iam::210987654321:role/reader"
 KEY = Key("group#app", "group")
@@ -46,11 +49,11 @@ def of_aiobotocore() -> AioSession:
 
 def of_aioboto3() -> Any:
     aioboto3 = pytest.importorskip("aioboto3", reason="only with the aioboto3 extra")
-    return aioboto3.Session("THEIRS", "secret")
+    return aioboto3.Session("THEIRS", "secret", region_name="us-west-2")
 
 
 def botocores(session: Any) -> AioSession:
-    """Return the session in which aioboto3's users set what it has no name for."""
+    """Return the botocore session, on which users of aioboto3 set other options."""
     return getattr(session, "_session", session)
 
 
@@ -165,7 +168,7 @@ async def test_a_profile_of_the_session_is_every_clients(
 
 async def test_a_resolver_of_the_session_is_used_on_its_own_loop_only() -> None:
     class Theirs(aiohttp.ThreadedResolver):
-        """Made for one event loop, as aiohttp's resolvers are."""
+        """A user's resolver, which belongs to one event loop."""
 
     theirs, ours = Theirs(), Resolver()
     session = of_aiobotocore()
@@ -198,6 +201,7 @@ async def test_sessions_of_the_libraries_are_used_without_a_word(
     aws: AwsStub, caplog: pytest.LogCaptureFixture, make: Make
 ) -> None:
     async with ClientFactory(make()) as clients:
+        assert clients.region == ("us-west-2" if make is of_aioboto3 else "eu-west-1")
         await clients.open("dynamodb")
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
@@ -206,7 +210,7 @@ async def test_of_a_wrapped_session_credentials_region_and_profile_are_used(
     aws: AwsStub, environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Wrapper:
-        """Stands for a session of another library."""
+        """Imitates another library's session, which wraps one of aiobotocore."""
 
         region_name, profile_name = "eu-north-1", "default"
 
@@ -325,7 +329,7 @@ async def test_hooks_of_other_calls_cost_nothing(aws: AwsStub) -> None:
 
 
 class Renamed:
-    """A client that calls one of its attributes something else."""
+    """An AWS client in which one attribute has another name."""
 
     def __init__(self, client: Any, missing: str) -> None:
         self._client, self._missing = client, missing
@@ -352,13 +356,12 @@ async def test_what_an_unknown_version_lacks_is_no_fault_of_the_endpoint(
     assert missing in caplog.text
 
 
-async def test_a_read_needs_no_private_name_of_proxies(
-    aws: AwsStub, clients: ClientFactory
-) -> None:
+async def test_a_read_needs_no_private_name_of_proxies(aws: AwsStub) -> None:
     aws.answer("GetRecords", PAGE)
-    del (await clients.open("kinesis")).client._endpoint.http_session._proxy_config
-    source = await open_source(clients, Stream("orders"))
-    assert (await source.get_records("x", 10)).next_iterator == "y"
+    async with ClientFactory() as clients:
+        del (await clients.open("kinesis")).client._endpoint.http_session._proxy_config
+        source = await open_source(clients, Stream("orders"))
+        assert (await source.get_records("x", 10)).next_iterator == "y"
 
 
 # --- names ----------------------------------------------------------------------------

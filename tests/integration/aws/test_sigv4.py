@@ -1,4 +1,4 @@
-"""Signatures are those that botocore makes of the same request."""
+"""Test that our signatures equal those of botocore for the same request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unittest import mock
 
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesumer.aws.credentials import FrozenCredentials
@@ -39,7 +39,7 @@ def of_botocore(
     body: bytes,
     now: int,
 ) -> str:
-    """Return what botocore would authorize the same request with."""
+    """Return the Authorization header that botocore creates for a request."""
     headers = {
         name: value
         for name, value in sent.items()
@@ -53,6 +53,7 @@ def of_botocore(
     return str(request.headers["Authorization"])
 
 
+@settings(max_examples=40)
 @given(URLS, LABEL, LABEL, st.lists(st.tuples(KEYS, MOMENTS, st.binary()), min_size=1))
 def test_signatures_are_those_of_botocore_whatever_changes_between_requests(
     url: str,

@@ -1,22 +1,25 @@
-"""The client without asyncio: it takes and does what the other one does."""
+"""Test that the client without asyncio works like the asynchronous one."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
-import os
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer import Config, Kinesumer, Start
+from kinesumer import Config, Handler, Kinesumer, RetryPolicy, Start, Stream
 from kinesumer.blocking import Kinesumer as Blocking
-from kinesumer.errors import ConfigurationError, StreamMissingError
+from kinesumer.errors import (
+    ConfigurationError,
+    HandlerFailedError,
+    StreamMissingError,
+)
 
 if TYPE_CHECKING:
-    from kinesumer import Record
+    from kinesumer import Batch, Record
     from kinesumer.local import EmbeddedAws
 
 TABLE = "kinesumer-state-store"
@@ -28,12 +31,18 @@ QUICK |= {"rebalance_delay_seconds": 0.1, "leader_interval_seconds": 0.1}
 OLDEST = Start.TRIM_HORIZON
 
 
+@pytest.fixture(autouse=True)
+def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first plan be made without waiting for other clients."""
+    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
+
+
 def client(**config: Any) -> Blocking:
     return Blocking("app", table=TABLE, config=Config(**QUICK, **config))
 
 
 def taken(client: Blocking, count: int) -> list[bytes]:
-    """Take some records, of which the last one stays in hand."""
+    """Take some records. The last one remains in progress."""
     records = client.consume("orders", start=OLDEST)
     return [record.data for record in itertools.islice(records, count)]
 
@@ -74,6 +83,45 @@ def test_a_stream_that_is_not_there_is_said_when_a_record_is_asked_for(
         assert next(records).data == b"a"
         with pytest.raises(ConfigurationError, match="called before"):
             blocking.consume("other")
+
+
+def test_it_tells_its_shards_positions_and_lag(kinesumer_aws: EmbeddedAws) -> None:
+    kinesumer_aws.create_stream("orders", shards=1)
+    kinesumer_aws.put("orders", b"a", "key")
+    with client() as blocking:
+        assert blocking.assignment() == {}
+        record = next(blocking.consume("orders", start=OLDEST))
+        assert list(blocking.assignment()) == [record.fence.shard]
+        assert list(blocking.positions()) == [record.fence.shard]
+        assert blocking.lag()[record.fence.shard].records_in_hand == 1
+
+
+def test_a_block_and_a_limit_end_with_their_records_done(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("orders", shards=1)
+    for number in range(8):
+        kinesumer_aws.put("orders", b"%d" % number, "key")
+    with client() as first, first.consume("orders", start=OLDEST) as records:
+        assert next(records).data == b"0"
+        records.close(ack=True)
+        [done] = {each.done for each in first.positions().values()}
+        record = next(records)
+        [still] = {each.done for each in first.positions().values()}
+        assert (record.data, done, still) == (b"1", done, done)
+        assert done is not None
+    with client() as second:
+        limited = second.consume("orders", limit=2)
+        assert [record.data for record in limited] == [b"2", b"3"]
+        assert list(limited) == []
+    with client() as third, third.consume("orders", limit=2).batches() as batches:
+        batch = next(batches)
+        assert [record.data for record in batch.records] == [b"4", b"5"]
+    with client(commit="manual") as fourth:
+        records = fourth.consume("orders")
+        assert next(records).data == b"6"
+        with pytest.raises(ConfigurationError, match=r"client\.ack\(\)"):
+            records.close(ack=True)
 
 
 def test_the_next_client_goes_on_after_what_was_done(
@@ -120,6 +168,30 @@ def test_handlers_run_until_the_client_leaves_and_pauses_are_kept(
     assert threading.main_thread() not in threads
 
 
+def test_each_stream_has_its_own_handler(kinesumer_aws: EmbeddedAws) -> None:
+    for name in ("orders", "payments"):
+        kinesumer_aws.create_stream(name, shards=1)
+        kinesumer_aws.put(name, name.encode(), "key")
+    seen: set[bytes] = set()
+
+    def on_order(record: Record) -> None:
+        note(record.data)
+
+    async def on_payments(batch: Batch) -> None:
+        note(*(record.data for record in batch.records))
+
+    def note(*data: bytes) -> None:
+        seen.update(data)
+        if len(seen) == 2:
+            blocking.leave()
+
+    with client() as blocking:
+        blocking.run(
+            {"orders": on_order, Stream("payments"): Handler(on_payments)}, start=OLDEST
+        )
+    assert seen == {b"orders", b"payments"}
+
+
 def test_leaving_the_block_waits_for_the_record_that_another_thread_has(
     kinesumer_aws: EmbeddedAws,
 ) -> None:
@@ -146,37 +218,22 @@ def test_leaving_the_block_waits_for_the_record_that_another_thread_has(
         assert taken(after, 1) == [b"1"]
 
 
-def test_what_ends_a_program_ends_run_and_hands_the_shards_over(
-    kinesumer_aws: EmbeddedAws,
+def test_a_handlers_error_or_exit_ends_run_and_hands_the_shards_over(
+    kinesumer_aws: EmbeddedAws, caplog: pytest.LogCaptureFixture
 ) -> None:
     kinesumer_aws.create_stream("orders", shards=1)
     kinesumer_aws.put("orders", b"0", "key")
 
-    async def handle(_: Record) -> None:
+    async def leaves(_: Record) -> None:
         sys.exit(3)
 
+    def fails(_: Record) -> None:
+        raise ValueError
+
     with pytest.raises(SystemExit, match="3"), client() as blocking:
-        blocking.run("orders", handle, start=OLDEST, batch=False)
+        blocking.run("orders", leaves, start=OLDEST, batch=False)
+    with pytest.raises(HandlerFailedError), client() as blocking:
+        blocking.run("orders", fails, batch=False, retries=RetryPolicy(max_attempts=1))
+    levels = [line.levelname for line in caplog.records if "handler" in line.message]
+    assert levels == ["WARNING", "ERROR"]
     assert "kinesumer-state-store" not in {t.name for t in threading.enumerate()}
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_is_refused_its_parents_client(
-    kinesumer_aws: EmbeddedAws,
-) -> None:
-    kinesumer_aws.create_stream("orders", shards=1)
-    kinesumer_aws.put("orders", b"0", "key")
-    said, say = os.pipe()
-    with client() as blocking:
-        assert taken(blocking, 1) == [b"0"]
-        if not (child := os.fork()):
-            try:
-                blocking.commit()
-            except BaseException as error:
-                os.write(say, repr(error).encode())
-            os._exit(0)
-        with open(said, "rb") as answer:
-            os.close(say)
-            assert b"forked from the one that opened the client" in answer.read()
-        os.waitpid(child, 0)
-        blocking.commit()

@@ -1,13 +1,14 @@
-"""The embedded AWS, and fixtures that run the command against it."""
+"""Provide an embedded AWS, and fixtures that run the command with it."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,33 +16,43 @@ from click.testing import CliRunner
 from kinesumer.admin.connect import connect
 from kinesumer.aws.kinesis import open_source
 from kinesumer.cli.main import cli
-from kinesumer.cli.options import DEFAULT_TABLE
 from kinesumer.core.lineage import Origin, first_rows
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import Start, Stream
 from kinesumer.wire import writes
+from kinesumer.wire.rows import STATE_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from click.testing import Result
 
+    Process = subprocess.Popen[bytes]
+    Run = Callable[..., Result]
+    Starter = Callable[..., Process]
+
 TIMEOUT_SECONDS = 30
 COMMAND = [sys.executable, "-m", "kinesumer.cli"]
+SETTINGS = ("AWS_", "KINESUMER_", "OTEL_")
+NO_FILES = {
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+CONSUME = ("consume", "orders", "--app=a", "--start=TRIM_HORIZON", "--client-id=one")
 
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Remove AWS, kinesumer and OpenTelemetry settings from the environment."""
     for name in list(os.environ):
-        if name.startswith(("AWS_", "KINESUMER_", "OTEL_")):
+        if name.startswith(SETTINGS):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    # The command's own signal handlers and logging end with it.
+    for name, value in NO_FILES.items():
+        monkeypatch.setenv(name, value)
+    # Undo the command's changes of signal handlers and logging.
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in handlers.items():
@@ -57,15 +68,9 @@ def aws(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedded
         yield embedded
 
 
-class Run(Protocol):
-    """Runs the command in this process."""
-
-    def __call__(self, *arguments: str) -> Result: ...
-
-
 @pytest.fixture
 def run(environment: None) -> Run:
-    """Run the command in this process; the result has output, stderr, exit_code."""
+    """Run the command in this process. The result has output, stderr and exit_code."""
 
     def call(*arguments: str) -> Result:
         return CliRunner().invoke(cli, arguments)
@@ -73,11 +78,8 @@ def run(environment: None) -> Run:
     return call
 
 
-Process = subprocess.Popen[bytes]
-
-
 @pytest.fixture
-def start(environment: None) -> Iterator[Callable[..., Process]]:
+def start(environment: None) -> Iterator[Starter]:
     """Start the command as a process. It is killed at the end of the test."""
     started: list[Process] = []
 
@@ -94,8 +96,21 @@ def start(environment: None) -> Iterator[Callable[..., Process]]:
         process.communicate()
 
 
+def consuming(start: Starter, *options: str, count: int = 10) -> Process:
+    """Return a process that has consumed the records of stream orders."""
+    process = start(*CONSUME, *options)
+    lines(process, count)
+    return process
+
+
+def report(result: Result, status: int = 0) -> Any:
+    """Return the JSON that the command printed."""
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
 def error_text(result: Result) -> str:
-    """Return an error's only line."""
+    """Return a failed command's error, which must be a single line."""
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("error: ")
@@ -111,7 +126,7 @@ def lines(process: Process, count: int) -> list[bytes]:
 
 
 def finished(process: Process) -> tuple[bytes, bytes]:
-    """Wait for the end of a process; return the rest of its output and errors."""
+    """Wait until a process ends. Return the rest of its output and errors."""
     return process.communicate(timeout=TIMEOUT_SECONDS)
 
 
@@ -119,15 +134,22 @@ def finished(process: Process) -> tuple[bytes, bytes]:
 def orders(aws: EmbeddedAws) -> EmbeddedAws:
     """Create a table, and a stream of two shards with ten records."""
     aws.create_table()
-    aws.create_stream("orders", 2)
-    for number in range(10):
-        aws.put("orders", b"order %d" % number, f"customer {number}")
+    put_orders(aws)
     return aws
+
+
+def put_orders(aws: EmbeddedAws) -> dict[str, str]:
+    """Create stream orders with ten records. Return each shard's last number."""
+    aws.create_stream("orders", 2)
+    return dict(
+        aws.put("orders", b"order %d" % number, f"customer {number}")
+        for number in range(10)
+    )
 
 
 @pytest.fixture
 def stopped_app(aws: EmbeddedAws) -> EmbeddedAws:
-    """Let app a have read ten records in two shards of stream orders."""
+    """Store positions as if app a had read ten records of stream orders."""
     aws.create_table()
     store_positions(aws, "a")
     return aws
@@ -135,17 +157,13 @@ def stopped_app(aws: EmbeddedAws) -> EmbeddedAws:
 
 def store_positions(aws: EmbeddedAws, app: str) -> dict[str, str]:
     """Store positions after ten records; return the last record of each shard."""
-    aws.create_stream("orders", 2)
-    put = dict(
-        aws.put("orders", b"order %d" % number, f"customer {number}")
-        for number in range(10)
-    )
+    put = put_orders(aws)
     asyncio.run(_store(app, put))
     return put
 
 
 async def _store(app: str, last: Mapping[str, str]) -> None:
-    async with connect(DEFAULT_TABLE, None) as (clients, store):
+    async with connect(STATE_STORE, None) as (clients, store):
         source = await open_source(clients, Stream("orders"))
         info = await source.describe()
         stream = StreamRow(info.arn, info.created_at, Start.TRIM_HORIZON)

@@ -1,9 +1,11 @@
-"""A KCL lease table in the embedded AWS."""
+"""Read and write items of the embedded DynamoDB, mostly of a KCL lease table."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+
+from kinesumer.wire.rows import STATE_STORE
 
 if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
@@ -11,8 +13,22 @@ if TYPE_CHECKING:
 LEASES = "billing-kcl"
 
 
+def put(aws: EmbeddedAws, *items: dict[str, Any], table: str = STATE_STORE) -> None:
+    """Put items into a table."""
+    for item in items:
+        request = {"TableName": table, "Item": item}
+        aws.dynamodb("PutItem", json.dumps(request).encode())
+
+
+def scan(aws: EmbeddedAws, table: str = STATE_STORE) -> list[dict[str, Any]]:
+    """Return all items of a table."""
+    body = json.dumps({"TableName": table}).encode()
+    items: list[dict[str, Any]] = aws.dynamodb("Scan", body)["Items"]
+    return items
+
+
 def create(aws: EmbeddedAws, *items: dict[str, Any]) -> None:
-    """Create the table and fill it."""
+    """Create the lease table and fill it."""
     definition = {
         "TableName": LEASES,
         "KeySchema": [{"AttributeName": "leaseKey", "KeyType": "HASH"}],
@@ -20,15 +36,12 @@ def create(aws: EmbeddedAws, *items: dict[str, Any]) -> None:
         "BillingMode": "PAY_PER_REQUEST",
     }
     aws.dynamodb("CreateTable", json.dumps(definition).encode())
-    for item in items:
-        request = {"TableName": LEASES, "Item": item}
-        aws.dynamodb("PutItem", json.dumps(request).encode())
+    put(aws, *items, table=LEASES)
 
 
 def rows(aws: EmbeddedAws) -> dict[str, Any]:
-    """Return the table's rows by key."""
-    answer = aws.dynamodb("Scan", json.dumps({"TableName": LEASES}).encode())
-    return {item["leaseKey"]["S"]: item for item in answer["Items"]}
+    """Return the leases by key."""
+    return {item["leaseKey"]["S"]: item for item in scan(aws, LEASES)}
 
 
 def delete(aws: EmbeddedAws, key: str) -> None:

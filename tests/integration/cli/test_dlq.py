@@ -1,15 +1,13 @@
-"""``kinesumer dlq``: letters in a file and in a stream."""
+"""Test ``kinesumer dlq`` with dead letters in a file and in a stream."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.admin.arguments import parse_time
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters import DeadLetter
@@ -21,6 +19,8 @@ from kinesumer.errors import (
     FatalError,
 )
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
+from kinesumer.model.times import parse_time
+from tests.integration.cli.conftest import report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,11 +77,18 @@ def records(stream: str) -> list[list[tuple[bytes, str | None]]]:
 
 @pytest.fixture
 def target(aws: EmbeddedAws, tmp_path: Path) -> str:
-    """Create a stream and a file with two of its letters, one of them twice."""
+    """Create a stream, and a file that has two of its dead letters, one twice."""
     aws.create_stream("orders")
     name = f"file:{tmp_path / 'letters.jsonl'}"
     keep(name, letter(1), letter(2), letter(1, failed_at=NOON + timedelta(hours=1)))
     return name
+
+
+def listed(run: Run, target: str, *filters: str) -> list[dict[str, Any]]:
+    found = report(run("dlq", "list", target, "--json", *filters))
+    assert found["unreadable"] == []
+    letters: list[dict[str, Any]] = found["letters"]
+    return letters
 
 
 def test_a_missing_file_is_empty_and_logged(
@@ -93,24 +100,25 @@ def test_a_missing_file_is_empty_and_logged(
 
 
 def test_copies_of_a_letter_are_listed_once(target: str, run: Run) -> None:
-    listed = json.loads(run("dlq", "list", target, "--json").output)
-    assert [(one["id"], one["copies"]) for one in listed["letters"]] == [
+    assert [(one["id"], one["copies"]) for one in listed(run, target)] == [
         (letter(2).id, 1),
         (letter(1).id, 2),
     ]
-    assert listed["unreadable"] == []
 
 
-def test_filters_select_letters(target: str, run: Run) -> None:
-    def count(*filters: str) -> int:
-        return len(
-            json.loads(run("dlq", "list", target, "--json", *filters).output)["letters"]
-        )
-
-    assert count("--error", "ORDER 2") == 1
-    assert count("--since", "2026-01-31T12:30:00Z") == 1
-    assert count("--stream", "orders", "--app", "billing") == 2
-    assert count("--app", "other") == 0
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        (("--error", "ORDER 2"), 1),
+        (("--since", "2026-01-31T12:30:00Z"), 1),
+        (("--stream", "orders", "--app", "billing"), 2),
+        (("--app", "other"), 0),
+    ],
+)
+def test_filters_select_letters(
+    target: str, run: Run, filters: tuple[str, ...], count: int
+) -> None:
+    assert len(listed(run, target, *filters)) == count
 
 
 def test_an_unreadable_line_is_reported_and_stays(
@@ -132,11 +140,10 @@ def test_show_has_the_data_and_the_traceback(target: str, run: Run) -> None:
 def test_a_redriven_record_keeps_its_partition_key_and_its_letter_is_removed(
     target: str, run: Run
 ) -> None:
-    done = run("dlq", "redrive", target, letter(1).id, "--yes", "--json")
-    assert json.loads(done.stdout)["put"] == [letter(1).id]
+    done = report(run("dlq", "redrive", target, letter(1).id, "--yes", "--json"))
+    assert done["put"] == [letter(1).id]
     assert records("orders") == [[(b"order 1", "customer 1")]]
-    left = json.loads(run("dlq", "list", target, "--json").output)["letters"]
-    assert [one["id"] for one in left] == [letter(2).id]
+    assert [one["id"] for one in listed(run, target)] == [letter(2).id]
 
 
 def test_a_redriven_record_keeps_its_explicit_hash_key(
@@ -144,14 +151,10 @@ def test_a_redriven_record_keeps_its_explicit_hash_key(
 ) -> None:
     aws.create_stream("orders", shards=2)
     hash_keys = ("0", str(HASH_KEYS - 1))
-    keep(
-        f"file:{tmp_path / 'letters.jsonl'}",
-        *(
-            letter(1, data=key.encode(), sub_sequence_number=n, explicit_hash_key=key)
-            for n, key in enumerate(hash_keys)
-        ),
-    )
     target = f"file:{tmp_path / 'letters.jsonl'}"
+    for n, key in enumerate(hash_keys):
+        changes = {"data": key.encode(), "sub_sequence_number": n}
+        keep(target, letter(1, explicit_hash_key=key, **changes))
     assert run("dlq", "redrive", target, "--all", "--yes").exit_code == 0
     assert records("orders") == [[(key.encode(), "customer 1")] for key in hash_keys]
 
@@ -165,20 +168,16 @@ def test_letters_that_cannot_be_removed_are_named(
     monkeypatch.setattr(FileLetters, "remove", refuse)
     done = run("dlq", "redrive", target, "--all", "--yes")
     assert done.exit_code == 1
-    for told in (
-        "2 records were put back",
-        letter(1).id,
-        letter(2).id,
-        "the disk is full",
-    ):
-        assert told in done.stderr
+    ids = (letter(1).id, letter(2).id)
+    for text in ("2 records were put back", *ids, "the disk is full"):
+        assert text in done.stderr
 
 
 def test_redrive_needs_a_confirmation(target: str, run: Run) -> None:
     refused = run("dlq", "redrive", target, "--all")
     assert refused.exit_code == 2
     assert "--yes" in refused.stderr
-    assert len(json.loads(run("dlq", "list", target, "--json").output)["letters"]) == 2
+    assert len(listed(run, target)) == 2
 
 
 def test_a_letter_of_a_deleted_stream_stays(
@@ -186,9 +185,8 @@ def test_a_letter_of_a_deleted_stream_stays(
 ) -> None:
     aws.delete_stream("orders")
     result = run("dlq", "redrive", target, "--all", "--yes", "--json")
-    assert result.exit_code == 1
-    assert len(json.loads(result.stdout)["failed"]) == 2
-    assert len(json.loads(run("dlq", "list", target, "--json").output)["letters"]) == 2
+    assert len(report(result, status=1)["failed"]) == 2
+    assert len(listed(run, target)) == 2
 
 
 def test_an_unknown_letter_is_named(target: str, run: Run) -> None:
@@ -202,7 +200,7 @@ def test_letters_in_a_stream_are_kept_after_a_redrive(
         aws.create_stream(name)
     keep("kinesis:letters", letter(1))
     command = ("dlq", "redrive", "kinesis:letters", "--all", "--yes")
-    done = json.loads(run(*command, "--to-stream=retries", "--json").stdout)
+    done = report(run(*command, "--to-stream=retries", "--json"))
     assert (done["put"], done["removed"]) == ([letter(1).id], False)
     assert run("dlq", "list", "kinesis:letters").output.startswith(letter(1).id)
 

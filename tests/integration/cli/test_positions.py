@@ -1,18 +1,19 @@
-"""``kinesumer import`` and ``export``: position files, and KCL lease tables."""
+"""Test ``import`` and ``export`` with position files and KCL lease tables."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesumer.errors import ConfigurationError
+from kinesumer.migration.positions import decode
 from tests.integration.cli import lease_table
-from tests.integration.cli.conftest import error_text
-from tests.integration.cli.lease_table import LEASES, lease
+from tests.integration.cli.conftest import error_text, report
+from tests.integration.cli.lease_table import LEASES, lease, put
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,20 +38,29 @@ def numbers(aws: EmbeddedAws) -> list[str]:
     return found
 
 
+@pytest.fixture
+def imported(numbers: list[str], run: Run) -> None:
+    """Give app a the positions of the KCL fleet."""
+    assert run("import", *KCL, "--app=a", "--yes").exit_code == 0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the path of a positions file in an otherwise empty folder."""
+    return tmp_path / "positions.json"
+
+
 def positions(run: Run, app: str, *options: str) -> Any:
-    result = run("export", "--app", app, *options)
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
+    return report(run("export", "--app", app, *options))
 
 
 def test_positions_move_from_a_kcl_fleet_to_an_app_to_a_file_to_another_app(
-    numbers: list[str], run: Run, tmp_path: Path
+    numbers: list[str], run: Run, path: Path
 ) -> None:
     done = run("import", *KCL, "--app=a", "--yes")
     assert done.exit_code == 0, done.stderr
     assert f"  {S0}  {numbers[0]}\n" in done.stdout
     assert done.stdout.endswith("written and verified\n")
-    path = tmp_path / "positions.json"
     assert run("export", "--app=a", "-o", str(path)).exit_code == 0
     assert run("import", str(path), "--app=b", "--yes").exit_code == 0
     one, other = positions(run, "a"), positions(run, "b", "--stream", "orders")
@@ -66,10 +76,8 @@ def full_disk(*_: object) -> int:
 
 
 def test_a_file_is_replaced_only_when_it_is_complete(
-    numbers: list[str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    imported: None, run: Run, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run("import", *KCL, "--app=a", "--yes")
-    path = tmp_path / "positions.json"
     path.write_text("before")
     path.chmod(0o640)
     with monkeypatch.context() as patched:
@@ -77,30 +85,26 @@ def test_a_file_is_replaced_only_when_it_is_complete(
         result = run("export", "--app=a", "-o", str(path))
     assert (result.exit_code, path.read_text()) == (1, "before")
     assert f"can't write {path}: No space left" in result.stderr
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.parent.iterdir()) == [path]
     assert run("export", "--app=a", "-o", str(path)).exit_code == 0
     assert json.loads(path.read_text())["app"] == "a"
     assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_pipe_is_written_to_and_not_replaced(
-    numbers: list[str], run: Run, tmp_path: Path
+    imported: None, run: Run, path: Path
 ) -> None:
-    run("import", *KCL, "--app=a", "--yes")
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    assert run("export", "--app=a", "-o", str(pipe)).exit_code == 0
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    assert run("export", "--app=a", "-o", str(path)).exit_code == 0
     assert json.loads(os.read(reader, 1_000_000))["app"] == "a"
     os.close(reader)
-    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert path.is_fifo()
 
 
 def test_an_import_shows_its_changes_and_moves_an_app_back(
-    aws: EmbeddedAws, numbers: list[str], run: Run, tmp_path: Path
+    imported: None, numbers: list[str], run: Run, path: Path
 ) -> None:
-    run("import", *KCL, "--app=a", "--yes")
-    path = tmp_path / "positions.json"
     found = positions(run, "a")
     shards = found["streams"][0]["shards"]
     shards[0] |= {"sequence_number": None, "start": "AT_TIMESTAMP 1700000000.5"}
@@ -110,9 +114,9 @@ def test_an_import_shows_its_changes_and_moves_an_app_back(
     assert "1 to change, 1 to keep" in shown.stdout
     assert shown.stdout.endswith("dry run: nothing was written\n")
     assert positions(run, "a")["streams"][0]["shards"][0]["sequence_number"]
-    report = json.loads(run("import", str(path), "--app=a", "--yes", "--json").stdout)
-    [stream] = report.pop("streams")
-    assert report == {
+    changed = report(run("import", str(path), "--app=a", "--yes", "--json"))
+    [stream] = changed.pop("streams")
+    assert changed == {
         "version": 1,
         "app": "a",
         "table": "kinesumer-state-store",
@@ -121,21 +125,20 @@ def test_an_import_shows_its_changes_and_moves_an_app_back(
         "problems": [],
     }
     assert stream["counts"] == {"change": 1, "keep": 1}
+    before = {
+        "ended": False,
+        "waits_for_parents": False,
+        "sequence_number": numbers[0],
+        "sub_sequence_number": None,
+        "start": "TRIM_HORIZON",
+    }
     assert stream["shards"][0] == {
         "shard_id": S0,
         "action": "change",
-        "before": {
-            "ended": False,
-            "waits_for_parents": False,
-            "sequence_number": numbers[0],
-            "sub_sequence_number": None,
-            "start": "TRIM_HORIZON",
-        },
+        "before": before,
         "after": {
-            "ended": False,
-            "waits_for_parents": False,
+            **before,
             "sequence_number": None,
-            "sub_sequence_number": None,
             "start": "AT_TIMESTAMP 1700000000.5",
         },
     }
@@ -162,17 +165,15 @@ def test_an_import_needs_a_confirmation(numbers: list[str], run: Run) -> None:
 
 
 def test_positions_are_exported_to_the_fleets_leases(
-    aws: EmbeddedAws, numbers: list[str], run: Run
+    aws: EmbeddedAws, imported: None, numbers: list[str], run: Run
 ) -> None:
-    run("import", *KCL, "--app=a", "--yes")
     aws.split("orders", S1)
     shown = run("export", *KCL, "--app=a", "--dry-run")
     assert "2 to keep, 2 to create" in shown.stdout
     assert len(lease_table.rows(aws)) == 2
-    done = run("export", *KCL, "--app=a", "--yes", "--json")
-    report = json.loads(done.stdout)
-    assert report["lease_table"] == LEASES
-    assert report["streams"][0]["leases"][2] == {
+    exported = report(run("export", *KCL, "--app=a", "--yes", "--json"))
+    assert exported["lease_table"] == LEASES
+    assert exported["streams"][0]["leases"][2] == {
         "lease_key": "shardId-000000000002",
         "action": "create",
         "before": None,
@@ -187,22 +188,16 @@ def test_positions_are_exported_to_the_fleets_leases(
     assert found["shardId-000000000003"]["parentShardId"] == {"SS": [S1]}
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
+def test_a_file_without_positions_is_refused(run: Run, path: Path) -> None:
+    for content, text in (
         ("{}", "not a file of positions: Object missing required field `kind`"),
         ("not JSON", "not a file of positions: JSON is malformed"),
         ('{"kind": "kinesumer-positions", "version": 2}', "Invalid enum value 2"),
-    ],
-)
-def test_a_file_without_positions_is_refused(
-    numbers: list[str], run: Run, tmp_path: Path, content: str, text: str
-) -> None:
-    path = tmp_path / "positions.json"
-    path.write_text(content)
-    refused = run("import", str(path), "--app=a", "--yes")
-    assert refused.exit_code == 2
-    assert text in error_text(refused)
+    ):
+        path.write_text(content)
+        refused = run("import", str(path), "--app=a", "--yes")
+        assert refused.exit_code == 2
+        assert text in error_text(refused)
 
 
 @pytest.mark.parametrize(
@@ -216,30 +211,24 @@ def test_a_file_without_positions_is_refused(
         ({"end": True}, "unknown field `end`"),
     ],
 )
-def test_invalid_positions_are_refused(
-    numbers: list[str], run: Run, tmp_path: Path, changes: dict[str, Any], text: str
-) -> None:
-    run("import", *KCL, "--app=a", "--yes")
-    found = positions(run, "a")
-    found["streams"][0]["shards"][0].update(changes)
-    path = tmp_path / "positions.json"
-    path.write_text(json.dumps(found))
-    refused = run("import", str(path), "--app=b", "--yes")
-    assert refused.exit_code == 2
-    assert text in error_text(refused)
+def test_invalid_positions_are_refused(changes: dict[str, Any], text: str) -> None:
+    shards = [{"shard_id": S0, "sequence_number": "1", **changes}, {"shard_id": S1}]
+    stream = {"stream_arn": ORDERS, "stream_created_at": 1.0, "shards": shards}
+    file = {"kind": "kinesumer-positions", "version": 1, "streams": [stream]}
+    content = json.dumps({**file, "app": "a", "exported_at": "2026-01-31T12:00:00Z"})
+    with pytest.raises(ConfigurationError, match=text):
+        decode(content.encode()).streams[0].resume_points()
 
 
 def test_positions_of_a_recreated_stream_are_refused(
-    aws: EmbeddedAws, numbers: list[str], run: Run, tmp_path: Path
+    imported: None, run: Run, path: Path
 ) -> None:
-    run("import", *KCL, "--app=a", "--yes")
     found = positions(run, "a")
     found["streams"][0]["stream_created_at"] -= 60
-    path = tmp_path / "positions.json"
     path.write_text(json.dumps(found))
     refused = run("import", str(path), "--app=b", "--yes")
     assert refused.exit_code == 1
-    assert f"stream {ORDERS} was made at" in error_text(refused)
+    assert f"stream {ORDERS} was created again at" in error_text(refused)
     refused = run("import", str(path), "--app=b", "--stream=clicks")
     assert "the positions do not name stream clicks" in error_text(refused)
 
@@ -247,24 +236,21 @@ def test_positions_of_a_recreated_stream_are_refused(
 def test_nothing_is_written_if_there_is_a_problem(
     aws: EmbeddedAws, numbers: list[str], run: Run
 ) -> None:
-    row = lease(S0, "AT_TIMESTAMP")
-    request = {"TableName": LEASES, "Item": row}
-    aws.dynamodb("PutItem", json.dumps(request).encode())
+    put(aws, lease(S0, "AT_TIMESTAMP"), table=LEASES)
     refused = run("import", *KCL, "--app=a", "--yes")
     assert refused.exit_code == 1
     assert f"  ! {S0}: its lease is AT_TIMESTAMP" in refused.stdout
     assert "nothing was written" in error_text(refused)
-    report = json.loads(run("import", *KCL, "--app=a", "--json").stdout)
-    assert (report["written"], len(report["problems"])) == (False, 1)
+    shown = report(run("import", *KCL, "--app=a", "--json"), status=1)
+    assert (shown["written"], len(shown["problems"])) == (False, 1)
     done = run("import", *KCL, "--app=a", "--yes", "--start-at=2h")
     assert "written and verified" in done.stdout
 
 
-def test_a_table_without_leases_is_refused(numbers: list[str], run: Run) -> None:
+def test_a_table_without_leases_is_refused(imported: None, run: Run) -> None:
     missing = run("import", "kcl", "nothing", "--app=a", "--stream=orders")
     assert missing.exit_code == 2
     assert "table nothing doesn't exist" in error_text(missing)
-    run("import", *KCL, "--app=a", "--yes")
     other = run("import", "kcl", "kinesumer-state-store", "--app=a", "--stream=orders")
     assert other.exit_code == 2
     assert "isn't that of a lease" in error_text(other)
@@ -279,7 +265,6 @@ def test_a_lease_table_is_read_page_by_page(
             "entityType": {"S": "WORKER_METRIC_STATS"},
             "sts": {"S": "x" * 390_000},
         }
-        request = {"TableName": LEASES, "Item": row}
-        aws.dynamodb("PutItem", json.dumps(request).encode())
+        put(aws, row, table=LEASES)
     done = run("import", *KCL, "--app=a", "--dry-run")
     assert "2 to create" in done.stdout

@@ -1,6 +1,7 @@
-"""The backends of the contract suite; subprocesses are started once.
+"""Open the backends of the contract suite. Each server is started once.
 
-Any other endpoint (LocalStack, or AWS itself as "aws" with the credentials in use):
+To test another endpoint, such as LocalStack, pass its URL. The endpoint "aws" is AWS
+itself, with the current credentials:
 KINESUMER_TEST_ENDPOINT=http://127.0.0.1:4566 scripts/test -m localstack
 """
 
@@ -8,13 +9,15 @@ from __future__ import annotations
 
 import os
 import uuid
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+import pytest_asyncio
 from aiobotocore.session import AioSession
 from botocore.loaders import create_loader
 
-from kinesumer.aws.dynamodb import create_table, open_store
+from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.session import ClientFactory
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.testing.memory import MemoryStore
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from kinesumer.ports import StateStore
 
 ENDPOINT = "KINESUMER_TEST_ENDPOINT"
+# Tests with the pinned SDK need only one server, since all get the same requests.
+EMBEDDED = pytest.param("embedded", marks=pytest.mark.pinned)
 ANY_ENDPOINT = (
     [pytest.param("endpoint", marks=pytest.mark.localstack)]
     if os.environ.get(ENDPOINT)
@@ -41,37 +46,44 @@ ANY_ENDPOINT = (
 LOADER = create_loader()
 
 
+class Backend(NamedTuple):
+    """A server, kinesumer's AWS clients for it, and a client that tests call."""
+
+    name: str
+    clients: ClientFactory
+    # Separate from kinesumer's clients, whose policies needn't allow calls of tests.
+    client: Any
+
+
 @pytest.fixture(scope="session")
 def kinesis_local() -> Iterator[str]:
-    """kinesis-local's endpoint."""
+    """Run kinesis-local, and return its endpoint."""
     with servers.kinesis_local() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def ministack() -> Iterator[str]:
-    """MiniStack's endpoint."""
+    """Run MiniStack, and return its endpoint."""
     with servers.ministack() as url:
         yield url
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def embedded() -> Iterator[EmbeddedAws]:
-    """The embedded AWS, anew for each test: some put its clock forward."""
+    """An embedded AWS, whose clock some tests advance."""
     with background(EmbeddedAws()) as aws:
         yield aws
 
 
 @pytest.fixture
 def name() -> str:
-    """A name for a stream or table that no other test has."""
+    """Return a name for a stream or a table that no other test uses."""
     return f"kinesumer-test-{uuid.uuid4().hex[:12]}"
 
 
-async def _reach(
-    backend: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Point the environment to a backend."""
+def _environment(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Return the variables that point to a backend."""
     environment = {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
@@ -79,92 +91,105 @@ async def _reach(
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     }
-    if backend == "endpoint":
+    if request.param == "endpoint":
         url = os.environ[ENDPOINT]
-        environment = {} if url == "aws" else environment | {"AWS_ENDPOINT_URL": url}
-    elif backend == "embedded":
-        environment |= request.getfixturevalue("embedded").environment()
-    else:
-        url = request.getfixturevalue(backend.replace("-", "_"))
-        environment["AWS_ENDPOINT_URL"] = url
-    for variable, value in environment.items():
-        monkeypatch.setenv(variable, value)
+        return {} if url == "aws" else environment | {"AWS_ENDPOINT_URL": url}
+    if request.param == "embedded":
+        aws: EmbeddedAws = request.getfixturevalue("embedded")
+        return environment | aws.environment()
+    url = request.getfixturevalue(request.param.replace("-", "_"))
+    return environment | {"AWS_ENDPOINT_URL": url}
 
 
-@pytest.fixture(params=["memory", "embedded", "ministack", *ANY_ENDPOINT])
-async def store(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
-) -> AsyncIterator[StateStore]:
-    """An empty state store of each backend."""
+@asynccontextmanager
+async def _reach(
+    request: pytest.FixtureRequest, service: str
+) -> AsyncIterator[Backend | None]:
+    """Open the clients of a backend. The backend in memory has none."""
     if request.param == "memory":
-        yield MemoryStore(ManualClock())
+        yield None
         return
-    await _reach(request.param, request, monkeypatch)
-    async with ClientFactory(_session()) as clients, _plain("dynamodb") as client:
-        opened = await open_store(clients, name)
-        await create_table(opened)
-        try:
-            yield opened
-        finally:
-            await client.delete_table(TableName=name)
-
-
-@pytest.fixture(params=["memory", "embedded", "ministack", *ANY_ENDPOINT])
-async def absent_store(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
-) -> AsyncIterator[StateStore]:
-    """A state store whose table doesn't exist."""
-    if request.param == "memory":
-        memory = MemoryStore(ManualClock())
-        memory.delete_table()
-        yield memory
-        return
-    await _reach(request.param, request, monkeypatch)
-    async with ClientFactory(_session()) as clients:
-        yield await open_store(clients, name)
-
-
-@pytest.fixture(
-    params=["memory", "embedded", "kinesis-local", "ministack", *ANY_ENDPOINT]
-)
-async def streams(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Streams]:
-    """Kinesis of each backend."""
-    if request.param == "memory":
-        yield MemoryStreams()
-        return
-    await _reach(request.param, request, monkeypatch)
-    async with ClientFactory(_session()) as clients, _plain("kinesis") as client:
-        opened = AwsStreams(request.param, clients, client)
-        if request.param == "embedded":
-            aws = request.getfixturevalue("embedded")
-            opened = EmbeddedStreams(aws, clients, client)
-        try:
-            yield opened
-        finally:
-            await opened.close()
-
-
-@pytest.fixture(autouse=True)
-def deviations(request: pytest.FixtureRequest) -> None:
-    """Skip a case that its ``deviates`` mark says a backend answers unlike AWS."""
-    if hasattr(request.node, "callspec"):
-        backend = request.node.callspec.params.get(
-            "streams", request.node.callspec.params.get("store")
-        )
-        for mark in request.node.iter_markers("deviates"):
-            if mark.args[0] == backend:
-                pytest.skip(f"{backend}: {mark.args[1]}")
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in _environment(request).items():
+            patch.setenv(variable, value)
+        async with (
+            ClientFactory(_session()) as clients,
+            _session().create_client(service) as client,
+        ):
+            yield Backend(request.param, clients, client)
 
 
 def _session() -> Any:
     session = AioSession()
-    # Reading the services' definitions takes longer than a test.
+    # Share the loader: reading the services' definitions takes longer than a test.
     session.register_component("data_loader", LOADER)
     return session
 
 
-def _plain(service: str) -> Any:
-    # Not kinesumer's own client: what tests do isn't what its policies must allow.
-    return _session().create_client(service)
+@pytest_asyncio.fixture(
+    loop_scope="module",
+    scope="module",
+    params=["memory", EMBEDDED, "ministack", *ANY_ENDPOINT],
+)
+async def tables(request: pytest.FixtureRequest) -> AsyncIterator[Backend | None]:
+    """Open DynamoDB of each backend in turn."""
+    async with _reach(request, "dynamodb") as backend:
+        yield backend
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def store(tables: Backend | None, name: str) -> AsyncIterator[StateStore]:
+    """Create an empty state store in each backend."""
+    if tables is None:
+        yield MemoryStore(ManualClock())
+        return
+    opened = await open_store(tables.clients, name)
+    await ensure_table(opened)
+    yield opened
+    await tables.client.delete_table(TableName=name)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def absent_store(tables: Backend | None, name: str) -> StateStore:
+    """Open a state store whose table doesn't exist."""
+    if tables is None:
+        memory = MemoryStore(ManualClock())
+        memory.delete_table()
+        return memory
+    return await open_store(tables.clients, name)
+
+
+@pytest_asyncio.fixture(
+    loop_scope="module",
+    scope="module",
+    params=["memory", EMBEDDED, "kinesis-local", "ministack", *ANY_ENDPOINT],
+)
+async def kinesis(request: pytest.FixtureRequest) -> AsyncIterator[Backend | None]:
+    """Open Kinesis of each backend in turn."""
+    async with _reach(request, "kinesis") as backend:
+        yield backend
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def streams(
+    kinesis: Backend | None, request: pytest.FixtureRequest
+) -> AsyncIterator[Streams]:
+    """Return the streams of each backend in turn."""
+    if kinesis is None:
+        yield MemoryStreams()
+        return
+    opened = AwsStreams(*kinesis)
+    if kinesis.name == "embedded":
+        opened = EmbeddedStreams(request.getfixturevalue("embedded"), *kinesis)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture(autouse=True)
+def deviations(request: pytest.FixtureRequest) -> None:
+    """Skip a test whose ``deviates`` mark says that this backend differs from AWS."""
+    if hasattr(request.node, "callspec"):
+        params = request.node.callspec.params
+        for mark in request.node.iter_markers("deviates"):
+            if mark.args[0] in (params.get("kinesis"), params.get("tables")):
+                pytest.skip(f"{mark.args[0]}: {mark.args[1]}")

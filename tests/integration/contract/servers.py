@@ -1,4 +1,4 @@
-"""Servers that we didn't write, as subprocesses on free ports of 127.0.0.1."""
+"""Run third-party servers as subprocesses on free ports of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START_SECONDS = 30.0
 
 @contextmanager
 def kinesis_local() -> Iterator[str]:
-    """Run kinesis-local (npm) and give its endpoint. Skips where it can't run."""
+    """Run kinesis-local (npm) and yield its endpoint. Skip the test if it can't run."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("kinesis-local: there is no Node on this machine")
@@ -51,7 +51,7 @@ def kinesis_local() -> Iterator[str]:
 
 @contextmanager
 def ministack() -> Iterator[str]:
-    """Run MiniStack (PyPI, in an environment of its own) and give its endpoint."""
+    """Run MiniStack (from PyPI, in a separate environment) and yield its endpoint."""
     program = ROOT / ".venv-ministack" / "bin" / "ministack"
     if not program.exists():
         pytest.skip("MiniStack isn't installed: scripts/test makes .venv-ministack")
@@ -91,7 +91,7 @@ def _server(
         _wait_for(process, port)
         yield f"http://127.0.0.1:{port}"
     finally:
-        # Not terminate(): kinesis-local would wait for its open connections.
+        # After terminate(), kinesis-local would wait for its open connections.
         process.kill()
         _, complaints = process.communicate()
         sys.stderr.write(complaints.decode(errors="replace"))

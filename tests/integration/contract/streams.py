@@ -1,13 +1,16 @@
-"""What the stream contract needs of a Kinesis: to create, fill and reshard streams."""
+"""Create, fill and reshard streams in each backend of the contract suite."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import SourceThrottledError
 from kinesumer.model.streams import Stream
 from kinesumer.testing.memory import MemoryKinesis
@@ -19,29 +22,10 @@ if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
-    from kinesumer.model.streams import ChildShard, Shard, Start
+    from kinesumer.model.streams import Shard, Start
     from kinesumer.ports import StreamSource
 
-READ_PAUSE = 0.21
-"""Kinesis allows five reads a second of a shard."""
-
-
-class Streams(Protocol):
-    """One backend's Kinesis."""
-
-    name: str
-
-    async def create(self, stream: str, shards: int = 1) -> None: ...
-    async def delete(self, stream: str) -> None: ...
-    async def source(self, stream: str) -> StreamSource: ...
-    async def put(
-        self, stream: str, data: bytes, key: str = "key", hash_key: int = 0
-    ) -> tuple[str, str]: ...
-    async def split(self, stream: str, shard_id: str) -> None: ...
-    async def merge(self, stream: str, shard_id: str, adjacent: str) -> None: ...
-    async def pause(self, seconds: float = READ_PAUSE) -> None: ...
-    async def pass_time(self, seconds: float) -> None: ...
-    def now(self) -> float: ...
+READ_PAUSE = 0.21  # Kinesis allows five reads a second for each shard
 
 
 class ManualClock:
@@ -51,7 +35,7 @@ class ManualClock:
         self.seconds = 1_800_000_000.0
 
     def now(self) -> float:
-        """Return seconds."""
+        """Return the seconds that have passed."""
         return self.seconds
 
     def wall(self) -> float:
@@ -60,7 +44,7 @@ class ManualClock:
 
 
 class MemoryStreams:
-    """MemoryKinesis."""
+    """The streams of MemoryKinesis."""
 
     name = "memory"
 
@@ -100,7 +84,7 @@ class MemoryStreams:
 
 
 class AwsStreams:
-    """Any server that speaks Kinesis; ``client`` is for what consumers don't do."""
+    """The streams of a Kinesis server. Tests put records by ``client``."""
 
     def __init__(self, name: str, clients: ClientFactory, client: Any) -> None:
         self.name = name
@@ -113,17 +97,31 @@ class AwsStreams:
         await self._active(stream)
 
     async def delete(self, stream: str) -> None:
-        await self._client.delete_stream(StreamName=stream)
+        await self._client.delete_stream(
+            StreamName=stream, EnforceConsumerDeletion=True
+        )
         self._created.remove(stream)
         waiter = self._client.get_waiter("stream_not_exists")
         await waiter.wait(StreamName=stream, WaiterConfig={"Delay": 1})
 
     async def close(self) -> None:
         for stream in self._created:
-            await self._client.delete_stream(StreamName=stream)
+            await self._client.delete_stream(
+                StreamName=stream, EnforceConsumerDeletion=True
+            )
 
     async def source(self, stream: str) -> StreamSource:
         return await open_source(self._clients, Stream(stream))
+
+    async def consumers(self, stream: str) -> StreamConsumers:
+        """Return the stream's registered consumers."""
+        return StreamConsumers(await open_source(self._clients, Stream(stream)))
+
+    async def fan_out(self, stream: str, consumer: str) -> StreamSource:
+        """Return a source that reads the stream by subscriptions of a consumer."""
+        return await open_reading_source(
+            self._clients, Stream(stream, fan_out=consumer)
+        )
 
     async def put(
         self, stream: str, data: bytes, key: str = "key", hash_key: int = 0
@@ -157,12 +155,10 @@ class AwsStreams:
     async def pause(self, seconds: float = READ_PAUSE) -> None:
         await asyncio.sleep(seconds)
 
-    async def pass_time(self, seconds: float) -> NoReturn:
+    async def pass_time(self, seconds: float) -> None:
         pytest.skip(f"{self.name}: its clock can't be put forward")
 
     def now(self) -> float:
-        import time
-
         return time.time()
 
     async def _active(self, stream: str) -> None:
@@ -172,21 +168,60 @@ class AwsStreams:
 
 
 class EmbeddedStreams(AwsStreams):
-    """The embedded AWS, whose clock can be put forward."""
+    """The streams of the embedded AWS. Its clock is advanced, so tests needn't wait."""
 
-    def __init__(self, aws: EmbeddedAws, clients: ClientFactory, client: Any) -> None:
-        super().__init__("embedded", clients, client)
+    def __init__(self, aws: EmbeddedAws, *connected: Any) -> None:
+        super().__init__(*connected)
         self._aws = aws
+        # Earlier tests may have used up the CreateStream calls of this second.
+        aws.advance(1)
 
-    async def pass_time(self, seconds: float) -> None:  # type: ignore[override]
+    async def pause(self, seconds: float = READ_PAUSE) -> None:
         self._aws.advance(seconds)
 
+    async def pass_time(self, seconds: float) -> None:
+        self._aws.advance(seconds)
 
-async def read_page(streams: Streams, source: StreamSource, iterator: str) -> Page:
+    def now(self) -> float:
+        return self._aws._state.clock.now()
+
+
+Streams = MemoryStreams | AwsStreams
+
+
+async def one_shard(streams: Streams, stream: str) -> tuple[StreamSource, Shard]:
+    """Create a stream, and return its source and its only shard."""
+    await streams.create(stream)
+    source = await streams.source(stream)
+    [shard] = await source.list_shards()
+    return source, shard
+
+
+class Room:
+    """Memory for an answer of any size."""
+
+    def __init__(self, *, asks_cbor: bool) -> None:
+        self.asks_cbor = asks_cbor
+
+    def covers(self, size: int | None) -> bool:
+        """Return True."""
+        return True
+
+    def shrink(self, size: int) -> None:
+        """Do nothing."""
+
+    async def grow(self, size: int | None) -> None:
+        """Do nothing."""
+
+
+async def read_page(
+    streams: Streams, source: StreamSource, iterator: str, *, asks_cbor: bool = False
+) -> Page:
     """Read a page as soon as the shard allows it."""
     while True:
         try:
-            return await source.get_records(iterator, 10_000)
+            room = Room(asks_cbor=asks_cbor)
+            return await source.get_records(iterator, 10_000, room)
         except SourceThrottledError:
             await streams.pause()
 
@@ -198,7 +233,7 @@ async def read(
     after: Position | Start,
     pages: int = 20,
 ) -> list[Page]:
-    """Read a shard until its end, or until nothing more comes."""
+    """Read a shard until its end, or until no more records arrive."""
     iterator: str | None = await source.get_iterator(shard_id, after)
     found: list[Page] = []
     while iterator is not None and len(found) < pages:
@@ -215,8 +250,8 @@ def data_of(pages: list[Page]) -> list[bytes]:
     return [record.data for page in pages for record in page.records]
 
 
-def tiles(shards: Sequence[Shard | ChildShard], first: int, last: int) -> bool:
-    """Tell whether shards cover first … last without gap or overlap."""
+def tiles(shards: Sequence[Shard], first: int, last: int) -> bool:
+    """Return whether shards cover the hash keys from first to last exactly once."""
     for shard in sorted(shards, key=lambda shard: shard.first_hash):
         if shard.first_hash != first:
             return False

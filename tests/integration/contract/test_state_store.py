@@ -1,4 +1,4 @@
-"""What the engine relies on in a state store, on every backend."""
+"""Test that every backend has the properties of a state store that we rely on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write, WriteResult
 if TYPE_CHECKING:
     from kinesumer.ports import StateStore
 
+# The module's tests share AWS clients, so they must run on one event loop.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 KEY = Key("member#app", "client-1")
-ALWAYS = AllOf(())
+ALWAYS = AllOf()
 ABSENT = Compare("pk", "absent")
 Operator = Literal["=", "<", "<=", "size<", "size=", "exists", "absent"]
 
@@ -183,14 +186,14 @@ YES, NO = Compare("number", "=", 5), Compare("number", "=", 6)
 @pytest.mark.parametrize(
     ("condition", "holds"),
     [
-        (AllOf((YES, YES)), True),
-        (AllOf((YES, NO)), False),
-        (AnyOf((NO, YES)), True),
-        (AnyOf((NO, NO)), False),
-        (AllOf((YES, AnyOf((NO, YES)))), True),
-        (AnyOf((AllOf((YES, NO)), AllOf((YES, YES)))), True),
-        (AnyOf((AllOf((YES, NO)), NO)), False),
-        (AllOf((AnyOf((NO, YES)), AnyOf((NO, AllOf((NO,)))))), False),
+        (AllOf(YES, YES), True),
+        (AllOf(YES, NO), False),
+        (AnyOf(NO, YES), True),
+        (AnyOf(NO, NO), False),
+        (AllOf(YES, AnyOf(NO, YES)), True),
+        (AnyOf(AllOf(YES, NO), AllOf(YES, YES)), True),
+        (AnyOf(AllOf(YES, NO), NO), False),
+        (AllOf(AnyOf(NO, YES), AnyOf(NO, AllOf(NO))), False),
     ],
     ids=str,
 )
@@ -215,15 +218,11 @@ async def test_a_position_only_goes_forward_whatever_the_lengths(
 ) -> None:
     await put(store, sequence_number=stored)
     forward = AnyOf(
-        (
-            Compare("sequence_number", "size<", len(new)),
-            AllOf(
-                (
-                    Compare("sequence_number", "size=", len(new)),
-                    Compare("sequence_number", "<", new),
-                )
-            ),
-        )
+        Compare("sequence_number", "size<", len(new)),
+        AllOf(
+            Compare("sequence_number", "size=", len(new)),
+            Compare("sequence_number", "<", new),
+        ),
     )
     written = await store.write(Write(KEY, forward, {"sequence_number": new}))
     assert written.applied is greater
@@ -233,7 +232,7 @@ async def test_names_that_dynamodb_reserves_are_fine(store: StateStore) -> None:
     reserved: dict[str, Value] = {"owner": "a", "index": 1, "range": "r", "role": "x"}
     await put(store, KEY, **reserved)
     conditions = tuple(Compare(name, "=", value) for name, value in reserved.items())
-    write = Write(KEY, AllOf(conditions), {"index": 2}, remove=("owner", "range"))
+    write = Write(KEY, AllOf(*conditions), {"index": 2}, remove=("owner", "range"))
     assert await store.write(write) == WriteResult(True, row(index=2, role="x"))
 
 
@@ -273,7 +272,7 @@ async def test_rows_are_ordered_by_their_keys_bytes(store: StateStore) -> None:
 
 
 async def test_a_query_follows_its_pages_over_a_megabyte(store: StateStore) -> None:
-    keys = [Key("p", f"{number:04}") for number in range(160)]
+    keys = [Key("p", f"{number:04}") for number in range(60)]
     filling = "x" * 20_000
     for start in range(0, len(keys), 20):
         await asyncio.gather(
@@ -281,8 +280,8 @@ async def test_a_query_follows_its_pages_over_a_megabyte(store: StateStore) -> N
         )
     rows = await store.query("p", consistent=True)
     assert [found["sk"] for found in rows] == [key.sk for key in keys]
-    part = await store.query("p", first="0010", last="0149")
-    assert len(part) == 140
+    part = await store.query("p", first="0002", last="0058")
+    assert len(part) == 57
 
 
 async def test_the_index_finds_what_wasnt_updated_since(store: StateStore) -> None:
@@ -311,7 +310,7 @@ async def test_of_fifty_writers_on_one_row_exactly_one_wins(store: StateStore) -
         )
     )
     [winner] = [number for number, claim in enumerate(claims) if claim.applied]
-    # Each loser is told who won.
+    # Each rejected write learns the winner's row.
     assert {str(claim.row) for claim in claims} == {
         str(row(epoch=1, owner=f"c{winner}"))
     }

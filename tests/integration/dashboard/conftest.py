@@ -1,12 +1,13 @@
-"""A browser, and pages of toy fleets."""
+"""Start a browser, and serve pages of toy fleets."""
 
 from __future__ import annotations
 
 import shutil
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from playwright.async_api import async_playwright
@@ -15,6 +16,7 @@ from kinesumer.dashboard.auth import Guard
 from kinesumer.dashboard.poller import Poller
 from kinesumer.dashboard.server import Server, listen, serving
 from kinesumer.dashboard.view_model import DashboardInfo
+from tests.support.dashboard import CountedFleet, FakeActions
 from tests.support.toy_fleet import Clock
 
 if TYPE_CHECKING:
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
 
     from kinesumer.dashboard.actions import ActionHandler
     from kinesumer.dashboard.poller import FleetSource
+    from kinesumer.dashboard.records import RecordBrowser
 
 ABOUT = DashboardInfo("billing", "kinesumer-state-store", "eu-central-1")
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+# A browser needs these options if it runs as root in a container.
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-"""The options that a browser needs in a container, as root."""
 
 
 def chromium(playwrights_own: str) -> str:
@@ -43,7 +46,7 @@ def chromium(playwrights_own: str) -> str:
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def browser() -> AsyncIterator[Browser]:
-    """One headless Chromium for all tests; each opens its own context."""
+    """Start one headless Chromium for all tests. Each test opens its own context."""
     async with async_playwright() as playwright:
         path = chromium(playwright.chromium.executable_path)
         found = await playwright.chromium.launch(executable_path=path, args=FLAGS)
@@ -51,13 +54,41 @@ async def browser() -> AsyncIterator[Browser]:
         await found.close()
 
 
+@pytest.fixture
+def fleet() -> CountedFleet:
+    return CountedFleet(["a"], {"orders": 2})
+
+
+@pytest.fixture
+def actions() -> FakeActions:
+    return FakeActions()
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def at(fleet: CountedFleet, actions: FakeActions) -> AsyncIterator[Served]:
+    """Serve a fleet with changes allowed."""
+    async with served(fleet, actions=cast("ActionHandler", actions)) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
 class Served(NamedTuple):
-    """The page of a fleet, and its server's parts."""
+    """The URL of a fleet's page, and the parts of its server."""
 
     url: str
     poller: Poller
     guard: Guard
     clock: Clock
+
+    @property
+    def origin(self) -> str:
+        """Return the page's origin: its URL without the last slash and the token."""
+        return self.url.partition("#")[0].rstrip("/")
 
 
 @asynccontextmanager
@@ -65,18 +96,21 @@ async def served(
     fleet: FleetSource,
     *,
     actions: ActionHandler | None = None,
+    records: RecordBrowser | None = None,
     port: int = 0,
     about: DashboardInfo = ABOUT,
 ) -> AsyncIterator[Served]:
     """Serve a fleet's page while the block runs."""
-    about = about._replace(control=actions is not None)
+    about = about._replace(control=actions is not None, records=records is not None)
     clock = Clock()
     poller = Poller(about, fleet, clock)
     with listen(port) as opened:
         port = opened.getsockname()[1]
         guard = Guard(port)
-        async with serving(Server(poller, guard, actions), poller, opened) as polling:
-            yield Served(guard.link(actions is not None), poller, guard, clock)
+        server = Server(poller, guard, actions, records)
+        async with serving(server, poller, opened) as polling:
+            link = guard.link(invites=about.control or about.records)
+            yield Served(link, poller, guard, clock)
             assert not polling.done(), "polling ended"
 
 
@@ -88,8 +122,9 @@ async def shown_page(
     width: int = 1280,
     dark: bool = False,
     still: bool = True,
+    is_refused: bool = False,
 ) -> AsyncIterator[Page]:
-    """Open a page; its console errors fail the test."""
+    """Open a page, and fail the test if its console shows an unexpected error."""
     context = await browser.new_context(
         viewport={"width": width, "height": 900},
         color_scheme="dark" if dark else "light",
@@ -104,5 +139,5 @@ async def shown_page(
     await page.locator("#link[data-state=live]").wait_for()
     yield page
     await context.close()
-    refused = [text for text in complaints if "409 (Conflict)" in text]
-    assert complaints == refused
+    refusal = "403 (Forbidden)" if is_refused else "409 (Conflict)"
+    assert [text for text in complaints if refusal not in text] == []

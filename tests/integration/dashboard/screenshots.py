@@ -2,8 +2,8 @@
 
     python -m tests.integration.dashboard.screenshots [DIR]
 
-The fleets are made up and the clock is the script's own, so that a picture changes only
-where the page did.
+The fleets and the clock are simulated, so that a picture changes only if the page has
+changed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import asyncio
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from playwright.async_api import async_playwright
 
+from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey
 from tests.integration.dashboard.conftest import (
     FLAGS,
@@ -24,12 +25,15 @@ from tests.integration.dashboard.conftest import (
     served,
     shown_page,
 )
+from tests.support.dashboard import FakeRecords
 from tests.support.toy_fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from playwright.async_api import Browser
+
+    from kinesumer.dashboard.records import RecordBrowser
 
 IMAGES = Path(__file__).parents[3] / "docs" / "img"
 HOUR_SECONDS, STEP_SECONDS = 3600, 10
@@ -58,10 +62,14 @@ def shard(stream: str, number: int) -> ShardKey:
 
 
 def made(picture: Picture) -> tuple[ToyFleet, dict[ShardKey, float]]:
-    """Return a fleet, and each shard's usual lag."""
+    """Return a picture's fleet, and each shard's usual lag."""
     names = [f"worker-{i:02d}" for i in range(picture.clients)]
     fleet = ToyFleet(names, picture.shards)
-    usual = {key: fleet.random.lognormvariate(6.8, 1.1) for key in fleet.millis}
+    usual = {
+        key: min(fleet.random.lognormvariate(6.8, 1.1), 4_500) for key in fleet.millis
+    }
+    first = next(iter(fleet.streams)).rpartition("/")[2]
+    usual[shard(first, picture.shards[first] // 2)] = 42_000
     if "audit" in picture.shards:
         audit = arn_of("audit")
         row = fleet.streams[audit]._replace(paused=True, pause_reason="new schema")
@@ -71,7 +79,7 @@ def made(picture: Picture) -> tuple[ToyFleet, dict[ShardKey, float]]:
 
 
 async def lived(fleet: ToyFleet, usual: dict[ShardKey, float], at: Served) -> None:
-    """Let an hour pass, and cause events at its end."""
+    """Simulate an hour of the fleet, with some events at its end."""
     states = at.poller.states()
     streams = list(fleet.streams)
     for second in range(0, HOUR_SECONDS, STEP_SECONDS):
@@ -100,7 +108,7 @@ async def looked(fleet: ToyFleet, at: Served, seconds: float) -> None:
 
 
 def changes(fleet: ToyFleet) -> list[Callable[[], object]]:
-    """Let a client join, move shards, and split one."""
+    """Return functions that let a client join, move shards, and split one."""
     name = next(iter(fleet.streams)).rpartition("/")[2]
     more = [lambda: fleet.bury("worker-01")] if len(fleet.members) > 4 else []
     return [
@@ -115,7 +123,7 @@ def changes(fleet: ToyFleet) -> list[Callable[[], object]]:
 
 
 def settle_some(fleet: ToyFleet) -> None:
-    """Show a busy fleet, in which some shards still move."""
+    """Let only half of the moving shards arrive, so that the fleet looks busy."""
     before = dict(fleet.shards)
     fleet.settle()
     moved = [key for key, row in fleet.shards.items() if row.owner != before[key].owner]
@@ -138,6 +146,34 @@ async def take(browser: Browser, picture: Picture, folder: Path) -> None:
     print(f"{path}: {path.stat().st_size // 1000} KB")
 
 
+async def take_records(browser: Browser, folder: Path) -> None:
+    """Take the picture of the record browser."""
+    records = FakeRecords(*(example(number) for number in range(4)))
+    async with (
+        served(
+            ToyFleet(["worker-00"], {"orders": 4}),
+            records=cast("RecordBrowser", records),
+        ) as at,
+        shown_page(browser, at.url) as page,
+    ):
+        await page.get_by_role("button", name="Records of orders").click()
+        await page.get_by_role("button", name="Read", exact=True).click()
+        await page.locator(".records li").first.wait_for()
+        path = folder / "dashboard-records.png"
+        await page.get_by_role("dialog").screenshot(path=path)
+    print(f"{path}: {path.stat().st_size // 1000} KB")
+
+
+def example(number: int) -> Record:
+    """Return an order as JSON, or every third time a binary record."""
+    order = b'{"order":%d,"total":{"amount":"%d.50","currency":"EUR"}}'
+    data = order % (4711 + number, 20 + number)
+    if number % 3 == 2:
+        data = bytes(range(200, 240))
+    sequence_number = f"49{number + 1:054d}"
+    return Record(sequence_number, data, f"customer-{number}", 1_790_000_000.0 + number)
+
+
 async def main(folder: Path) -> None:
     """Take all pictures."""
     async with async_playwright() as playwright:
@@ -145,6 +181,7 @@ async def main(folder: Path) -> None:
         browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
         for picture in PICTURES:
             await take(browser, picture, folder)
+        await take_records(browser, folder)
         await browser.close()
 
 

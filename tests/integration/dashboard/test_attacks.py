@@ -1,7 +1,7 @@
-"""What another page in the same browser tries, and what others try without one.
+"""Test that the server resists attacks of other pages and of other programs.
 
-The other page is of this machine, so that no browser keeps it from asking: it has the
-address of ours, and another port.
+The other page has the same IP address as our page, but another port. For browsers they
+are the same site, so only the server can reject the requests.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,11 +25,13 @@ from tests.support.dashboard import CountedFleet, FakeActions
 from tests.support.toy_fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
+    import aiohttp
     from playwright.async_api import Browser, ConsoleMessage, Page
 
     from kinesumer.dashboard.actions import ActionHandler
+    from tests.integration.dashboard.conftest import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -86,23 +88,25 @@ FRAME = """(url) => document.body.append(
   Object.assign(document.createElement("iframe"), { src: url }))"""
 
 
-class Siege(NamedTuple):
+class Attack(NamedTuple):
     """Our server, and a foreign page that is open in the browser."""
 
     url: str
     page: Page
     fleet: CountedFleet
-    desk: FakeActions
+    actions: FakeActions
 
     def is_unharmed(self) -> bool:
-        """Return whether nothing was changed and the fleet wasn't shown."""
-        return self.desk.done == [] and self.fleet.looks == 0
+        """Return whether the fleet was neither read nor changed."""
+        return self.actions.done == [] and self.fleet.reads == 0
 
 
 @asynccontextmanager
-async def besieged(browser: Browser, host: str = "127.0.0.1") -> AsyncIterator[Siege]:
+async def attacked_server(
+    browser: Browser, host: str = "127.0.0.1"
+) -> AsyncIterator[Attack]:
     """Serve a fleet with changes allowed, and open another server's page."""
-    fleet, desk = CountedFleet(["a"], {"orders": 2}), FakeActions()
+    fleet, actions = CountedFleet(["a"], {"orders": 2}), FakeActions()
     theirs = web.Application()
     theirs.router.add_get("/", _empty)
     runner = web.AppRunner(theirs)
@@ -110,11 +114,11 @@ async def besieged(browser: Browser, host: str = "127.0.0.1") -> AsyncIterator[S
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    async with served(fleet, actions=cast("ActionHandler", desk)) as at:
+    async with served(fleet, actions=cast("ActionHandler", actions)) as at:
         context = await browser.new_context()
         page = await context.new_page()
         await page.goto(f"http://{host}:{port}/")
-        yield Siege(at.url.partition("#")[0], page, fleet, desk)
+        yield Attack(at.url.partition("#")[0], page, fleet, actions)
         await context.close()
     await runner.cleanup()
 
@@ -131,56 +135,49 @@ def _of_frames(message: ConsoleMessage) -> bool:
 async def test_another_page_reads_nothing_and_changes_nothing(
     browser: Browser, host: str
 ) -> None:
-    async with besieged(browser, host) as siege:
-        found = await siege.page.evaluate(TRIES, [siege.url, PAUSE, TOKEN_HEADER])
-        assert {found[name] for name in ("read", "states", "changed")} == {"TypeError"}
+    async with attacked_server(browser, host) as attack:
+        results = await attack.page.evaluate(TRIES, [attack.url, PAUSE, TOKEN_HEADER])
+        blocked = {"read", "states", "changed"}
+        assert {results[name] for name in blocked} == {"TypeError"}
         others = {"followed", "picture", "script", "style"}
-        assert {found[name] for name in others} == {"refused"}
+        assert {results[name] for name in others} == {"refused"}
         await asyncio.sleep(0.1)
-        assert siege.is_unharmed()
+        assert attack.is_unharmed()
 
 
-async def test_a_form_of_another_page_changes_nothing(browser: Browser) -> None:
-    async with besieged(browser) as siege:
-        async with siege.page.expect_navigation() as navigated:
-            await siege.page.evaluate(FORM, [siege.url, PAUSE])
+async def test_another_page_may_link_to_ours_but_not_frame_or_submit_to_it(
+    browser: Browser,
+) -> None:
+    async with attacked_server(browser) as attack:
+        foreign = attack.page.url
+        async with attack.page.expect_console_message(_of_frames):
+            await attack.page.evaluate(FRAME, attack.url)
+        await asyncio.sleep(0.1)
+        assert attack.is_unharmed()
+        async with attack.page.expect_navigation() as navigated:
+            await attack.page.evaluate(FORM, [attack.url, PAUSE])
         answer = await navigated.value
         assert answer is not None
         assert answer.status == 403
-        assert siege.is_unharmed()
+        assert attack.is_unharmed()
+        await attack.page.goto(foreign)
+        await attack.page.evaluate("(url) => { location.href = url; }", attack.url)
+        await attack.page.locator("#link[data-state=live]").wait_for()
 
 
-async def test_no_page_frames_ours_to_have_its_buttons_clicked(
-    browser: Browser,
-) -> None:
-    async with besieged(browser) as siege:
-        async with siege.page.expect_console_message(_of_frames):
-            await siege.page.evaluate(FRAME, siege.url)
-        await asyncio.sleep(0.1)
-        assert siege.is_unharmed()
+# --- requests that no browser sends ---------------------------------------------------
 
 
-async def test_a_link_on_another_page_may_open_our_page(
-    browser: Browser,
-) -> None:
-    async with besieged(browser) as siege:
-        await siege.page.evaluate("(url) => { location.href = url; }", siege.url)
-        await siege.page.locator("#link[data-state=live]").wait_for()
+@pytest.fixture
+def unharmed(at: Served, fleet: CountedFleet, actions: FakeActions) -> Iterator[Served]:
+    """Serve a fleet. Check after the test that it was neither read nor changed."""
+    yield at
+    assert (actions.done, fleet.reads) == ([], 0)
 
 
-async def test_our_page_under_one_name_is_foreign_under_the_other(
-    browser: Browser,
-) -> None:
-    async with besieged(browser) as siege:
-        other = siege.url.replace("127.0.0.1", "localhost")
-        headers = {"Origin": siege.url.rstrip("/")}
-        answer = await siege.page.request.get(f"{other}states", headers=headers)
-        assert answer.status == 403
-
-
-async def raw(url: str, *lines: str) -> bytes:
-    """Send a raw request, which client libraries would reject, and read the head."""
-    port = urlsplit(url).port
+async def raw(to: Served, *lines: str) -> bytes:
+    """Send a request that HTTP clients would refuse to send; return the headers."""
+    port = urlsplit(to.url).port
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write("\r\n".join([*lines, "Connection: close", "", ""]).encode())
     head = await reader.readuntil(b"\r\n\r\n")
@@ -189,46 +186,56 @@ async def raw(url: str, *lines: str) -> bytes:
     return head
 
 
-async def test_only_the_pages_own_files_are_served(browser: Browser) -> None:
-    async with besieged(browser) as siege:
-        host = f"Host: {urlsplit(siege.url).netloc}"
-        for path in PATHS:
-            head = await raw(siege.url, f"GET {path} HTTP/1.1", host)
-            assert head.split()[1] in (b"400", b"404"), path
+async def test_our_page_under_one_name_is_foreign_under_the_other(
+    unharmed: Served, http: aiohttp.ClientSession
+) -> None:
+    other = unharmed.origin.replace("127.0.0.1", "localhost")
+    headers = {"Origin": unharmed.origin}
+    async with http.get(f"{other}/states", headers=headers) as answer:
+        assert answer.status == 403
 
 
-async def test_only_a_post_changes_anything(browser: Browser) -> None:
-    async with besieged(browser) as siege:
-        headers = {"Origin": siege.url.rstrip("/")}
-        for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"):
-            for path in ("change", "preview", "token", "change?do=pause"):
-                answer = await siege.page.request.fetch(
-                    siege.url + path, method=method, data=PAUSE, headers=headers
-                )
+async def test_only_the_pages_own_files_are_served(unharmed: Served) -> None:
+    host = f"Host: {urlsplit(unharmed.url).netloc}"
+    for path in PATHS:
+        head = await raw(unharmed, f"GET {path} HTTP/1.1", host)
+        assert head.split()[1] in (b"400", b"404"), path
+
+
+async def test_only_a_post_changes_anything(
+    unharmed: Served, http: aiohttp.ClientSession
+) -> None:
+    headers = {"Origin": unharmed.origin}
+    for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"):
+        for path in ("change", "preview", "token", "change?do=pause"):
+            url = f"{unharmed.origin}/{path}"
+            async with http.request(method, url, data=PAUSE, headers=headers) as answer:
                 assert answer.status in (404, 405)
-        assert siege.is_unharmed()
 
 
-async def test_two_host_headers_or_none_are_rejected(browser: Browser) -> None:
-    async with besieged(browser) as siege:
-        ours = f"Host: {urlsplit(siege.url).netloc}"
-        for hosts in ([], ["Host: evil.example", ours], [ours, "Host: evil.example"]):
-            head = await raw(siege.url, "GET / HTTP/1.1", *hosts)
-            assert head.split()[1] in (b"400", b"403")
-        head = await raw(siege.url, "GET http://evil.example/ HTTP/1.1", ours)
-        assert b"Access-Control" not in head
+async def test_two_host_headers_or_none_are_rejected(unharmed: Served) -> None:
+    ours = f"Host: {urlsplit(unharmed.url).netloc}"
+    for hosts in ([], ["Host: evil.example", ours], [ours, "Host: evil.example"]):
+        head = await raw(unharmed, "GET / HTTP/1.1", *hosts)
+        assert head.split()[1] in (b"400", b"403")
+    head = await raw(unharmed, "GET http://evil.example/ HTTP/1.1", ours)
+    assert b"Access-Control" not in head
 
 
-async def test_request_data_comes_back_as_text_only(browser: Browser) -> None:
-    async with besieged(browser) as siege:
-        origin = siege.url.rstrip("/")
-        sent: Any = json.dumps({"invitation": 1, "<script>alert(1)</script>": 2})
-        for path in ("token", "%3Cscript%3Ealert(1)%3C/script%3E"):
-            answer = await siege.page.request.post(
-                siege.url + path, data=sent, headers={"Origin": origin}
-            )
+async def test_request_data_comes_back_as_text_only(
+    unharmed: Served, http: aiohttp.ClientSession
+) -> None:
+    sent = json.dumps({"invitation": 1, "<script>alert(1)</script>": 2})
+    headers = {"Origin": unharmed.origin}
+    for path in ("token", "%3Cscript%3Ealert(1)%3C/script%3E"):
+        async with http.post(
+            f"{unharmed.origin}/{path}", data=sent, headers=headers
+        ) as answer:
             assert answer.status >= 400
-            assert not answer.headers["content-type"].startswith("text/html")
+            assert answer.content_type != "text/html"
+
+
+# --- hostile rows ---------------------------------------------------------------------
 
 
 async def test_row_values_are_shown_as_text_everywhere(browser: Browser) -> None:
@@ -249,8 +256,11 @@ async def test_row_values_are_shown_as_text_everywhere(browser: Browser) -> None
         await expect(page.locator("#notices")).to_contain_text("so this state is old")
         fleet.trouble = None
         fleet.join(f"another {HOSTILE}")
+        fleet.join("line\nend\u202eright to left")
         at.poller.wake()
         await expect(page.locator("#events")).to_contain_text("another")
+        escaped = "line\\u{a}end\\u{202e}right to left"
+        await expect(page.locator("#members")).to_contain_text(escaped)
         for option in await page.get_by_role("option").all():
             await option.click()
             await page.get_by_role("dialog").get_by_role("button", name="Close").click()
@@ -258,7 +268,7 @@ async def test_row_values_are_shown_as_text_everywhere(browser: Browser) -> None
             await tables.click()
         await expect(page.locator("body")).to_contain_text(SHOWN)
         assert await page.locator(".taken, main img, body script").count() == 0
-        told = await page.evaluate("document.body.innerText")
-        assert "\x1b" not in told
-        assert "\u202e" not in told
+        text = await page.evaluate("document.body.innerText")
+        assert "\x1b" not in text
+        assert "\u202e" not in text
         assert await page.title() == await page.evaluate("untaken")

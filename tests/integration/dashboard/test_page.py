@@ -1,4 +1,4 @@
-"""The page in a real browser: its content, and its use by keyboard."""
+"""Test the page in a real browser: its content, and its use by keyboard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from playwright.async_api import expect
 
 from kinesumer.errors import StoreUnavailableError
-from kinesumer.model.rows import GroupRow
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import Deaths, GroupRow
 from kinesumer.model.streams import ShardKey
 from tests.integration.dashboard.conftest import served, shown_page
 from tests.support.toy_fleet import ToyFleet, arn_of
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
-HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>alert(1)</script>"
-
 
 def shard(number: int, stream: str = "orders") -> ShardKey:
     return ShardKey(arn_of(stream), f"shardId-{number:012d}")
@@ -32,82 +31,76 @@ def small() -> ToyFleet:
     return ToyFleet(["worker-1", "worker-2"], {"orders": 4, "audit": 2})
 
 
-async def test_every_stream_has_a_band_and_every_client_a_row(
+LAG_HEIGHTS = """() => {
+  const canvas = document.querySelector(".space canvas");
+  const context = canvas.getContext("2d");
+  const [top, high] = [24 * devicePixelRatio, 72 * devicePixelRatio];
+  const { data, width } = context.getImageData(0, top, canvas.width, high);
+  const filled = (x) => {
+    let count = 0;
+    for (let y = 0; y < high; y++) {
+      const place = 4 * (y * width + Math.round(x * width));
+      count += data[place + 3] > 60; // its alpha: a range's tint has less
+    }
+    return count;
+  };
+  return [filled(0.375), filled(0.625)];
+}"""
+
+
+async def test_every_stream_has_a_band_with_lags_and_every_client_a_row(
     browser: Browser,
 ) -> None:
     fleet = small()
-    fleet.millis[shard(2)] = 200_000
+    fleet.millis[shard(2)] = 3_600_000
     fleet.rates[arn_of("orders")] = 1240
     async with served(fleet) as at, shown_page(browser, at.url) as page:
         await expect(page.get_by_role("heading", level=1)).to_have_text("billing")
         orders = page.get_by_role("listbox", name="orders")
         await expect(orders.get_by_role("option")).to_have_count(4)
-        told = "Shard 2, owned by worker-2, 3 min 20 s behind, 25 % of the hash keys"
-        await expect(orders.get_by_role("option", name=told)).to_be_attached()
+        label = "Shard 2, owned by worker-2, 1 h behind, 25 % of the hash keys"
+        await expect(orders.get_by_role("option", name=label)).to_be_attached()
         await expect(page.get_by_role("listbox", name="audit")).to_be_visible()
         row = page.get_by_role("row", name=re.compile("worker-1.*leads"))
         await expect(row).to_contain_text("up")
-        await expect(page.get_by_role("article", name="orders")).to_contain_text(
-            "1,240 records/s"
-        )
+        card = page.get_by_role("article", name="orders")
+        await expect(card).to_contain_text("1,240 records/s")
+        current, behind = await page.evaluate(LAG_HEIGHTS)
+        assert behind > 40
+        assert current < 5
+
+        await card.get_by_text("Shards as a table").click()
+        rows = card.get_by_role("row")
+        await expect(rows).to_have_count(5)
+        await expect(rows.nth(3)).to_contain_text("worker-2")
+        await expect(rows.nth(3)).to_contain_text("50 % – 75 %")
 
 
-async def test_lag_is_shown_above_its_shard(browser: Browser) -> None:
-    fleet = ToyFleet(["worker-1"], {"orders": 2})
-    fleet.millis[shard(0)] = 3_600_000
-    async with served(fleet) as at, shown_page(browser, at.url) as page:
-        heights = await page.evaluate(
-            """() => {
-              const canvas = document.querySelector(".space canvas");
-              const context = canvas.getContext("2d");
-              const [top, high] = [24 * devicePixelRatio, 72 * devicePixelRatio];
-              const { data, width } = context.getImageData(0, top, canvas.width, high);
-              const filled = (x) => {
-                let count = 0;
-                for (let y = 0; y < high; y++) {
-                  const place = 4 * (y * width + Math.round(x * width));
-                  count += data[place + 3] > 60; // its alpha: a range's tint has less
-                }
-                return count;
-              };
-              return [filled(0.25), filled(0.75)];
-            }"""
-        )
-    behind, current = heights
-    assert behind > 40
-    assert current < 5
-
-
-async def test_children_are_below_the_parent_that_drains(browser: Browser) -> None:
+async def test_children_are_below_the_parent_that_drains_and_events_are_spoken(
+    browser: Browser,
+) -> None:
     fleet = small()
     async with served(fleet) as at, shown_page(browser, at.url) as page:
         parent = page.locator('[data-id="shardId-000000000001"]').first
-        left, right = fleet.split(shard(1))
+        left, _ = fleet.split(shard(1))
         at.poller.wake()
         child = page.locator(f'[data-id="{left.shard_id}"]')
         await expect(child).to_have_attribute(
             "aria-label", re.compile("Shard 4, waiting for its parent 1")
         )
-        await expect(
-            page.get_by_role("log").or_(page.locator("#events"))
-        ).to_contain_text("orders: 1 splits into 4 and 5")
+        events = page.locator("#events")
+        await expect(events).to_contain_text("orders: 1 splits into 4 and 5")
         above, below = await parent.bounding_box(), await child.bounding_box()
         assert above is not None
         assert below is not None
         assert below["y"] >= above["y"] + above["height"]
         assert below["x"] == pytest.approx(above["x"], abs=1)
         assert below["width"] == pytest.approx(above["width"] / 2, abs=1)
-        assert right.shard_id == "shardId-000000000005"
 
-
-async def test_events_are_listed_and_spoken(browser: Browser) -> None:
-    fleet = small()
-    async with served(fleet) as at, shown_page(browser, at.url) as page:
         fleet.join("worker-3")
         fleet.plan()
         fleet.settle()
         at.poller.wake()
-        events = page.locator("#events")
         await expect(events).to_contain_text("worker-3 joined")
         await expect(events).to_contain_text("moved from worker-2 to worker-3")
         live = page.get_by_role("status")
@@ -134,6 +127,54 @@ async def test_pauses_drains_and_missing_heartbeats_are_shown(browser: Browser) 
         row = page.get_by_role("row", name=re.compile("worker-1"))
         await expect(row).to_contain_text("silent")
         await expect(problems).to_contain_text("worker-1 looks stalled")
+
+
+async def test_a_plan_by_load_has_columns_of_load_and_reasons(browser: Browser) -> None:
+    fleet = ToyFleet(["worker-1", "worker-2"], {"orders": 4})
+    fleet.plan_by_load({shard(0): 0.9, shard(1): 0.1, shard(2): 0.1, shard(3): 0.1})
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        clients = page.get_by_role("table", name="Clients of the app")
+        for title in ("Records/s", "Bytes/s", "Handler s/s", "Work / share"):
+            await expect(
+                clients.get_by_role("columnheader", name=title)
+            ).to_be_visible()
+        row = clients.get_by_role("row", name=re.compile("worker-1"))
+        await expect(row).to_contain_text("166 %")
+        reasons = page.get_by_role("list", name="Why the plan is as it is")
+        await expect(reasons).to_contain_text("worker-1 is the busiest client")
+        await expect(reasons).to_contain_text("shardId-000000000000 is hot")
+        hot = page.get_by_role("option", name=re.compile("Shard 0, .*, hot"))
+        await hot.hover()
+        await expect(page.locator("#tip")).to_contain_text("handler s/s, hot")
+        card = page.get_by_role("article", name="orders")
+        await card.get_by_text("Shards as a table").click()
+        await expect(card.get_by_role("row").nth(1)).to_contain_text("owned, hot")
+        await expect(card.get_by_role("columnheader", name="Bytes/s")).to_be_visible()
+
+
+async def test_other_plans_have_no_columns_of_load(browser: Browser) -> None:
+    async with served(small()) as at, shown_page(browser, at.url) as page:
+        clients = page.get_by_role("table", name="Clients of the app")
+        await expect(clients).to_contain_text("Heartbeat")
+        await expect(clients).not_to_contain_text("Records/s")
+        await expect(page.locator("ul.plan")).to_be_hidden()
+
+
+async def test_isolation_and_a_poison_record_are_events(browser: Browser) -> None:
+    fleet = small()
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        events = page.locator("#events")
+        fleet.shards[shard(1)] = fleet.shards[shard(1)]._replace(deaths=Deaths(3))
+        at.poller.wake()
+        await expect(events).to_contain_text("shard 1 read one record at a time")
+        poison = Deaths(5, poison=Position("71"))
+        fleet.shards[shard(1)] = fleet.shards[shard(1)]._replace(deaths=poison)
+        at.poller.wake()
+        await expect(events).to_contain_text("record 71 of shard 1 kills its readers")
+        stopped = page.get_by_role("option", name=re.compile("Shard 1, .*, stopped at"))
+        await expect(stopped).to_be_attached()
+        problems = page.get_by_role("region", name="Problems")
+        await expect(problems).to_contain_text("stops at record 71")
 
 
 async def test_the_keyboard_reaches_every_shard_and_what_is_known_of_it(
@@ -164,6 +205,8 @@ async def test_the_keyboard_reaches_every_shard_and_what_is_known_of_it(
         await expect(page.locator("#tip")).to_contain_text("waiting for its parent 1")
         await page.keyboard.press("End")
         await expect(focused).to_have_attribute("aria-label", re.compile("^Shard 3,"))
+        for band in await page.get_by_role("listbox").all():
+            await expect(band.locator('[tabindex="0"]')).to_have_count(1)
         outline = await focused.evaluate("(e) => getComputedStyle(e).outlineStyle")
         assert outline == "solid"
         await page.keyboard.press("Enter")
@@ -205,65 +248,6 @@ async def test_movement_is_shown_as_it_happens_unless_that_disturbs(
     assert (pictures <= 1) if still else (pictures > 3)
 
 
-async def test_every_clickable_element_has_a_name(browser: Browser) -> None:
-    fleet = ToyFleet(["worker-1", "worker-2"], {"orders": 40})
-    async with served(fleet, actions=cast("ActionHandler", object())) as at:
-        async with shown_page(browser, at.url) as page:
-            await page.get_by_text("Shards as a table").click()
-            nameless = await page.evaluate(
-                """() => [...document.querySelectorAll("button, [tabindex], a, img")]
-                  .filter((element) => !(element.ariaLabel || element.alt === ""
-                    || element.textContent.trim()
-                    || element.getAttribute("aria-labelledby")))
-                  .map((element) => element.outerHTML)"""
-            )
-            assert nameless == []
-            names = [
-                await button.get_attribute("aria-label")
-                for button in await page.locator("#members button").all()
-            ]
-            assert names == ["Drain worker-1", "Drain worker-2"]
-
-
-async def test_one_shard_of_a_band_takes_part_in_tabbing(browser: Browser) -> None:
-    async with served(small()) as at, shown_page(browser, at.url) as page:
-        bands = page.get_by_role("listbox")
-        for band in await bands.all():
-            await expect(band.locator('[tabindex="0"]')).to_have_count(1)
-
-
-async def test_the_table_shows_the_same_as_the_band(browser: Browser) -> None:
-    fleet = small()
-    async with served(fleet) as at, shown_page(browser, at.url) as page:
-        orders = page.get_by_role("article", name="orders")
-        await orders.get_by_text("Shards as a table").click()
-        rows = orders.get_by_role("row")
-        await expect(rows).to_have_count(5)
-        await expect(rows.nth(3)).to_contain_text("worker-2")
-        await expect(rows.nth(3)).to_contain_text("50 % – 75 %")
-
-
-async def test_foreign_ids_are_shown_as_text(browser: Browser) -> None:
-    fleet = ToyFleet([HOSTILE, "line\nend\u202eright to left"], {HOSTILE: 2})
-    fleet.streams[arn_of(HOSTILE)] = fleet.streams[arn_of(HOSTILE)]._replace(
-        paused=True, pause_reason=HOSTILE
-    )
-    async with served(fleet) as at, shown_page(browser, at.url) as page:
-        fleet.join("\u0007<b>bell</b>")
-        at.poller.wake()
-        await expect(page.locator("#events")).to_contain_text("<b>bell</b> joined")
-        await expect(page.locator("#members")).to_contain_text(HOSTILE)
-        told = "line\\u{a}end\\u{202e}right to left"
-        await expect(page.locator("#members")).to_contain_text(told)
-        await page.get_by_role("option").first.click()
-        await expect(page.get_by_role("dialog")).to_contain_text(HOSTILE)
-        assert (
-            await page.locator("main img, main script, main b:has-text('bell')").count()
-            == 0
-        )
-        assert await page.title() == "billing · kinesumer"
-
-
 async def test_a_thousand_shards_are_drawn_and_reached(browser: Browser) -> None:
     fleet = ToyFleet([f"worker-{i:03d}" for i in range(100)], {"orders": 1000})
     async with served(fleet) as at, shown_page(browser, at.url) as page:
@@ -287,6 +271,94 @@ async def test_a_thousand_shards_are_drawn_and_reached(browser: Browser) -> None
         assert wide <= 1280
 
 
+async def test_a_shard_without_an_owner_is_called_unassigned(browser: Browser) -> None:
+    fleet = small()
+    fleet.own(shard(0), None)
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        card = page.get_by_role("article", name="orders")
+        label = re.compile("^Shard 0, unassigned, planned for worker-1,")
+        await expect(card.get_by_role("option", name=label)).to_be_attached()
+        await expect(card).to_contain_text("1 unassigned")
+        await card.get_by_text("Shards as a table").click()
+        await expect(card.get_by_role("row").nth(1)).to_contain_text("unassigned")
+
+
+async def test_narrow_ranges_have_numbers_in_the_legend_and_names_under_the_pointer(
+    browser: Browser,
+) -> None:
+    fleet = ToyFleet([f"worker-{i:02d}" for i in range(60)], {"orders": 1000})
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        legend = page.get_by_role("list", name="Clients by index")
+        await expect(legend.get_by_role("listitem")).to_have_count(60)
+        await expect(legend.get_by_role("listitem").nth(42)).to_have_text("42worker-42")
+        box = await page.locator(".space canvas").bounding_box()
+        assert box is not None
+        x = box["x"] + box["width"] * 42.5 / 60
+        await page.mouse.move(x, box["y"] + 12)
+        tip = page.locator("#tip")
+        await expect(tip).to_contain_text("42 · worker-42")
+        await expect(tip).to_contain_text("caught up · 17 shards")
+        await page.mouse.move(x, box["y"] + 110)
+        await expect(tip).to_contain_text("owned by worker-42")
+    fleet = small()
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        await expect(page.get_by_role("option").first).to_be_attached()
+        await expect(page.locator("#clients")).to_be_hidden()
+
+
+async def test_the_figure_of_the_largest_lag_leads_to_its_shard(
+    browser: Browser,
+) -> None:
+    fleet = ToyFleet(["worker-1", "worker-2"], {"orders": 500, "audit": 2})
+    fleet.millis[shard(321)] = 60_000
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        totals = page.locator("#totals")
+        await expect(totals).to_contain_text("1 min")
+        await totals.get_by_role("button", name="shard 321 of orders").click()
+        focused = page.locator(":focus")
+        await expect(focused).to_have_attribute("aria-label", re.compile("^Shard 321,"))
+        await expect(focused).to_be_in_viewport()
+        box = await focused.bounding_box()
+        assert box is not None
+        assert box["width"] >= 15, "it is zoomed to a readable width"
+        await expect(page.locator("#tip")).to_contain_text("1 min behind")
+        fleet.millis[shard(321)] = 4_000
+        at.poller.wake()
+        await expect(totals).to_contain_text("caught up")
+        await expect(totals.get_by_role("button")).to_have_count(0)
+
+
+async def test_tables_are_sorted_by_the_chosen_column(browser: Browser) -> None:
+    fleet = small()
+    for number, lag in enumerate((7_000, 90_000, 0, 30_000)):
+        fleet.millis[shard(number)] = lag
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        card = page.get_by_role("article", name="orders")
+        await card.get_by_text("Shards as a table").click()
+        buttons = card.get_by_role("button", name=re.compile("^Show shard"))
+        head = card.get_by_role("columnheader", name="Lag")
+        for order, expected in (
+            ("descending", "1302"),
+            ("ascending", "2031"),
+            (None, "0123"),
+        ):
+            await head.get_by_role("button").click()
+            if order:
+                await expect(head).to_have_attribute("aria-sort", order)
+            names = await buttons.all_text_contents()
+            assert "".join(name[-1] for name in names) == expected
+        await head.get_by_role("button").press("Enter")
+        third = buttons.nth(2)
+        await third.focus()
+        fleet.millis[shard(0)] = 3_600_000
+        at.poller.wake()
+        await expect(buttons.nth(0)).to_have_text(shard(0).shard_id)
+        await expect(buttons.nth(0)).to_be_focused()
+        await page.get_by_role("button", name="Client", exact=True).dblclick()
+        rows = page.locator("#members tbody tr")
+        await expect(rows.first).to_contain_text("worker-2")
+
+
 async def test_the_page_follows_again_when_the_server_is_back(
     browser: Browser,
 ) -> None:
@@ -305,7 +377,14 @@ async def test_the_page_follows_again_when_the_server_is_back(
     await context.close()
 
 
-async def test_a_link_that_was_used_before_shows_the_page_without_buttons(
+NAMELESS = """() => [...document.querySelectorAll("button, [tabindex], a, img")]
+  .filter((element) => !(element.ariaLabel || element.alt === ""
+    || element.textContent.trim()
+    || element.getAttribute("aria-labelledby")))
+  .map((element) => element.outerHTML)"""
+
+
+async def test_a_link_gives_one_browser_buttons_which_all_have_names(
     browser: Browser,
 ) -> None:
     async with served(small(), actions=cast("ActionHandler", object())) as at:
@@ -315,13 +394,20 @@ async def test_a_link_that_was_used_before_shows_the_page_without_buttons(
             assert "token" not in page.url
             await page.reload()
             await expect(pause).to_be_visible()
-        context = await browser.new_context()
-        page = await context.new_page()
-        await page.goto(at.url)
-        await expect(page.locator("#mode")).to_contain_text("this link was used before")
-        await expect(page.get_by_role("listbox", name="orders")).to_be_visible()
-        await expect(page.get_by_role("button", name="Pause orders")).to_have_count(0)
-        await context.close()
+            await page.get_by_text("Shards as a table").first.click()
+            assert await page.evaluate(NAMELESS) == []
+            names = [
+                await button.get_attribute("aria-label")
+                for button in await page.locator("#members tbody button").all()
+            ]
+            assert names == ["Drain worker-1", "Drain worker-2"]
+        async with shown_page(browser, at.url, is_refused=True) as page:
+            mode = page.locator("#mode")
+            await expect(mode).to_contain_text("this link was used before")
+            await expect(page.get_by_role("listbox", name="orders")).to_be_visible()
+            await expect(page.get_by_role("button", name="Pause orders")).to_have_count(
+                0
+            )
 
 
 async def test_an_error_is_shown_and_the_last_state_stays(browser: Browser) -> None:
@@ -337,22 +423,17 @@ async def test_an_error_is_shown_and_the_last_state_stays(browser: Browser) -> N
         await expect(problems).to_be_hidden()
 
 
-async def test_an_unknown_app_is_shown_as_empty(
+async def test_an_unknown_app_is_empty_and_nothing_is_cut_off_in_a_narrow_window(
     browser: Browser,
 ) -> None:
-    async with (
-        served(ToyFleet([], {})) as at,
-        shown_page(browser, at.url) as page,
-    ):
+    fleet = ToyFleet([], {})
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
         await expect(page.locator("#bands")).to_contain_text("No client has consumed")
         await expect(page.locator("#members")).to_contain_text("No client is alive.")
-
-
-@pytest.mark.parametrize("width", [320, 768])
-async def test_nothing_is_cut_off_in_a_narrow_window(
-    browser: Browser, width: int
-) -> None:
-    fleet = ToyFleet(["a-client-with-a-rather-long-name-" + "x" * 60], {"orders": 5})
-    async with served(fleet) as at, shown_page(browser, at.url, width=width) as page:
-        wide = await page.evaluate("document.documentElement.scrollWidth")
-    assert wide <= width
+    name = "a-client-with-a-rather-long-name-" + "x" * 60
+    fleet = ToyFleet([name], {"orders": 5})
+    async with served(fleet) as at, shown_page(browser, at.url, width=320) as page:
+        for width in (320, 768):
+            await page.set_viewport_size({"width": width, "height": 900})
+            wide = await page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width

@@ -1,4 +1,4 @@
-"""The wheel contains the page's files."""
+"""Test that the wheel contains the page's files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What is public is in the reference, and what the guides name exists."""
+"""Test that public names are documented, and that all names in the guides exist."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import sys
@@ -10,16 +11,16 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 import click
-import pytest
 
-from kinesumer.cli.main import cli
-from kinesumer.telemetry import names
+from kinesumer.cli.main import COMMANDS, cli
+from kinesumer.telemetry import otel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[3]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
+# The packages whose public names are all checked. Others are documented in part.
 PUBLIC = (
     "kinesumer",
     "kinesumer.blocking",
@@ -27,42 +28,19 @@ PUBLIC = (
     "kinesumer.handlers",
     "kinesumer.local",
 )
-"""Packages that users import from; others name their public parts one by one."""
-DIRECTIVE = re.compile(r"^::: ([\w.]+)", re.MULTILINE)
-
-
-def documented() -> set[str]:
-    """Return the paths that the reference describes, or the guide that it names."""
-    return {path for page in DOCS for path in DIRECTIVE.findall(page.read_text())}
-
-
-def public() -> Iterator[str]:
-    for package in PUBLIC:
-        for name in importlib.import_module(package).__all__:
-            yield f"{package}.{name}"
-
-
-@pytest.mark.parametrize("path", sorted(public()))
-def test_every_public_name_is_in_the_reference(path: str) -> None:
-    """By its own name, by that of another public package, or with its whole module."""
-    value = imported(path)
-    home = f"{getattr(value, '__module__', '')}"
-    known = documented()
-    same = [p for p in known if "." in p and same_object(p, value)]
-    assert path in known or home in known or same
-
-
-@pytest.mark.parametrize("path", sorted(documented()))
-def test_what_the_reference_describes_exists(path: str) -> None:
-    assert imported(path).__doc__ or isinstance(imported(path), tuple)
-
-
-def same_object(path: str, value: object) -> bool:
-    return imported(path) is value
+API = re.compile(r"^<!-- api:\s([^>]+?)\s-->", re.MULTILINE)
+TEXTS = {file.name: file.read_text() for file in DOCS}
+# The paths that the reference describes.
+DOCUMENTED = {
+    path
+    for text in TEXTS.values()
+    for names in API.findall(text)
+    for path in names.split()
+}
 
 
 def imported(path: str) -> object:
-    """Return a module, or what one has under a name."""
+    """Return a module, or an object in a module."""
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError:
@@ -71,17 +49,38 @@ def imported(path: str) -> object:
         return found
 
 
+def test_every_public_name_is_in_the_reference() -> None:
+    """The reference may name the object, its package or its whole module."""
+    known = [imported(path) for path in DOCUMENTED]
+    missing = []
+    for package in PUBLIC:
+        for name in importlib.import_module(package).__all__:
+            value = imported(f"{package}.{name}")
+            homes = {f"{package}.{name}", getattr(value, "__module__", "")}
+            if not (homes & DOCUMENTED or any(one is value for one in known)):
+                missing.append(f"{package}.{name}")
+    assert missing == []
+
+
+def test_what_the_reference_describes_exists() -> None:
+    for path in DOCUMENTED:
+        assert imported(path).__doc__ or isinstance(imported(path), tuple), path
+
+
 METRICS = [
-    value
-    for name, value in vars(names).items()
-    if name.isupper() and isinstance(value, str)
+    *otel.COUNTERS,
+    *otel.STREAM_GAUGES,
+    *otel.CLIENT_GAUGES,
+    *otel.PRODUCER_GAUGES,
+    *otel.SPANS,
+    *(f"{name}.duration" for name in otel.DURATIONS),
+    *("app", "service", "records"),
 ]
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_the_guide_names_every_metric_span_and_attribute_of_clients(name: str) -> None:
-    if name != names.SHARDS:
-        assert f"`{name}`" in (ROOT / "docs" / "monitoring.md").read_text()
+def test_the_guide_names_every_metric_span_and_attribute_of_clients() -> None:
+    text = TEXTS["monitoring.md"]
+    assert [name for name in METRICS if f"`kinesumer.{name}`" not in text] == []
 
 
 def commands(
@@ -97,28 +96,91 @@ def commands(
             yield from commands(command, f"{above}{name} ")
 
 
-ALL = dict(commands(cli))
+def test_the_page_of_commands_has_every_command_and_option() -> None:
+    page = TEXTS["commands.md"]
+    for name, command in commands(cli):
+        pattern = rf"^## {name}$\n+```text\n(.*?)\n```$"
+        (section,) = re.findall(pattern, page, re.M | re.S)
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert max(parameter.opts, key=len) in section, name
 
 
-@pytest.fixture(scope="module")
-def page() -> str:
-    """The page of commands as mkdocs makes it."""
+def test_pages_show_the_present_examples_commands_and_docstrings() -> None:
     with mock.patch.object(sys, "path", [str(ROOT / "scripts"), *sys.path]):
-        hooks = importlib.import_module("docs_hooks")
-    made: str = hooks.on_page_markdown((ROOT / "docs" / "commands.md").read_text())
-    return made
+        docs_pages = importlib.import_module("docs_pages")
+    old = [
+        page.name
+        for page in docs_pages.pages()
+        if docs_pages.rendered(page.read_text()) != page.read_text()
+    ]
+    assert old == [], "run: .venv/bin/python scripts/docs_pages.py"
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_the_page_of_commands_has_every_command_and_option(
-    name: str, page: str
-) -> None:
-    (section,) = re.findall(rf"^## {name}$\n+```text\n(.*?)\n```$", page, re.M | re.S)
-    for parameter in ALL[name].params:
-        if isinstance(parameter, click.Option) and not parameter.hidden:
-            assert max(parameter.opts, key=len) in section
+# Syntax that only mkdocs understands: GitHub would show it as it is.
+ONLY_MKDOCS = re.compile(
+    r"^ *(?:!!!|\?\?\?|===|:::|-+8<-+|``` *\{|\{[:#.])", re.MULTILINE
+)
+
+
+def test_pages_are_plain_markdown_which_github_shows_too() -> None:
+    for file in (*DOCS, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))):
+        assert ONLY_MKDOCS.findall(file.read_text()) == [], file
 
 
 def test_every_page_is_in_the_navigation() -> None:
     text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
-    assert {file.name for file in DOCS} == set(re.findall(r"([\w-]+\.md)", text))
+    assert set(TEXTS) == set(re.findall(r"([\w-]+\.md)", text))
+
+
+def test_the_guides_name_every_command_and_no_other() -> None:
+    """The list of commands, made from the help texts, doesn't count as a guide."""
+    for file in (*DOCS, ROOT / "README.md", ROOT / "observability" / "alerts.yaml"):
+        named = set(re.findall(r"(?:\$ |`)kinesumer ([a-z][a-z-]*)", file.read_text()))
+        assert named <= COMMANDS.keys(), file
+    guides = " ".join(text for name, text in TEXTS.items() if name != "commands.md")
+    assert [name for name in COMMANDS if f"kinesumer {name}" not in guides] == []
+
+
+COMPARISON = TEXTS["comparison.md"]
+CLAIMS = (
+    "Against the reports of others' users",
+    "What comes with it",
+    "Speed and cost",
+)
+SHOWN_BY = re.compile(r"`((?:tests|benchmarks)/[\w/]+\.py)(?:::(\w+))?`")
+
+
+def claims() -> Iterator[tuple[str, str]]:
+    """Yield each claim of the table, and the cell that names the claim's evidence."""
+    for title in CLAIMS:
+        section = COMPARISON.partition(f"## {title}\n")[2].partition("\n## ")[0]
+        rows = [line for line in section.splitlines() if line.startswith("|")]
+        for row in rows[2:]:
+            cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+            yield cells[0], cells[-1]
+
+
+def test_a_claim_names_what_shows_it() -> None:
+    found = list(claims())
+    assert found
+    assert [claim for claim, evidence in found if not SHOWN_BY.search(evidence)] == []
+
+
+def test_what_shows_a_claim_exists() -> None:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for file, name in sorted(set(SHOWN_BY.findall(COMPARISON))):
+        text = (ROOT / file).read_text()
+        if name:
+            nodes = ast.walk(ast.parse(text))
+            assert name in {n.name for n in nodes if isinstance(n, kinds)}, name
+        elif file.startswith("benchmarks/"):
+            assert 'if __name__ == "__main__"' in text or "peers" in file
+
+
+def test_figures_are_those_of_the_readme() -> None:
+    """The comparison must quote the same run of the benchmarks as the README."""
+    readme = (ROOT / "README.md").read_text()
+    speed = COMPARISON.partition("## Speed and cost")[2].partition("\n## ")[0]
+    for figure in re.findall(r"\d+,000", speed.partition("a caught-up")[0]):
+        assert figure in readme

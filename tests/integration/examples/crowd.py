@@ -1,4 +1,4 @@
-"""Processes of an example that are killed, and that are stopped and go on too late."""
+"""Run processes of an example. Tests kill them, or stop them and resume them late."""
 
 from __future__ import annotations
 
@@ -6,26 +6,37 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Self
-
-from tests.integration.examples.loading import ROOT
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples"
 PATIENCE_SECONDS = 60.0
 
 
+def load(name: str) -> Any:
+    """Return an example's program as a module, such as ``postgresql/consume.py``."""
+    spec = spec_from_file_location(f"example_{Path(name).parent.name}", EXAMPLES / name)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def until(happened: Callable[[], bool], what: str) -> None:
-    """Wait for something that has to happen."""
+    """Wait until a condition holds, or fail."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not happened():
         assert time.monotonic() < deadline, f"it doesn't happen: {what}"
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 class Crowd:
-    """Processes of one example, gone when the block ends."""
+    """Processes of one example, which are killed when the block ends."""
 
     def __init__(self, example: str, stream: str) -> None:
         self._example, self._stream = example, stream
@@ -40,9 +51,9 @@ class Crowd:
             process.communicate()
 
     def start(self, stop_in: str = "store", call: int = 0) -> subprocess.Popen[str]:
-        """Start one more, which may stop itself at a call of a function.
+        """Start another process, which may stop itself at a call of a function.
 
-        Later ones have lower client ids: they soon notice when those before them die.
+        Later processes have lower client ids, and soon notice that earlier ones died.
         """
         worker = [sys.executable, "-m", "tests.integration.examples.worker"]
         client_id = f"client-{9 - len(self._processes)}"
@@ -57,14 +68,14 @@ class Crowd:
 
 
 def is_stopped(process: subprocess.Popen[str]) -> bool:
-    """Tell whether a process has stopped itself."""
+    """Return whether a process has stopped itself."""
     assert process.poll() is None, process.communicate()[1]
     options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
     return os.waitid(os.P_PID, process.pid, options) is not None
 
 
 def ended(process: subprocess.Popen[str]) -> str:
-    """Wait until a process has failed; return what it said."""
+    """Wait until a process has failed. Return its error text."""
     _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1, errors
     return errors

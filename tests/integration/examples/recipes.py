@@ -1,4 +1,4 @@
-"""What the definitions under ``examples/deploying`` say of a process."""
+"""Read from the files in ``examples/deploying`` how to run a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tests.integration.examples.loading import EXAMPLES
+from tests.integration.examples.crowd import EXAMPLES
 
 FOLDER = EXAMPLES / "deploying"
 PROGRAM = str(FOLDER / "consumer.py")
@@ -21,22 +21,20 @@ SERVICE = FOLDER / "billing@.service"
 
 
 class Recipe(NamedTuple):
-    """One process of a fleet: how it is started, looked at and stopped."""
+    """The commands that start, check and stop one process of a fleet."""
 
     client_id: str
     command: list[str]
     environment: dict[str, str]
     is_alive: list[str]
     is_ready: list[str]
-    probe_seconds: float
-    """How long the shortest of the probes may take."""
+    probe_seconds: float  # the shortest timeout of a probe
     before_stop: list[str]
-    stop_seconds: float
-    """How long all of the stop may take."""
+    stop_seconds: float  # the time allowed for the whole stop
 
 
 def pod(kind: str, name: str) -> Recipe:
-    """Return what Kubernetes does with a pod of this name."""
+    """Return the recipe by which Kubernetes runs a pod of this name."""
     spec = yaml.safe_load((FOLDER / f"{kind}.yaml").read_text())["spec"]["template"]
     (container,) = spec["spec"]["containers"]
     given = {
@@ -63,7 +61,7 @@ def pod(kind: str, name: str) -> Recipe:
 
 
 def ecs_task() -> Recipe:
-    """Return what ECS does with the task's container."""
+    """Return the recipe by which ECS runs the task's container."""
     text = (FOLDER / "ecs-task-definition.json").read_text()
     (container,) = json.loads(text)["containerDefinitions"]
     kind, check = container["healthCheck"]["command"]
@@ -82,8 +80,40 @@ def ecs_task() -> Recipe:
     )
 
 
+def scaling_file(name: str) -> Any:
+    """Return the content of a file in ``examples/scaling``, which is YAML or JSON."""
+    return yaml.safe_load((EXAMPLES / "scaling" / name).read_text())
+
+
+def scaling_query(name: str) -> str:
+    """Return the query by which Kubernetes scales: of ``scaledobject`` or ``hpa``."""
+    spec = scaling_file(f"{name}.yaml")["spec"]
+    if name == "scaledobject":
+        (trigger,) = spec["triggers"]
+        return str(trigger["metadata"]["query"])
+    (metric,) = spec["metrics"]
+    wanted = metric["external"]["metric"]
+    (rule,) = scaling_file("prometheus-adapter.yaml")["externalRules"]
+    assert rule["name"]["as"] == wanted["name"]
+    labels = wanted["selector"]["matchLabels"]
+    matchers = ",".join(f'{label}="{value}"' for label, value in labels.items())
+    return str(rule["metricsQuery"]).replace("<<.LabelMatchers>>", matchers)
+
+
+def ecs_dimensions() -> list[dict[str, str]]:
+    """Return the dimensions of the exporter's metrics by which ECS scales."""
+    policy = scaling_file("ecs-policy.json")["TargetTrackingScalingPolicyConfiguration"]
+    metrics = policy["CustomizedMetricSpecification"]["Metrics"]
+    stats = [each["MetricStat"]["Metric"] for each in metrics if "MetricStat" in each]
+    return [
+        {each["Name"]: each["Value"] for each in stat["Dimensions"]}
+        for stat in stats
+        if stat["Namespace"] == "kinesumer"
+    ]
+
+
 class Unit(configparser.RawConfigParser):
-    """A unit's file: names as they are, and ``Environment`` more than once."""
+    """Parses a unit file. Keeps the case of names and all ``Environment`` lines."""
 
     def __init__(self, text: str, instance: str) -> None:
         super().__init__(strict=False)
@@ -100,7 +130,7 @@ class Unit(configparser.RawConfigParser):
 
 
 def unit(instance: str) -> Recipe:
-    """Return what systemd does with an instance of the service."""
+    """Return the recipe by which systemd runs an instance of the service."""
     found = Unit(SERVICE.read_text(), instance)
     service = found["Service"]
     assert service["KillSignal"] == "SIGTERM"
@@ -118,14 +148,14 @@ def unit(instance: str) -> Recipe:
 
 
 def path() -> str:
-    """Return a PATH on which ``python`` and ``kinesumer`` are those of the tests."""
+    """Return a PATH that finds the ``python`` and ``kinesumer`` of the tests."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
 def _program(command: list[str]) -> list[str]:
     places = {"/app/consumer.py": PROGRAM, "/opt/billing/consumer.py": PROGRAM}
     places["/opt/billing/bin/python"] = sys.executable
-    made: list[Any] = []
+    made = []
     for word in command:
         for there, here in places.items():
             word = word.replace(there, here)

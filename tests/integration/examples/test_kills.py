@@ -1,4 +1,4 @@
-"""Both sinks at work, while the processes that fill them are killed and frozen."""
+"""Test that both sinks stay correct while processes are killed or stopped."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.integration.examples.crowd import Crowd, ended, is_stopped, until
 
 if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
-    from tests.integration.examples.sinks import DynamoDB, PostgreSQL, Sink
+    from tests.integration.examples.conftest import DynamoDB, PostgreSQL, Sink
 
 
 class Frozen(NamedTuple):
-    """Where a process stops itself, and what it says when it goes on too late."""
+    """The call at which a process freezes, and its error when it is resumed late."""
 
     function: str
     says: str
@@ -28,7 +28,7 @@ IN_TRANSACTION = Frozen("write", "server closed the connection")
 
 
 def play(aws: EmbeddedAws, stream: str, sink: Sink, frozen: list[Frozen]) -> None:
-    """Kill one process and freeze others, let one more finish, then wake them up."""
+    """Kill one process, freeze others, let another one finish, and then resume all."""
     aws.create_stream(stream, shards=1 + len(frozen))
     produced: list[str] = []
 
@@ -37,7 +37,7 @@ def play(aws: EmbeddedAws, stream: str, sink: Sink, frozen: list[Frozen]) -> Non
             produced.append(f"{number:06d}")
             aws.put(stream, produced[-1].encode(), produced[-1])
 
-    produce(200)
+    produce(60)
     with Crowd(sink.example, stream) as crowd:
         killed = crowd.start()
         stopping = {each: crowd.start(each.function, call=2) for each in frozen}
@@ -47,7 +47,7 @@ def play(aws: EmbeddedAws, stream: str, sink: Sink, frozen: list[Frozen]) -> Non
                 produce(3)
                 time.sleep(0.1)
         killed.send_signal(signal.SIGKILL)
-        produce(200)
+        produce(60)
         heir = crowd.start()
         until(lambda: set(sink.stored()) == set(produced), "all is stored")
         for each, process in stopping.items():
@@ -59,7 +59,7 @@ def play(aws: EmbeddedAws, stream: str, sink: Sink, frozen: list[Frozen]) -> Non
 
 
 @pytest.mark.process
-def test_each_record_is_there_once_whoever_is_killed_or_goes_on_too_late(
+def test_each_record_is_stored_once_if_processes_are_killed_or_resume_too_late(
     postgresql: PostgreSQL, dynamodb: DynamoDB, kinesumer_aws: EmbeddedAws
 ) -> None:
     with ThreadPoolExecutor(2) as pool:

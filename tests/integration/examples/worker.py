@@ -1,8 +1,9 @@
-"""Runs an example's ``consume`` with short leases, and stops itself where it is told.
+"""Run an example's ``consume`` with short leases, and stop at a given call.
 
     python -m tests.integration.examples.worker EXAMPLE FUNCTION CALL CLIENT STREAM
 
-stops (SIGSTOP) at that call of that function of the example; call 0 never comes.
+The process stops (SIGSTOP) at the CALL-th call of FUNCTION. If CALL is 0, it never
+stops.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesumer import Config, Kinesumer
-from tests.integration.examples.loading import load
+from tests.integration.examples.crowd import load
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,14 +29,14 @@ QUICK = Config(
     leader_interval_seconds=0.2,
     rebalance_delay_seconds=0.2,
     listing_interval_seconds=1.0,
-    # Nothing but a planned hand-over stores a position: each kill repeats all it can.
+    # Positions are stored only when shards move, so a kill repeats many records.
     commit_interval_seconds=3600.0,
     max_records_per_read=20,
 )
 
 
 def stopping(work: Work, call: int) -> Work:
-    """Return a function that stops the process at its n-th call."""
+    """Wrap a function so that its n-th call stops this process."""
     calls = 0
 
     async def counted(*arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""The control path: tests in other processes set faults and read the journal."""
+"""Test the control path, by which other processes set faults and read the log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+import pytest_asyncio
+
+from tests.integration.local.conftest import iterator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def ask(aws: EmbeddedAws) -> AsyncIterator[Ask]:
     """Send a control request; return status and content."""
     async with aiohttp.ClientSession() as session:
@@ -26,10 +29,6 @@ async def ask(aws: EmbeddedAws) -> AsyncIterator[Ask]:
                 return answer.status, await answer.json()
 
         yield send
-
-
-async def test_it_says_that_it_is_there(ask: Ask) -> None:
-    assert await ask("GET", "health") == (200, {"status": "ok"})
 
 
 async def test_faults_are_set_listed_and_cleared(
@@ -83,11 +82,7 @@ async def test_the_journal_names_shards_and_index_resources(
 ) -> None:
     aws.create_stream("orders")
     aws.create_table("table")
-    await kinesis.get_shard_iterator(
-        StreamName="orders",
-        ShardId="shardId-000000000000",
-        ShardIteratorType="LATEST",
-    )
+    await iterator(kinesis, "LATEST")
     await dynamodb.query(
         TableName="table",
         IndexName="index-client-key-last-update",

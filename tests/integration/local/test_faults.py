@@ -1,4 +1,4 @@
-"""Faults on demand: each kind does what its name says, to whom it is meant for."""
+"""Test that each fault has its documented effect, and only on its target."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ConnectionClosedError, HTTPClientError
 
 from kinesumer.local.faults import Call, Fault, Faults
+from tests.integration.local.conftest import iterator
 
 if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
@@ -140,15 +141,11 @@ async def test_iterators_expire_on_demand(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
     aws.create_stream("orders")
-    place = await kinesis.get_shard_iterator(
-        StreamName="orders",
-        ShardId="shardId-000000000000",
-        ShardIteratorType="LATEST",
-    )
+    place = await iterator(kinesis, "LATEST")
     aws.fault("expired_iterator", operation="GetRecords", count=1)
-    call = kinesis.get_records(ShardIterator=place["ShardIterator"])
+    call = kinesis.get_records(ShardIterator=place)
     assert (await refused(call)).code == "ExpiredIteratorException"
-    await kinesis.get_records(ShardIterator=place["ShardIterator"])
+    await kinesis.get_records(ShardIterator=place)
 
 
 async def test_a_page_can_be_empty_although_there_are_records(
@@ -157,13 +154,9 @@ async def test_a_page_can_be_empty_although_there_are_records(
     aws.create_stream("orders")
     aws.put("orders", b"x")
     aws.advance(10)
-    place = await kinesis.get_shard_iterator(
-        StreamName="orders",
-        ShardId="shardId-000000000000",
-        ShardIteratorType="TRIM_HORIZON",
-    )
+    place = await iterator(kinesis)
     aws.fault("empty_page", count=1)
-    page = await kinesis.get_records(ShardIterator=place["ShardIterator"])
+    page = await kinesis.get_records(ShardIterator=place)
     assert page["Records"] == []
     assert page["MillisBehindLatest"] == pytest.approx(10_000, abs=2)
     page = await kinesis.get_records(ShardIterator=page["NextShardIterator"])

@@ -1,4 +1,4 @@
-"""Token buckets: what flows in a second may be taken at once, and no more."""
+"""Test that a token bucket allows a burst of one second's amount, and no more."""
 
 from __future__ import annotations
 

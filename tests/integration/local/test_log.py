@@ -1,4 +1,4 @@
-"""A shard's records: pages cut by count and bytes, trimming, lookups."""
+"""Test a shard's log of records: limits of pages, trimming, and lookups."""
 
 from __future__ import annotations
 

@@ -1,14 +1,8 @@
-"""Shards: listed in pages and through filters, split, merged, closed, forgotten."""
+"""Test splitting and merging shards, and listing them by pages and filters."""
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any
-
-import pytest
-
-from kinesumer.local.kinesis.tokens import HASH_KEYS
-from kinesumer.local.request import AwsError
 
 if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
@@ -23,56 +17,6 @@ async def ids(kinesis: Any, **which: Any) -> list[int]:
 
 def name(index: int) -> str:
     return f"shardId-{index:012d}"
-
-
-async def test_the_shards_of_a_new_stream_tile_the_hash_space(
-    aws: EmbeddedAws, kinesis: Any
-) -> None:
-    aws.create_stream("orders", 3)
-    shards = (await kinesis.list_shards(StreamName="orders"))["Shards"]
-    ranges = [
-        (
-            int(s["HashKeyRange"]["StartingHashKey"]),
-            int(s["HashKeyRange"]["EndingHashKey"]),
-        )
-        for s in shards
-    ]
-    assert ranges[0][0] == 0
-    assert ranges[-1][1] == HASH_KEYS - 1
-    assert ranges[1][0] == ranges[0][1] + 1
-    assert "EndingSequenceNumber" not in shards[0]["SequenceNumberRange"]
-
-
-async def test_a_split_closes_the_parent_and_opens_two_children(
-    aws: EmbeddedAws, kinesis: Any
-) -> None:
-    aws.create_stream("orders", 1)
-    await kinesis.split_shard(
-        StreamName="orders", ShardToSplit=name(0), NewStartingHashKey="1000"
-    )
-    parent, left, right = (await kinesis.list_shards(StreamName="orders"))["Shards"]
-    assert (
-        parent["SequenceNumberRange"]["EndingSequenceNumber"]
-        < (left["SequenceNumberRange"]["StartingSequenceNumber"])
-    )
-    assert left["ParentShardId"] == right["ParentShardId"] == name(0)
-    assert "AdjacentParentShardId" not in left
-    assert left["HashKeyRange"] == {"StartingHashKey": "0", "EndingHashKey": "999"}
-    assert right["HashKeyRange"]["StartingHashKey"] == "1000"
-
-
-async def test_a_merge_names_both_parents(aws: EmbeddedAws, kinesis: Any) -> None:
-    aws.create_stream("orders", 2)
-    await kinesis.merge_shards(
-        StreamName="orders", ShardToMerge=name(0), AdjacentShardToMerge=name(1)
-    )
-    *_, child = (await kinesis.list_shards(StreamName="orders"))["Shards"]
-    assert child["ParentShardId"] == name(0)
-    assert child["AdjacentParentShardId"] == name(1)
-    assert child["HashKeyRange"] == {
-        "StartingHashKey": "0",
-        "EndingHashKey": str(HASH_KEYS - 1),
-    }
 
 
 async def test_reshards_that_cannot_be_are_refused(
@@ -119,24 +63,6 @@ async def test_uniform_scaling_leaves_short_lived_shards_between(
     assert len(every) > 2 + 3
 
 
-async def test_a_listing_of_2500_shards_comes_in_pages(
-    aws: EmbeddedAws, kinesis: Any
-) -> None:
-    aws.create_stream("orders", 2500)
-    pages, token = [], None
-    while True:
-        which: dict[str, Any] = (
-            {"NextToken": token} if token else {"StreamName": "orders"}
-        )
-        answer = await kinesis.list_shards(**which)
-        pages.append([int(shard["ShardId"][-12:]) for shard in answer["Shards"]])
-        token = answer.get("NextToken")
-        if token is None:
-            break
-    assert [len(page) for page in pages] == [1000, 1000, 500]
-    assert list(chain.from_iterable(pages)) == list(range(2500))
-
-
 async def test_a_token_keeps_the_filter_and_expires(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
@@ -159,7 +85,7 @@ async def test_a_token_keeps_the_filter_and_expires(
 
 async def test_filters_choose_by_time(aws: EmbeddedAws, kinesis: Any) -> None:
     aws.create_stream("orders", 2)
-    created = aws._world.clock.now()
+    created = aws._state.clock.now()
     aws.advance(100)
     aws.split("orders", name(0))
     aws.advance(100)
@@ -182,23 +108,6 @@ async def test_filters_choose_by_time(aws: EmbeddedAws, kinesis: Any) -> None:
     assert await ids(kinesis, ExclusiveStartShardId=name(3)) == [4]
 
 
-async def test_a_closed_shard_is_forgotten_when_its_records_have_expired(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    aws.create_stream("orders", 1)
-    aws.split("orders", name(0))
-    aws.advance(DAY - 1)
-    assert await ids(kinesis) == [0, 1, 2]
-    aws.advance(1)
-    assert await ids(kinesis) == [1, 2]
-    (child, _) = (await kinesis.list_shards(StreamName="orders"))["Shards"]
-    assert child["ParentShardId"] == name(0)
-    call = kinesis.get_shard_iterator(
-        StreamName="orders", ShardId=name(0), ShardIteratorType="TRIM_HORIZON"
-    )
-    assert (await refused(call)).code == "ResourceNotFoundException"
-
-
 async def test_describe_stream_pages_over_the_same_shards(
     aws: EmbeddedAws, kinesis: Any
 ) -> None:
@@ -211,17 +120,6 @@ async def test_describe_stream_pages_over_the_same_shards(
     )
     assert not answer["StreamDescription"]["HasMoreShards"]
     assert [s["ShardId"] for s in answer["StreamDescription"]["Shards"]] == [name(2)]
-
-
-async def test_a_test_cannot_reshard_what_aws_would_not(aws: EmbeddedAws) -> None:
-    aws.create_stream("orders", 3)
-    aws.split("orders", name(0))
-    with pytest.raises(AwsError, match="is closed"):
-        aws.split("orders", name(0))
-    with pytest.raises(AwsError, match="not an adjacent pair"):
-        aws.merge("orders", name(3), name(2))
-    with pytest.raises(AwsError, match="NewStartingHashKey"):
-        aws.split("orders", name(3), at=0)
 
 
 async def test_on_demand_streams_reshard_by_themselves_when_a_test_says_so(

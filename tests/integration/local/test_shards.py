@@ -1,4 +1,4 @@
-"""The shards of a stream: they tile the hash space whatever is split and merged."""
+"""Test that shards cover the whole hash space after random splits and merges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from kinesumer.local.kinesis.limits import Limits
 from kinesumer.local.kinesis.shards import Stream
-from kinesumer.local.kinesis.tokens import HASH_KEYS, hash_key
+from kinesumer.local.kinesis.tokens import hash_key
+from kinesumer.model.streams import HASH_KEYS
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 

@@ -1,12 +1,11 @@
-"""Streams: created, described, listed, changed and deleted, over HTTP."""
+"""Test creating, describing, listing, changing and deleting streams over HTTP."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from kinesumer.local import EmbeddedAws, Limits
+from tests.integration.local.conftest import iterator
 
 
 async def test_a_new_stream_describes_itself(aws: EmbeddedAws, kinesis: Any) -> None:
@@ -22,15 +21,6 @@ async def test_a_new_stream_describes_itself(aws: EmbeddedAws, kinesis: Any) -> 
     assert summary["MaxRecordSizeInKiB"] == 1024
     assert summary["StreamModeDetails"] == {"StreamMode": "PROVISIONED"}
     assert summary["StreamCreationTimestamp"].utcoffset() is not None
-
-
-async def test_a_stream_is_found_by_name_and_by_arn(
-    aws: EmbeddedAws, kinesis: Any
-) -> None:
-    arn = aws.create_stream("orders")
-    by_name = await kinesis.describe_stream(StreamName="orders")
-    by_arn = await kinesis.describe_stream(StreamARN=arn)
-    assert by_name["StreamDescription"] == by_arn["StreamDescription"]
 
 
 async def test_name_and_arn_of_different_streams_are_refused(
@@ -73,17 +63,13 @@ async def test_a_deleted_stream_is_gone_and_can_be_made_anew(
 ) -> None:
     aws.create_stream("orders")
     aws.put("orders", b"old")
-    place = await kinesis.get_shard_iterator(
-        StreamName="orders",
-        ShardId="shardId-000000000000",
-        ShardIteratorType="TRIM_HORIZON",
-    )
+    place = await iterator(kinesis)
     await kinesis.delete_stream(StreamName="orders")
-    call = kinesis.get_records(ShardIterator=place["ShardIterator"])
+    call = kinesis.get_records(ShardIterator=place)
     assert (await refused(call)).code == "ResourceNotFoundException"
     aws.advance(1)
     aws.create_stream("orders")
-    call = kinesis.get_records(ShardIterator=place["ShardIterator"])
+    call = kinesis.get_records(ShardIterator=place)
     assert (await refused(call)).code == "InvalidArgumentException"
 
 
@@ -92,11 +78,11 @@ async def test_slow_changes_show_their_status_on_the_way(refused: Any) -> None:
     async with EmbeddedAws(limits=limits) as aws:
         aws.stop_clock()
         aws.create_stream("orders")
-        stream = aws._stream("orders")
-        assert stream.status == "CREATING"
+        with aws._opened("orders") as (stream, _):
+            assert stream.status == "CREATING"
         aws.advance(5)
         assert aws.open_shards("orders") == ["shardId-000000000000"]
-        now = aws._world.clock.now()
+        now = aws._state.clock.now()
         stream.change(now, lambda at: stream.rescale(2, at))
         assert stream.status == "UPDATING"
         assert len(stream.open) == 1
@@ -104,13 +90,13 @@ async def test_slow_changes_show_their_status_on_the_way(refused: Any) -> None:
         aws.advance(5)
         assert len(aws.open_shards("orders")) == 2
         aws.delete_stream("orders")
-        assert aws._stream("orders").status == "DELETING"
+        assert stream.status == "DELETING"
 
 
 async def test_a_stream_that_changes_refuses_the_next_change(
-    connect_slow: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
-    aws, kinesis = connect_slow
+    aws._state.kinesis.limits = Limits(creating_seconds=5, updating_seconds=5)
     aws.create_stream("orders", 2)
     call = kinesis.list_shards(StreamName="orders")
     assert (await refused(call)).code == "ResourceInUseException"
@@ -128,24 +114,6 @@ async def test_a_stream_that_changes_refuses_the_next_change(
         NewStartingHashKey="1000",
     )
     assert (await refused(call)).code == "ResourceInUseException"
-
-
-@pytest.fixture
-async def connect_slow() -> Any:
-    """An embedded AWS whose streams change slowly, and a client for it."""
-    from aiobotocore.session import get_session
-
-    limits = Limits(creating_seconds=5, updating_seconds=5)
-    async with EmbeddedAws(limits=limits) as aws:
-        aws.stop_clock()
-        async with get_session().create_client(
-            "kinesis",
-            region_name="us-east-1",
-            endpoint_url=aws.url,
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-        ) as client:
-            yield aws, client
 
 
 async def test_streams_are_listed_in_pages(aws: EmbeddedAws, kinesis: Any) -> None:

@@ -1,4 +1,4 @@
-"""The state store's table is the same in JSON, CloudFormation and Terraform."""
+"""Test that JSON, CloudFormation and Terraform define the same table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import hcl2
 import yaml
 
+from kinesumer.wire.rows import DEFINITION, STATE_STORE
+
 SCHEMA = Path(__file__).parents[3] / "schema"
 
 
@@ -18,7 +20,7 @@ def _definition() -> dict[str, Any]:
 
 
 def _from_terraform() -> dict[str, Any]:
-    """Return the Terraform resource as DynamoDB's CreateTable would be told."""
+    """Return the Terraform resource as arguments of CreateTable."""
     content = hcl2.loads((SCHEMA / "state-store.tf").read_text())
     variable = _unquoted(content["variable"][0])["table_name"]
     resources = _unquoted(content["resource"][0])["aws_dynamodb_table"]
@@ -57,6 +59,10 @@ def _unquoted(value: Any) -> Any:
     if isinstance(value, list):
         return [_unquoted(item) for item in value]
     return value.strip('"') if isinstance(value, str) else value
+
+
+def test_code_describes_the_same_table() -> None:
+    assert DEFINITION | {"TableName": STATE_STORE} == _definition()
 
 
 def test_cloudformation_describes_the_same_table() -> None:

@@ -1,10 +1,11 @@
-"""Small worlds for single scenarios: clocks agree, and nothing goes wrong by itself."""
+"""Simulate single scenarios in small groups, without clock errors or random faults."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.simulation.convergence import check_settled
 from kinesumer.simulation.scenarios import Scenario
 from kinesumer.simulation.simulation import Simulation
 
@@ -14,54 +15,60 @@ if TYPE_CHECKING:
     from kinesumer.simulation.client import Process
     from kinesumer.simulation.trace import Ownership, ShardTrace
 
-Play = "Callable[[Simulation], Coroutine[Any, Any, None]]"
+    Play = Callable[[Simulation], Coroutine[Any, Any, None]]
 
 
-def simulate(
-    play: Callable[[Simulation], Coroutine[Any, Any, None]],
-    seed: int = 1,
-    **scenario: Any,
-) -> Simulation:
-    """Play a scenario; the checker's violations are raised."""
+def simulate(play: Play, seed: int = 1, **scenario: Any) -> Simulation:
+    """Simulate a scenario. Raise an error if it violates a checked predicate."""
     sim = Simulation(Scenario(**{"drift": 0.0, **scenario}), seed)
     sim.run(play)
     assert not sim.loop.failures
     return sim
 
 
+def simulate_settled(play: Play, seed: int = 1, **scenario: Any) -> Simulation:
+    """Simulate a scenario in a settled group. Check that the group settles again."""
+
+    async def settle(sim: Simulation) -> None:
+        await steady(sim)
+        await play(sim)
+        await finish(sim)
+        check_settled(sim)
+
+    return simulate(settle, seed, **scenario)
+
+
 async def steady(sim: Simulation, seconds: float = 20.0) -> None:
-    """Start everybody and let the group come to rest, with records flowing."""
+    """Start all clients, put records, and wait until the group is stable."""
     flow(sim)
     await sim.start_all()
     await asyncio.sleep(seconds)
 
 
 def flow(sim: Simulation, every_seconds: float = 0.05) -> None:
-    """Put a record into each open shard, again and again, while ``producing``."""
+    """Put records into all open shards repeatedly, while ``sim.producing``."""
 
     async def put() -> None:
         while sim.producing:
-            for name in sim.streams:
-                for shard in sim.kinesis.stream(name).open:
-                    sim.put(name, shard.shard.first_hash)
+            sim.put_everywhere()
             await asyncio.sleep(every_seconds)
 
     sim.background.append(asyncio.get_running_loop().create_task(put()))
 
 
 async def finish(sim: Simulation, seconds: float = 15.0) -> None:
-    """Let the last records be done."""
+    """Wait until the last records are done."""
     sim.producing = False
     await asyncio.sleep(seconds)
 
 
 def traces(sim: Simulation) -> list[ShardTrace]:
-    """Return what happened to each shard."""
+    """Return the trace of each shard."""
     return list(sim.checker.shards.values())
 
 
 def ownerships(sim: Simulation) -> Iterator[tuple[ShardTrace, Ownership]]:
-    """Return all epochs of all shards, in order."""
+    """Yield all ownerships of each shard, in order of their epochs."""
     for trace in traces(sim):
         for ownership in trace.ownerships.values():
             yield trace, ownership
@@ -77,7 +84,7 @@ def held_by(sim: Simulation, process: Process) -> list[ShardTrace]:
 
 
 def pauses(sim: Simulation, since: float) -> list[float]:
-    """Return for how long shards delivered nothing when they changed hands."""
+    """Return for each change of owner how long the shard delivered no records."""
     found = []
     for trace in traces(sim):
         for epoch, ownership in trace.ownerships.items():
@@ -92,5 +99,5 @@ def pauses(sim: Simulation, since: float) -> list[float]:
 
 def leader(sim: Simulation) -> Process:
     """Return the process that leads."""
-    (row,) = sim.store.rows(f"leader#{sim.scenario.app}")
-    return next(p for p in sim.living if p.client_id == row["client_id"])
+    assert sim.leader is not None
+    return sim.leader

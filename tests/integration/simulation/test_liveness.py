@@ -1,4 +1,4 @@
-"""What must happen in time: takeovers, hand-overs, children, outages survived, cost."""
+"""Test that takeovers, hand-overs and the like are in time and at a limited cost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.admin.snapshot import read_snapshot
 from kinesumer.simulation.convergence import check_settled
 from tests.integration.simulation.scenario import (
     finish,
@@ -17,6 +18,7 @@ from tests.integration.simulation.scenario import (
     ownerships,
     pauses,
     simulate,
+    simulate_settled,
     steady,
     traces,
 )
@@ -25,38 +27,22 @@ if TYPE_CHECKING:
     from kinesumer.simulation.client import Process
     from kinesumer.simulation.simulation import Simulation
 
-SEEDS = range(6)
 
-
-async def takeover_seconds(sim: Simulation, *, of_leader: bool) -> float:
-    """Kill a process; return how long its shards delivered nothing, at most."""
-    await steady(sim)
-    lead = leader(sim)
-    victim = next(p for p in sim.living if (p is lead) is of_leader)
-    lost, died = held_by(sim, victim), sim.loop.real
-    assert lost
-    victim.machine.kill()
-    await asyncio.sleep(20)
-    longest = 0.0
-    for trace in lost:
-        started = trace.ownerships[max(trace.ownerships)].started_at
-        assert started is not None
-        longest = max(longest, started - died)
-    return longest
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_l1_a_crashed_clients_shards_are_delivered_again_in_time(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("of_leader", "limit"), [(False, 11.5), (True, 13.5)])
+def test_l1_a_crashed_clients_shards_are_delivered_again_in_time(
+    *, of_leader: bool, limit: float, seed: int
+) -> None:
     async def play(sim: Simulation) -> None:
-        assert 6 < await takeover_seconds(sim, of_leader=False) <= 11.5
-
-    simulate(play, seed)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_l1_a_crashed_leaders_shards_are_delivered_again_in_time(seed: int) -> None:
-    async def play(sim: Simulation) -> None:
-        assert 6 < await takeover_seconds(sim, of_leader=True) <= 13.5
+        await steady(sim)
+        lead = leader(sim)
+        victim = next(p for p in sim.living if (p is lead) is of_leader)
+        lost, died = held_by(sim, victim), sim.loop.real
+        assert lost
+        victim.machine.kill()
+        await asyncio.sleep(20)
+        started = [t.ownerships[max(t.ownerships)].started_at or 99 for t in lost]
+        assert 6 < max(started) - died <= limit
 
     simulate(play, seed)
 
@@ -96,7 +82,7 @@ def test_l2_a_leave_ends_in_the_plan_without_a_record_repeated() -> None:
 
 
 @pytest.mark.parametrize("static_ids", [False, True])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one(
     seed: int, static_ids: bool
 ) -> None:
@@ -125,26 +111,8 @@ def test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one(
     assert sim.checker.redelivered == 0
 
 
-def test_l4_children_deliver_soon_after_their_last_parents_end() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        sim.split("stream-0", "shardId-000000000001")
-        sim.merge("stream-0", "shardId-000000000004", "shardId-000000000005")
-        await asyncio.sleep(10)
-        children = [trace for trace in traces(sim) if trace.parents]
-        assert len(children) == 3
-        for child in children:
-            arn = sim.arn("stream-0")
-            ends = [sim.checker.shards[arn, p].ended_at for p in child.parents]
-            started = child.ownerships[1].started_at
-            assert started is not None
-            assert started - max(end for end in ends if end is not None) < 2
-
-    simulate(play)
-
-
 def test_l4_a_child_in_another_clients_range_delivers_as_soon() -> None:
-    """A merge leaves a range that begins inside the child; a split gives it shards."""
+    """The boundary between the two clients' ranges is inside the merged shard."""
 
     async def play(sim: Simulation) -> None:
         await steady(sim)
@@ -164,10 +132,9 @@ def test_l4_a_child_in_another_clients_range_delivers_as_soon() -> None:
     simulate(play, members=2, shards=(2,))
 
 
-@pytest.mark.parametrize("seconds", [5.0, 60.0, 600.0, 3 * 3600.0])
+@pytest.mark.parametrize("seconds", [5.0, 60.0, 600.0, 3600.0])
 def test_l5_an_outage_of_the_whole_store_fences_nobody(seconds: float) -> None:
     async def play(sim: Simulation) -> None:
-        await steady(sim)
         if seconds > 1000:
             sim.producing = False
         for process in sim.processes:
@@ -176,21 +143,11 @@ def test_l5_an_outage_of_the_whole_store_fences_nobody(seconds: float) -> None:
         for process in sim.processes:
             process.store.network.clear()
         await asyncio.sleep(10)
-        await finish(sim)
-        check_settled(sim)
 
-    sim = simulate(play, shards=(3,), seed=4)
+    sim = simulate_settled(play, shards=(3,), seed=4, min_read_interval_seconds=2.0)
     assert not sim.checker.dead
     assert sim.checker.takeovers == 0
     assert sim.checker.redelivered == 0
-
-
-def test_l6_every_shard_is_consumed_by_its_owner() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        assert all(ownership.started_at is not None for _, ownership in ownerships(sim))
-
-    simulate(play, shards=(7, 5, 1), members=4)
 
 
 def test_a_first_record_comes_soon_after_a_start_on_an_empty_table() -> None:
@@ -218,7 +175,7 @@ def test_clients_that_start_together_settle_in_a_few_moves() -> None:
 
 @pytest.mark.parametrize(("members", "shards"), [(3, 16), (10, 100)])
 def test_i13_the_store_costs_what_the_protocol_says(members: int, shards: int) -> None:
-    minutes = 5
+    minutes = 3
 
     async def play(sim: Simulation) -> None:
         flow(sim, every_seconds=2.0)
@@ -232,7 +189,14 @@ def test_i13_the_store_costs_what_the_protocol_says(members: int, shards: int) -
         assert reads <= {3: 110, 10: 1.05 * 159}[members]
         assert sim.kinesis.throttled == 0
 
-    simulate(play, members=members, shards=(shards,), together=True)
+    # Read rarely to save time: reads of Kinesis don't use the state store.
+    simulate(
+        play,
+        members=members,
+        shards=(shards,),
+        together=True,
+        min_read_interval_seconds=2.0,
+    )
 
 
 def test_i13_idle_shards_cost_nothing() -> None:
@@ -244,3 +208,43 @@ def test_i13_idle_shards_cost_nothing() -> None:
         assert sim.store.usage.write_units - before <= 1.05 * 5 * (60 * 3 / 2)
 
     simulate(play, shards=(64,))
+
+
+def test_shards_beyond_all_limits_are_reported_and_read_once_a_client_joins() -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        counts = [len(held_by(sim, process)) for process in sim.processes]
+        assert counts == [3, 3]
+        snapshot = await read_snapshot(sim.store, sim.scenario.app)
+        (arn,) = snapshot.shards
+        assert len(snapshot.unassignable(arn)) == 2
+        sim.start_process()
+        await asyncio.sleep(20)
+        snapshot = await read_snapshot(sim.store, sim.scenario.app)
+        assert not snapshot.unconsumed(arn)
+        # A split makes one shard more than the owner of its parent may own.
+        for trace in held_by(sim, sim.processes[0]):
+            sim.split(next(iter(sim.streams)), trace.shard_id)
+            break
+        await asyncio.sleep(60)
+        await finish(sim)
+        check_settled(sim)
+
+    simulate(play, members=2, shards=(8,), config={"max_shards": 3})
+
+
+def test_a_busy_shard_moves_its_neighbours_to_other_clients() -> None:
+    async def play(sim: Simulation) -> None:
+        await sim.start_all()
+        (name,) = sim.streams
+        first = sim.kinesis.stream(name).open[0].shard.first_hash
+        for _ in range(450):
+            sim.put_everywhere()
+            sim.put(name, first, bytes(100_000))
+            await asyncio.sleep(0.1)
+        counts = [len(held_by(sim, process)) for process in sim.processes]
+        assert counts[0] == 1
+        await finish(sim)
+        check_settled(sim)
+
+    simulate(play, members=3, shards=(9,), assignor="load", together=True)

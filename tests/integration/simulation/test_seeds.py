@@ -1,4 +1,4 @@
-"""Dense simulated minutes: everything goes wrong, and no predicate is broken.
+"""Test that simulated minutes with all kinds of faults violate no predicate.
 
 Other seeds: ``python -m kinesumer.simulation --count 200 --jobs 2``.
 """
@@ -11,11 +11,12 @@ import sys
 
 import pytest
 
+from kinesumer.simulation.faults import KINDS
 from kinesumer.simulation.final_phases import AT_REST, FATAL
-from kinesumer.simulation.limit_faults import KINDS
 from kinesumer.simulation.run import Run, draw_dense_run, draw_run, execute_run
 from kinesumer.simulation.scenarios import Scenario, scenario_for
 from kinesumer.simulation.schedule import parse_rates
+from kinesumer.simulation.subscription_faults import SUBSCRIPTION_KINDS
 
 RUN = (sys.executable, "-m", "kinesumer.simulation")
 
@@ -31,25 +32,35 @@ def simulate(*arguments: str, hash_seed: str = "0") -> str:
 
 
 @pytest.mark.slow
-def test_two_hundred_groups_survive_ten_dense_minutes() -> None:
-    output = simulate(
-        "--seed", "0", "--count", "200", "--shape", "each", "--jobs", "2", "--quiet"
-    )
-    assert "200 runs" in output
+def test_forty_groups_survive_four_dense_minutes() -> None:
+    arguments = "--seed 0 --count 40 --minutes 4 --shape each --jobs 2 --quiet"
+    output = simulate(*arguments.split())
+    assert "40 runs" in output
     assert " 0 violations" in output
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_survives_each_kind_of_fault_alone(kind: str) -> None:
     outcome = execute_run(
-        draw_run(scenario_for("latest", 1), 1, 3.0, parse_rates(kind))
+        draw_run(scenario_for("latest", 1), 1, 1.5, parse_rates(f"{kind}:12"))
+    )
+    assert not outcome.violation
+    assert outcome.faults[kind] > 5
+
+
+@pytest.mark.parametrize("kind", SUBSCRIPTION_KINDS)
+def test_a_group_with_fan_out_survives_each_fault_of_subscriptions(kind: str) -> None:
+    outcome = execute_run(
+        draw_run(scenario_for("fan-out", 1), 1, 1.0, parse_rates(f"{kind}:12"))
     )
     assert not outcome.violation
     assert outcome.faults[kind] > 5
 
 
 @pytest.mark.parametrize("kind", FATAL)
-def test_a_group_ends_with_each_kind_of_fault_that_nobody_survives(kind: str) -> None:
+def test_a_group_ends_by_each_fault_that_no_client_survives(
+    kind: str,
+) -> None:
     outcome = execute_run(draw_run(scenario_for("mixed", 1), 1, 0.1, parse_rates(kind)))
     assert not outcome.violation
     assert outcome.faults == {kind: 1}
@@ -57,29 +68,25 @@ def test_a_group_ends_with_each_kind_of_fault_that_nobody_survives(kind: str) ->
 
 @pytest.mark.parametrize("ending", AT_REST)
 @pytest.mark.parametrize("name", ["mixed", "sticky"])
-def test_a_group_does_in_time_what_it_owes_at_rest(ending: str, name: str) -> None:
+def test_a_group_at_rest_keeps_each_final_phases_limits(ending: str, name: str) -> None:
     run = Run(scenario_for(name, 1), 1, 0.1, (), ending)
     assert not execute_run(run).violation
 
 
 def test_a_seed_replays_exactly() -> None:
-    first, second = (execute_run(draw_dense_run(7, minutes=2)) for _ in range(2))
+    first, second = (execute_run(draw_dense_run(7, minutes=1)) for _ in range(2))
     first.cpu_seconds = second.cpu_seconds = 0.0
     assert first == second
-    assert first.delivered > 1000
+    assert first.delivered > 500
 
 
 def test_a_seed_replays_exactly_in_another_process() -> None:
+    # The command itself sets the hash seed, so run another program instead.
     lines = {
-        simulate("--seed", "7", "--minutes", "2", hash_seed=seed).partition("; ")[0]
+        simulate("--seed", "7", "--minutes", "1", hash_seed=seed).partition("; ")[0]
         for seed in ("1", "random")
     }
     assert len(lines) == 1
-
-
-def test_seeds_run_in_several_processes() -> None:
-    output = simulate("--seed", "1", "--count", "2", "--minutes", "0.1", "--jobs", "2")
-    assert "2 runs" in output
 
 
 def test_a_group_of_fifty_clients_and_five_hundred_shards_comes_to_rest() -> None:

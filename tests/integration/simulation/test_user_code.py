@@ -1,4 +1,4 @@
-"""``run()`` under faults: no record is lost or passed before it is handled."""
+"""Test that, under faults, ``run()`` loses no record and skips no unhandled one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
 
 
 def simulated(minutes: float, *, concurrency: int, batches: bool = False) -> Outcome:
-    """Run clients whose handlers fail, hang and die now and then."""
+    """Simulate handlers that sometimes fail or hang, in clients that may crash."""
     scenario = Scenario(
         "handlers",
         members=4,
@@ -54,7 +54,7 @@ def test_a_record_marked_before_it_is_handled_is_noticed(
     def too_early(queue: ShardQueue) -> object:
         item = begin(queue)
         if item is not None:
-            queue._watermark.mark(item.offsets)
+            queue.owned.progress.mark_offsets(item.offsets)
         return item
 
     monkeypatch.setattr(ShardQueue, "begin", too_early)

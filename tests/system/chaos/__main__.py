@@ -1,4 +1,4 @@
-"""Real processes, and everything that goes wrong: what is promised has to hold.
+"""Runs a fleet of real processes under random faults, and checks every promise.
 
     python -m tests.system.chaos --minutes 10 --clients 4 --streams 3 --seed 1
     python -m tests.system.chaos --minutes 10 --times default
@@ -6,8 +6,8 @@
     python -m tests.system.chaos --minutes 3 --backend ministack
     python -m tests.system.chaos --minutes 3 --endpoint http://127.0.0.1:4566
 
-The exit status is 0 if every promise was kept. Bounds of time grow by what the fleet
-waited for processors: where that was needed, the verdict says so.
+The exit status is 0 if every promise was kept. Time limits grow by the time that the
+fleet waited for processors. The verdict names each limit that had to grow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tests.system.chaos.campaign import TIMES, Campaign, Plan
 
 
 def main() -> int:
-    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -46,7 +45,6 @@ def main() -> int:
 
 
 def play(chosen: argparse.Namespace, folder: Path) -> int:
-    """Run a campaign, and print its verdict."""
     plan = Plan(
         chosen.minutes, chosen.clients, chosen.streams, chosen.seed, chosen.times
     )

@@ -1,4 +1,4 @@
-"""Where a chaos runs: on the embedded AWS, or on servers that we didn't write."""
+"""The servers for a chaos run: the embedded AWS, or another project's emulator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.local import EmbeddedAws, background
 from tests.integration.contract import servers
 from tests.system.chaos.endpoint import Endpoint
-from tests.system.chaos.mishaps import RESHARDS
+from tests.system.chaos.mishaps import RESHARDS, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,40 +20,41 @@ NAMES = ("embedded", "kinesis-local", "ministack")
 
 
 class Backend(NamedTuple):
-    """An AWS, and how far it is like the real one."""
+    """A server that emulates AWS, and its differences from AWS."""
 
     name: str
     aws: Aws
-    per_second: float
-    """Records produced for each stream: some servers are slow."""
+    per_second: float  # records produced for each stream; some servers are slow
+    # The mishaps that can't happen on this server, and the reason for each.
     without: Mapping[str, str] = MappingProxyType({})
-    """Mishaps that can't be played, and why."""
-    deviations: tuple[str, ...] = ()
-    """What the verdict says nothing of."""
+    deviations: tuple[str, ...] = ()  # properties that the verdict can't judge
+    # The stream consumer that reads every second stream by enhanced fan-out.
+    fan_out: str | None = None
 
 
+NO_FAN_OUT = dict.fromkeys(SUBSCRIPTIONS, "no stream is read by fan-out")
 NO_LIMITS = "it has no limits: only throttling by order is seen"
 
 
 @contextmanager
 def backend(name: str, endpoint: str | None, seed: int) -> Iterator[Backend]:
-    """Start what is asked for; an endpoint given goes before a name."""
     with ExitStack() as stack:
         if endpoint is not None:
             aws = stack.enter_context(Endpoint(endpoint, endpoint, seed))
-            yield Backend(endpoint, aws, 20, {}, ("limits are those of the endpoint",))
+            limits = "limits are those of the endpoint"
+            yield Backend(endpoint, aws, 20, NO_FAN_OUT, (limits,))
         elif name == "embedded":
-            yield Backend(
-                name, stack.enter_context(background(EmbeddedAws(seed=seed))), 20
-            )
+            embedded = stack.enter_context(background(EmbeddedAws(seed=seed)))
+            yield Backend(name, embedded, 20, fan_out="chaos")
         elif name == "kinesis-local":
             kinesis = stack.enter_context(servers.kinesis_local())
             dynamodb = stack.enter_context(servers.ministack())
             aws = stack.enter_context(Endpoint(kinesis, dynamodb, seed))
-            yield Backend(name, aws, 10, {}, (NO_LIMITS, "DynamoDB is MiniStack's"))
+            deviations = (NO_LIMITS, "DynamoDB is MiniStack's")
+            yield Backend(name, aws, 10, NO_FAN_OUT, deviations)
         else:
             url = stack.enter_context(servers.ministack())
             aws = stack.enter_context(Endpoint(url, url, seed))
             gone = "a parent vanishes with its unread records in place of ending"
-            without = dict.fromkeys(RESHARDS, gone)
+            without = NO_FAN_OUT | dict.fromkeys(RESHARDS, gone)
             yield Backend(name, aws, 20, without, (NO_LIMITS,))

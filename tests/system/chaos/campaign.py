@@ -1,12 +1,10 @@
-"""Storms with lulls between them, in which single things are done and timed."""
+"""Alternates storms with calm periods, and times single operations in calm periods."""
 
 from __future__ import annotations
 
 import random
 import threading
-import time
 from dataclasses import fields
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer import Config
@@ -14,7 +12,8 @@ from tests.system.chaos import verdict
 from tests.system.chaos.mishaps import MISHAPS
 from tests.system.chaos.starvation import Canary
 from tests.system.chaos.storm import Storm
-from tests.system.chaos.timing import Probe
+from tests.system.chaos.timing import RESUBSCRIBE_SECONDS, Probe
+from tests.system.process.aws import now
 from tests.system.process.fleet import QUICK, AnyFleet
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
     from tests.system.chaos.backends import Backend
     from tests.system.chaos.verdict import Verdict
-
-now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 STORM_SECONDS = 40.0
 PATIENCE_SECONDS = 300.0
@@ -36,19 +33,16 @@ CONFIG: dict[str, Any] = {"max_uncommitted_records": 40, "buffer_bytes": 1 << 20
 
 
 class Plan(NamedTuple):
-    """How much is to happen."""
-
     minutes: float
     clients: int
     streams: int
     seed: int
+    # With "default", leases and other intervals have their default lengths. With
+    # "quick", they are shorter: a lease has three eighths of its default length.
     times: str = "quick"
-    """Leases and the like: of the default length, or three eighths of it."""
 
 
 class Campaign:
-    """One run of the command."""
-
     def __init__(
         self, plan: Plan, backend: Backend, folder: Path, say: Callable[[str], None]
     ) -> None:
@@ -56,12 +50,13 @@ class Campaign:
         self._chance = random.Random(plan.seed)
         aborted = threading.Event()
         self._fleet = AnyFleet(backend.aws, f"chaos{plan.seed}", folder, aborted)
-        self._storm = Storm(self._fleet, self._chance, plan.clients, plan.streams, say)
+        self._storm = Storm(
+            self._fleet, self._chance, plan.clients, plan.streams, backend.fan_out, say
+        )
         self._canary = Canary(lambda: [c.process.pid for c in self._fleet.running])
         self._probes: list[Probe] = []
 
     def run(self) -> Verdict:
-        """Play the plan; return the verdict on it."""
         end = now() + 60 * self._plan.minutes
         mishaps = [m for m in MISHAPS if m.name not in self._backend.without]
         with self._canary, self._fleet:
@@ -87,7 +82,8 @@ class Campaign:
         fleet.config = {f.name: getattr(chosen, f.name) for f in fields(chosen)}
         fleet.patience = PATIENCE_SECONDS
         for number in range(self._plan.streams):
-            fleet.stream(f"stream-{number}", self._chance.randint(1, 4))
+            shards, fan_out = self._chance.randint(1, 4), self._storm.fan_out_of(number)
+            fleet.stream(f"stream-{number}", shards, fan_out)
         fleet.produce(self._backend.per_second)
         for _ in range(self._plan.clients):
             self._storm.join()
@@ -96,7 +92,6 @@ class Campaign:
     # --- lulls -----------------------------------------------------------------------
 
     def _lull(self) -> None:
-        """Wait for the fleet to recover, do single things to it, and time them."""
         began = now()
         self._settle()
         self._probes.append(Probe("storm over", began, now()))
@@ -113,10 +108,13 @@ class Campaign:
         self._fleet.settle(*(c.client_id for c in self._fleet.running))
 
     def _timed(self, kind: str, act: Callable[[], object]) -> None:
+        if self._backend.fan_out:
+            # Kinesis permits the next owner's subscriptions only after this time.
+            self._fleet.pause(RESUBSCRIBE_SECONDS)
         began = now()
         act()
         self._settle()
-        # Records have to come before it can be seen that they are delivered.
+        # Wait for new records, whose deliveries show which client reads each shard.
         self._fleet.pause(1)
         self._probes.append(Probe(kind, began, now()))
 
@@ -139,7 +137,6 @@ class Campaign:
         self._storm.supervise()
 
     def _retire_a_stream(self) -> None:
-        """Stop consuming the oldest stream for good, when all of it is handled."""
         fleet, storm = self._fleet, self._storm
         if len(fleet.streams) <= self._plan.streams:
             return

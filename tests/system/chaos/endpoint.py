@@ -1,20 +1,29 @@
-"""Any endpoint as a fleet needs it: what the embedded AWS does itself, by requests."""
+"""Puts emulators of AWS behind one port, and injects faults there."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import random
+import threading
 import time
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self
 
+import aiohttp
+from aiohttp import web
 from botocore.config import Config
 from botocore.session import Session
 
-from kinesumer.local.faults import Fault
-from kinesumer.wire.table_definition import DEFINITION
-from tests.system.chaos.front import Front
+from kinesumer.local.faults import Call, Fault, Faults
+from kinesumer.wire.rows import DEFINITION
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from multidict import CIMultiDictProxy
+
     from kinesumer.local.faults import Kind
 
 WAIT_SECONDS = 30.0
@@ -27,9 +36,17 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
+THEIRS = ("Host", "Content-Length", "Transfer-Encoding", "Connection")
+
+REFUSALS = {
+    "throttle": (400, "ProvisionedThroughputExceededException"),
+    "error": (500, "InternalFailure"),
+    "expired_iterator": (400, "ExpiredIteratorException"),
+}
+
 
 class Endpoint:
-    """Servers of Kinesis and DynamoDB, reached through a front that has faults."""
+    """Servers of Kinesis and DynamoDB behind a proxy that injects faults."""
 
     def __init__(self, kinesis: str, dynamodb: str, seed: int) -> None:
         targets = {"kinesis": kinesis, "dynamodb": dynamodb, "sts": dynamodb}
@@ -49,31 +66,26 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """The endpoint for clients."""
         return f"http://127.0.0.1:{self.port}"
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables with which AWS's SDKs come here."""
         known = {k: os.environ[k] for k in CREDENTIALS if k in os.environ}
         return {**CREDENTIALS, **known, "AWS_ENDPOINT_URL": self.url}
 
     # --- streams ---------------------------------------------------------------------
 
     def create_stream(self, name: str, shards: int) -> str:
-        """Create a stream and return its ARN."""
         self._kinesis.create_stream(StreamName=name, ShardCount=shards)
         arn: str = self._until_active(StreamName=name)["StreamARN"]
         return arn
 
     def put(self, stream: str, data: bytes, partition_key: str) -> tuple[str, str]:
-        """Store one record; return its shard and sequence number."""
         answer = self._kinesis.put_record(
             StreamARN=stream, Data=data, PartitionKey=partition_key
         )
         return answer["ShardId"], answer["SequenceNumber"]
 
     def split(self, stream: str, shard_id: str) -> None:
-        """Split an open shard in the middle."""
         [keys] = [s for s in self._open(stream) if s["ShardId"] == shard_id]
         first, last = hash_keys(keys)
         self._kinesis.split_shard(
@@ -84,7 +96,6 @@ class Endpoint:
         self._until_active(StreamARN=stream)
 
     def merge(self, stream: str, shard_id: str, adjacent_shard_id: str) -> None:
-        """Merge two open neighbours."""
         self._kinesis.merge_shards(
             StreamARN=stream,
             ShardToMerge=shard_id,
@@ -93,17 +104,15 @@ class Endpoint:
         self._until_active(StreamARN=stream)
 
     def open_shards(self, stream: str) -> list[str]:
-        """Return the ids of the open shards in order of their hash keys."""
         return [s["ShardId"] for s in sorted(self._open(stream), key=hash_keys)]
 
+    def shards(self, stream: str) -> list[dict[str, Any]]:
+        pages = self._kinesis.get_paginator("list_shards").paginate(StreamARN=stream)
+        return [shard for page in pages for shard in page["Shards"]]
+
     def _open(self, stream: str) -> list[dict[str, Any]]:
-        shards: list[dict[str, Any]] = []
-        pages = self._kinesis.get_paginator("list_shards")
-        for page in pages.paginate(StreamARN=stream):
-            shards += page["Shards"]
-        return [
-            s for s in shards if "EndingSequenceNumber" not in s["SequenceNumberRange"]
-        ]
+        ends = "EndingSequenceNumber"
+        return [s for s in self.shards(stream) if ends not in s["SequenceNumberRange"]]
 
     def _until_active(self, **stream: str) -> dict[str, Any]:
         end = time.monotonic() + WAIT_SECONDS
@@ -118,23 +127,19 @@ class Endpoint:
     # --- the table -------------------------------------------------------------------
 
     def create_table(self, name: str) -> None:
-        """Create a state store."""
         self._dynamodb.create_table(TableName=name, **DEFINITION)
         self._dynamodb.get_waiter("table_exists").wait(TableName=name)
 
     def dynamodb(self, operation: str, body: bytes) -> Any:
-        """Carry out a DynamoDB request."""
         call = getattr(self._dynamodb, OPERATIONS[operation])
         return call(**json.loads(body))
 
     # --- faults ----------------------------------------------------------------------
 
     def fault(self, kind: Kind, **which: Any) -> int:
-        """Put a fault in force and return its number."""
         return self._front.add(Fault(kind=kind, **which))
 
     def clear_faults(self, number: int | None = None) -> None:
-        """End one fault, or all of them."""
         self._front.remove(number)
 
     def _client(self, service: str, url: str) -> Any:
@@ -149,6 +154,105 @@ class Endpoint:
 
 
 def hash_keys(shard: dict[str, Any]) -> tuple[int, int]:
-    """Return a shard's first and last hash key."""
     found = shard["HashKeyRange"]
     return int(found["StartingHashKey"]), int(found["EndingHashKey"])
+
+
+class Front:
+    """Forwards each request to its server, or answers it with a fault."""
+
+    def __init__(self, targets: Mapping[str, str], seed: int) -> None:
+        self.port = 0
+        self._targets = targets
+        self._faults = Faults(random.Random(seed))
+        self._lock = threading.Lock()
+        self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._session: aiohttp.ClientSession
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="front"
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.result()
+
+    def stop(self) -> None:
+        loop, over = self._ready.result()
+        loop.call_soon_threadsafe(over.set)
+        self._thread.join()
+
+    def add(self, fault: Fault) -> int:
+        with self._lock:
+            return self._faults.add(fault, time.monotonic())
+
+    def remove(self, number: int | None) -> None:
+        with self._lock:
+            self._faults.remove(number)
+
+    async def _serve(self) -> None:
+        over = asyncio.Event()
+        runner = web.ServerRunner(
+            web.Server(self._handle, access_log=None), shutdown_timeout=0.1
+        )
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as self._session:
+            self._ready.set_result((asyncio.get_running_loop(), over))
+            await over.wait()
+            await runner.cleanup()
+
+    async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        call = called(http.headers)
+        body = await http.read()
+        with self._lock:
+            struck = self._faults.strike(call, time.monotonic())
+        kinds = {fault.kind for fault in struck}
+        for fault in struck:
+            await asyncio.sleep(fault.latency_seconds)
+        for kind in ("throttle", "error", "expired_iterator"):
+            if kind in kinds:
+                return refused(kind)
+        if "refuse" in kinds:
+            return hung_up(http)
+        answer = await self._pass_on(call, http, body)
+        return hung_up(http) if "drop" in kinds else answer
+
+    async def _pass_on(
+        self, call: Call, http: web.BaseRequest, body: bytes
+    ) -> web.StreamResponse:
+        url = self._targets[call.service] + http.path_qs
+        headers = {k: v for k, v in http.headers.items() if k not in THEIRS}
+        try:
+            async with self._session.request(
+                http.method, url, data=body, headers=headers
+            ) as answer:
+                content = await answer.read()
+                kept = {k: v for k, v in answer.headers.items() if k not in THEIRS}
+                return web.Response(status=answer.status, body=content, headers=kept)
+        except aiohttp.ClientError:
+            return refused("error")  # the emulator itself fails sometimes
+
+
+def called(headers: CIMultiDictProxy[str]) -> Call:
+    target, _, operation = headers.get("X-Amz-Target", "").partition(".")
+    return Call(
+        service=target.partition("_")[0].lower() or "sts",
+        operation=operation,
+        user_agent=headers.get("User-Agent", ""),
+    )
+
+
+def refused(kind: str) -> web.Response:
+    status, code = REFUSALS[kind]
+    body = json.dumps({"__type": code, "message": "by order of the chaos"})
+    return web.Response(
+        status=status, text=body, content_type="application/x-amz-json-1.1"
+    )
+
+
+def hung_up(http: web.BaseRequest) -> web.Response:
+    if http.transport is not None:
+        http.transport.abort()
+    return web.Response()

@@ -1,10 +1,10 @@
-"""What may go wrong: with processes, streams, services, and the ways to them."""
+"""Mishaps of processes, streams, services, and the connections to services."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.system.chaos.storm import Mishap
+from tests.system.chaos.storm import MAX_SQUEEZE_SECONDS, Mishap
 
 if TYPE_CHECKING:
     from tests.system.chaos.storm import Storm
@@ -82,7 +82,9 @@ def jump(storm: Storm) -> str:
 def squeeze(storm: Storm) -> str:
     victim = storm.any()
     left = storm.chance.choice((0, 64, 256, 1024, 4096)) << 10
-    victim.order(squeeze=storm.chance.uniform(0.5, 4), left_bytes=left)
+    victim.order(
+        squeeze=storm.chance.uniform(0.5, MAX_SQUEEZE_SECONDS), left_bytes=left
+    )
     return f"{victim.client_id}, {left >> 10} KiB left"
 
 
@@ -123,7 +125,7 @@ def _merge(storm: Storm, arn: str) -> str | None:
 
 
 def reshard_in_a_chain(storm: Storm) -> str:
-    """Split, split, merge, … one after the other, faster than anybody can read."""
+    """Split and merge shards faster than any client can read them."""
     arn = _any_stream(storm)
     for _ in range(storm.chance.randint(3, 6)):
         storm.chance.choice((_split, _merge))(storm, arn)
@@ -142,14 +144,14 @@ def update_shard_count(storm: Storm) -> str | None:
 
 
 def flood(storm: Storm) -> str:
-    """Put more records at once than clients handle in seconds."""
+    """Put more records at once than clients can handle within seconds."""
     arn = _any_stream(storm)
     storm.fleet.producer.add(arn, FLOOD)
     return _name(arn)
 
 
 def forget_a_stream(storm: Storm) -> str | None:
-    """Stop consuming a stream, and go on with it some time later."""
+    """Let all clients stop consuming a stream, and resume it some time later."""
     streams = storm.fleet.streams
     if len(streams) < 2 or storm.removed:
         return None
@@ -170,7 +172,8 @@ def add_a_stream(storm: Storm) -> str | None:
     if storm.removed or len(fleet.streams) > storm.streams:
         return None
     shards = storm.chance.randint(1, 4)
-    arn = fleet.stream(f"stream-{len(fleet.arns)}", shards)
+    name = f"stream-{len(fleet.arns)}"
+    arn = fleet.stream(name, shards, storm.fan_out_of(len(fleet.arns)))
     fleet.watcher.watch([*fleet.watcher.arns, arn])
     fleet.producer.switch([stream.arn for stream in fleet.streams])
     storm.consume(fleet.streams)
@@ -221,8 +224,25 @@ def break_service(storm: Storm) -> str:
     return f"{kind} of {service}, {probability:.0%}"
 
 
+def break_subscriptions(storm: Storm) -> str:
+    """Let subscriptions end early, or go silent, or be refused."""
+    kinds = ("cut", "exception_event", "corrupt", "stall", "throttle", "error")
+    kind = storm.chance.choice(kinds)
+    probability = storm.chance.choice((0.05, 0.3, 1.0))
+    number = storm.fleet.aws.fault(
+        kind,
+        service="kinesis",
+        operation="SubscribeToShard",
+        user_agent="kinesumer/",
+        probability=probability,
+    )
+    storm.later(lambda: storm.fleet.aws.clear_faults(number))
+    storm.counts[f"{kind} of subscriptions"] += 1
+    return f"{kind}, {probability:.0%}"
+
+
 def lose_the_store(storm: Storm) -> str:
-    """Let the state store answer nobody for one to three leases."""
+    """Make the state store unavailable for one to three lease durations."""
     lease = storm.fleet.config["lease_duration_seconds"]
     seconds = storm.chance.uniform(1, 3) * lease
     storm.fleet.aws.fault(
@@ -251,5 +271,7 @@ MISHAPS = (
     Mishap("a client is cut off", cut_off, 3),
     Mishap("a service fails", break_service, 3),
     Mishap("the state store is down", lose_the_store, 0.5),
+    Mishap("a subscription fails", break_subscriptions, 2),
 )
 RESHARDS = ("split", "merge", "reshards in a chain", "update shard count")
+SUBSCRIPTIONS = ("a subscription fails",)

@@ -1,30 +1,30 @@
-"""How much time a loaded machine took from a fleet, so that bounds can allow for it."""
+"""Measures the time that a fleet lost on a loaded machine, to extend time limits."""
 
 from __future__ import annotations
 
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+from tests.system.process.aws import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-
 NAP_SECONDS = 0.02
+# Longer delays are recorded; shorter ones are normal for a sleep.
 LATE_SECONDS = 0.01
-"""What is later than this is written down; less is how sleeping works."""
 LOOK_SECONDS = 0.1
 
 
 class Canary:
-    """Notes when it woke up late, and how long processes waited for a processor.
+    """Measures how late its thread wakes up, and how long processes wait for a CPU.
 
-    The first tells of the embedded AWS, which runs in this process; the second is kept
-    by Linux for each process. Who is stopped by a signal doesn't wait.
+    Late wake-ups show that the embedded AWS, which runs in this process, was delayed.
+    Linux counts how long each process waits. The time for which a signal has stopped a
+    process doesn't count.
     """
 
     def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
@@ -44,9 +44,9 @@ class Canary:
         self._thread.join()
 
     def lost(self, began: float, ended: float) -> float:
-        """Return how many seconds were taken from a move in a span of time.
+        """Return how long the machine's load delayed a shard's move in a span of time.
 
-        It takes two clients: those that lost most are counted.
+        A move needs two clients, so the two longest waits are added up.
         """
         first = bisect_left(self._late, (began, 0.0))
         last = bisect_left(self._late, (ended + NAP_SECONDS, 0.0))
@@ -54,7 +54,7 @@ class Canary:
         return overslept + sum(sorted(self._waits(began, ended))[-2:])
 
     def lapses(self, began: float, ended: float, seconds: float) -> int:
-        """Return how often somebody wasn't run for so long in a span of time."""
+        """Return how often a process couldn't run for ``seconds`` in a span of time."""
         overslept = sum(
             late > seconds and began <= at <= ended + NAP_SECONDS
             for at, late in self._late
@@ -71,11 +71,10 @@ class Canary:
 
     @property
     def worst(self) -> float:
-        """Return the longest single time that it overslept."""
         return max((late for _, late in self._late), default=0.0)
 
     def share(self) -> float:
-        """Return for which part of its time a client waited for a processor."""
+        """Return the share of their time for which clients waited for a processor."""
         seconds = sum(
             wait - before.get(pid, wait)
             for before, after in zip(self._waited, self._waited[1:], strict=False)
@@ -109,7 +108,7 @@ class Canary:
 
 
 def waited(pid: int) -> float:
-    """Return for how long a process was ready to run and didn't (0 if unknown)."""
+    """Return how long a process was ready to run but not running (0 if unknown)."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):

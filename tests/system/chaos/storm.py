@@ -1,11 +1,11 @@
-"""One mishap after the other, each undone some time later, and clients replaced."""
+"""Causes mishaps, undoes each of them some time later, and replaces clients."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.system.process.aws import now
 
 if TYPE_CHECKING:
     import random
@@ -14,25 +14,27 @@ if TYPE_CHECKING:
     from tests.system.process.client import Client
     from tests.system.process.fleet import AnyFleet
 
-now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-
-QUIET_SECONDS = (0.3, 1.7)
-"""Between two mishaps."""
+QUIET_SECONDS = (0.3, 1.7)  # between two mishaps
+MAX_SQUEEZE_SECONDS = 4.0
+# Handlers take up to this long per record, so mishaps interrupt their batches.
 SLOWEST_HANDLER = 0.01
-"""Seconds for a record: a fleet at work is caught in the middle of its batches."""
+# With this probability, the next mishap is of a kind that hasn't occurred yet, if there
+# is such a kind.
+NEW_SHARE = 0.8
 
 
 class Mishap(NamedTuple):
-    """Something that goes wrong."""
+    """A kind of fault, and how often a storm chooses it."""
 
     name: str
+    # Causes the mishap. Returns the name of the victim, or None if the mishap wasn't
+    # possible.
     strike: Callable[[Storm], str | None]
-    """Returns to whom it happened, or None if it couldn't."""
     weight: float = 1.0
 
 
 class Storm:
-    """What happens to a fleet."""
+    """Causes mishaps in a fleet, and keeps the planned number of clients running."""
 
     def __init__(
         self,
@@ -40,17 +42,16 @@ class Storm:
         chance: random.Random,
         clients: int,
         streams: int,
+        fan_out: str | None,
         say: Callable[[str], None],
     ) -> None:
         self.fleet, self.chance = fleet, chance
-        self.streams = streams
-        """How many there are outside of storms."""
+        self.streams = streams  # the number of streams outside of storms
         self.counts: Counter[str] = Counter()
+        # Clients that ended without a mishap that explains their end.
         self.unexpected: list[str] = []
-        """Clients that ended by themselves, without a reason of ours."""
-        self.removed: list[Any] = []
-        """Streams that nobody consumes for a while."""
-        self._clients, self._say = clients, say
+        self.removed: list[Any] = []  # streams that no client consumes for a while
+        self._clients, self._fan_out, self._say = clients, fan_out, say
         self._undo: list[tuple[float, Callable[[], None]]] = []
         self._leaving: dict[Client, str | None] = {}
         self._over: set[Client] = set()
@@ -60,29 +61,38 @@ class Storm:
     # --- in time ---------------------------------------------------------------------
 
     def blow(self, seconds: float, mishaps: Sequence[Mishap]) -> None:
-        """Let mishaps happen for so long, then undo what is still to be undone."""
+        """Cause mishaps for some seconds, and then undo those that still last."""
         end = now() + seconds
-        weights = [mishap.weight for mishap in mishaps]
         while now() < end:
             self._restore(now())
             self.supervise()
-            [mishap] = self.chance.choices(mishaps, weights)
+            mishap = self._choose(mishaps)
             whom = mishap.strike(self)
             if whom is not None:
                 self.note(mishap.name, whom)
             self.fleet.pause(min(self.chance.uniform(*QUIET_SECONDS), end - now()))
         self.calm()
 
+    def _choose(self, mishaps: Sequence[Mishap]) -> Mishap:
+        # Prefer new kinds, so that a short run sees every kind. Choose other kinds now
+        # and then, since a new kind may not be possible at the moment.
+        new = [m for m in mishaps if m.name not in self.counts]
+        if new and self.chance.random() < NEW_SHARE:
+            return self.chance.choice(new)
+        return self.chance.choices(mishaps, [m.weight for m in mishaps])[0]
+
     def calm(self) -> None:
-        """Undo everything, and wait until as many clients run as should."""
+        """Undo all mishaps, and wait until the planned number of clients runs."""
         self._restore(float("inf"))
         self.fleet.aws.clear_faults()
         for client in self.fleet.running:
             client.order(wall=0.0)
+        # A client can die of memory pressure until the pressure ends.
+        self.fleet.pause(MAX_SQUEEZE_SECONDS)
         self.fleet.until(self._is_complete, "all clients run")
 
     def later(self, undo: Callable[[], None]) -> None:
-        """Undo something some time before others notice, or some time after."""
+        """Schedule an undo, either before or after other clients notice the mishap."""
         leases = self.chance.choice(
             (self.chance.uniform(0.1, 1.0), self.chance.uniform(1.5, 4.0))
         )
@@ -90,7 +100,6 @@ class Storm:
         self._undo.append((at, undo))
 
     def note(self, what: str, whom: str) -> None:
-        """Count a mishap and say so."""
         self.counts[what] += 1
         self._say(f"{now() - self._began:7.1f} s  {what}: {whom}")
 
@@ -103,18 +112,15 @@ class Storm:
     # --- clients ---------------------------------------------------------------------
 
     def any(self) -> Client:
-        """Return a client that isn't on its way out."""
         if not (found := self.staying):
             return self.join()
         return self.chance.choice(found)
 
     @property
     def staying(self) -> list[Client]:
-        """The clients that run and weren't told to leave."""
         return [c for c in self.fleet.running if c not in self._leaving]
 
     def join(self, client_id: str | None = None) -> Client:
-        """Start a client, under an old id or a new one."""
         [client] = self.fleet.start(
             client_id or next(self._names),
             cabled=True,
@@ -124,7 +130,6 @@ class Storm:
         return client
 
     def kill(self, victim: Client) -> float:
-        """Kill a client; return when."""
         at = victim.kill()
         self._over.add(victim)
         self._leaving.pop(victim, None)
@@ -132,18 +137,21 @@ class Storm:
         return at
 
     def send_away(self, client: Client, successor: str | None = None) -> None:
-        """Ask a client to leave; once it has, its successor starts."""
+        """Ask a client to leave. Its successor starts after it has left."""
         self._leaving[client] = successor
         client.leave()
 
+    def fan_out_of(self, number: int) -> str | None:
+        """Return the consumer of the stream with a number: every second has one."""
+        return self._fan_out if number % 2 else None
+
     def consume(self, streams: list[Any]) -> None:
-        """Let every client consume these streams from now on."""
         self.fleet.streams = streams
         for client in self.fleet.running:
-            client.order(consume=[stream.arn for stream in streams])
+            client.order(consume=streams)
 
     def supervise(self) -> None:
-        """Follow up on clients that have ended; start what is missing."""
+        """Handle clients that have ended, and start the missing ones."""
         for client in self.fleet.clients:
             if client not in self._over and client.process.poll() is not None:
                 self._over.add(client)
@@ -159,8 +167,9 @@ class Storm:
             successor = self._leaving.pop(client)
             if successor is not None:
                 self.join(successor)
-            # Who leaves while the store is down says so; who is asked before it can
-            # listen dies of the signal.
+            # These ends are expected. A client that leaves during an outage of the
+            # store raises CommitTimeoutError. A client that doesn't handle signals yet
+            # is killed by the signal.
             if status in (0, 3, -15) or failure.startswith("CommitTimeoutError: "):
                 return
         if client.has("squeezed"):

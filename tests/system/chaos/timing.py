@@ -1,4 +1,4 @@
-"""How long shards were without an owner, against section 7 of the protocol."""
+"""Compares how long shards had no owner with the limits in the protocol's section 7."""
 
 from __future__ import annotations
 
@@ -10,70 +10,72 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.system.process import oracle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from kinesumer.model.streams import ShardKey
     from tests.system.chaos.starvation import Canary
     from tests.system.process.oracle import Handled, Run
 
-EPSILON = 0.5
-"""What requests and the search for records take: ε of section 7."""
+EPSILON = 0.5  # ε of section 7: the time for requests and for finding records
+# If a shard gets no record for this long after a crash, its next delivery doesn't show
+# when the takeover happened.
 QUIET = 0.5
-"""A shard that had no record for this long tells nothing of when it was read."""
-HAND_OVER = 0.5
-"""Section 7: the aim for a planned move."""
-SETTLED = 60.0
-"""L2, with the default lease."""
+HAND_OVER = 0.5  # section 7: the goal for a planned move
+SETTLED = 60.0  # the limit of promise L2 with the default lease
 DEFAULT_LEASE = 8.0
+# Kinesis refuses a subscription this soon after the shard's previous one began.
+RESUBSCRIBE_SECONDS = 5.0
 
 
 class Probe(NamedTuple):
-    """One thing that was done to a calm fleet."""
+    """One operation on a calm fleet."""
 
     kind: str
     began: float
     ended: float
-    shards: frozenset[ShardKey] = frozenset()
-    """What a client owned that crashed."""
+    shards: frozenset[ShardKey] = frozenset()  # the shards of the crashed client
 
 
 class Sample(NamedTuple):
-    """How long something took, and what was permitted."""
+    """A measured duration and its limit."""
 
     seconds: float
     bound: float
-    lost: float
-    """Seconds that the machine took from us meanwhile."""
+    lost: float  # seconds lost to the machine's load
 
     @property
     def is_late(self) -> bool:
-        """Tell whether it took longer than permitted, on a machine as loaded."""
+        """Return whether the duration exceeds the limit plus the time lost to load."""
         return self.seconds > self.bound + self.lost
 
 
-def crash_bound(config: dict[str, Any], *, led: bool) -> float:
-    """Return section 7's bound with a configuration."""
+def crash_bound(config: dict[str, Any], *, led: bool, fan_out: bool) -> float:
     heartbeat, lease = (
         config["heartbeat_interval_seconds"],
         config["lease_duration_seconds"],
     )
     return float(
-        config["leader_interval_seconds"] + lease + (1 + led) * heartbeat + EPSILON
+        config["leader_interval_seconds"]
+        + lease
+        + (1 + led) * heartbeat
+        + EPSILON
+        + fan_out * RESUBSCRIBE_SECONDS
     )
 
 
 def settled_bound(config: dict[str, Any]) -> float:
-    """Return L2's bound, as long as the lease is in proportion to the default."""
+    """Return the limit of the protocol's promise L2, scaled to the lease duration."""
     return float(SETTLED * config["lease_duration_seconds"] / DEFAULT_LEASE)
 
 
 def starved(
     canary: Canary, began: float, ended: float, config: dict[str, Any]
 ) -> float:
-    """Return how much longer a fence may take on a machine as busy.
+    """Return how much longer a takeover may take because the machine was busy.
 
-    Who wasn't run for a while watches for a whole lease again (section 5): it can't
-    know whether the others could beat.
+    After a time in which it couldn't run, a leader observes the other clients for a
+    whole lease again (section 5), because it can't know whether they could send
+    heartbeats.
     """
     lapses = canary.lapses(began, ended, config["leader_interval_seconds"])
     again = config["lease_duration_seconds"] * lapses
@@ -81,7 +83,7 @@ def starved(
 
 
 class Deliveries:
-    """When each shard's epochs delivered, and when records came to be."""
+    """The times of deliveries by shard and epoch, and the times of produced records."""
 
     def __init__(self, run: Run) -> None:
         self._epochs: dict[ShardKey, list[list[Handled]]] = defaultdict(list)
@@ -92,11 +94,15 @@ class Deliveries:
         self._produced = {(p.shard, p.number): p.at for p in run.produced}
 
     def takeovers(
-        self, probe: Probe, config: dict[str, Any], canary: Canary, *, led: bool
+        self,
+        shards: Iterable[ShardKey],
+        probe: Probe,
+        config: dict[str, Any],
+        canary: Canary,
+        bound: float,
     ) -> Iterator[Sample]:
-        """Yield how long after a crash each of the lost shards was delivered again."""
-        bound = crash_bound(config, led=led)
-        for shard in probe.shards:
+        """Yield each lost shard's time between the crash and its next delivery."""
+        for shard in shards:
             first = min(
                 (e[0] for e in self._epochs[shard] if e[0].began > probe.began),
                 key=lambda h: h.began,
@@ -108,7 +114,7 @@ class Deliveries:
             yield Sample(first.began - probe.began, bound, lost)
 
     def hand_overs(self, probe: Probe, canary: Canary) -> Iterator[Sample]:
-        """Yield for how long each shard paused that moved while a probe went on."""
+        """Yield the pause of each shard that moved during a probe."""
         for old, new in self._moves(probe.began, probe.ended):
             since = max(old.ended, self._produced_at(new))
             if since < new.began:
@@ -116,7 +122,7 @@ class Deliveries:
                 yield Sample(new.began - since, HAND_OVER, lost)
 
     def all_moves(self) -> Iterator[float]:
-        """Yield every pause between two epochs, whatever went on."""
+        """Yield every pause between two epochs of a shard, during storms as well."""
         for old, new in self._moves(-inf, inf):
             yield new.began - max(old.ended, self._produced_at(new))
 
@@ -128,13 +134,3 @@ class Deliveries:
 
     def _produced_at(self, handled: Handled) -> float:
         return self._produced[handled.shard, handled.number]
-
-
-def in_order(seconds: list[float]) -> str:
-    """Return median, 99th percentile and maximum as text."""
-    if not seconds:
-        return "none seen"
-    found = sorted(seconds)
-    places = (len(found) // 2, min(len(found) - 1, int(len(found) * 0.99)), -1)
-    median, late, worst = (found[place] for place in places)
-    return f"{median:.2f} / {late:.2f} / {worst:.2f} s, n = {len(found)}"

@@ -1,7 +1,8 @@
-"""What a run has shown: each promise, what was measured, and what is permitted."""
+"""The result of a run: the measured and permitted value of each promise."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.system.chaos.timing import (
@@ -10,60 +11,48 @@ from tests.system.chaos.timing import (
     Probe,
     Sample,
     crash_bound,
-    in_order,
     settled_bound,
     starved,
 )
 from tests.system.process import oracle
-from tests.system.process.forced import allowance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from tests.system.chaos.starvation import Canary
     from tests.system.chaos.storm import Storm
     from tests.system.process.oracle import Run
 
-SHOWN = 10
-"""Violations of one promise that are told one by one."""
+SHOWN = 10  # at most this many violations of a promise are listed
 
 
 class Line(NamedTuple):
-    """One promise."""
-
     what: str
     measured: str
     permitted: str = ""
     is_kept: bool = True
+    # The promise was only kept because the machine's load extended its limit.
     is_doubtful: bool = False
-    """It was only kept because the machine was too busy to blame anybody."""
-    is_time: bool = False
-    """It is about how long something took."""
+    is_time: bool = False  # the promise limits a duration
     details: tuple[str, ...] = ()
 
 
 class Verdict(NamedTuple):
-    """All of them."""
-
     lines: list[Line]
 
     @property
     def is_good(self) -> bool:
-        """Tell whether every promise was kept."""
         return all(line.is_kept for line in self.lines)
 
     @property
     def is_safe(self) -> bool:
-        """Tell whether every promise was kept that isn't about time."""
         return all(line.is_kept or line.is_time for line in self.lines)
 
     @property
     def is_doubtful(self) -> bool:
-        """Tell whether a bound was missed for which the machine is to blame."""
         return any(line.is_doubtful for line in self.lines)
 
     def text(self) -> str:
-        """Return a table for people."""
         rows = [
             ("", "measured", "permitted", ""),
             *((x.what, x.measured, x.permitted, mark(x)) for x in self.lines),
@@ -80,7 +69,6 @@ class Verdict(NamedTuple):
 
 
 def mark(line: Line) -> str:
-    """Return whether a promise was kept, in a word."""
     if not line.is_kept:
         return "BROKEN"
     if line.is_doubtful:
@@ -95,11 +83,10 @@ def reach(
     canary: Canary,
     storm: Storm,
 ) -> Verdict:
-    """Judge a run."""
     return Verdict(
         [
             *_records(run, config),
-            *_times(run, config, probes, canary),
+            *_times(run, config, probes, canary, storm.fleet.fan_out_arns),
             nothing("clients that ended by themselves", storm.unexpected),
             Line("clients waited for a processor", f"{canary.share():.0%} of the time"),
             Line("this process overslept at most", f"{canary.worst:.2f} s"),
@@ -109,7 +96,6 @@ def reach(
 
 
 def nothing(what: str, found: list[str]) -> Line:
-    """Return the line of something that mustn't happen."""
     return Line(what, str(len(found)), "0", not found, details=tuple(found[:SHOWN]))
 
 
@@ -118,7 +104,7 @@ def _records(run: Run, config: dict[str, Any]) -> Iterator[Line]:
     yield Line("records", f"{len(run.produced)}, handled {len(run.handled)} times")
     for what, broken in found.broken.items():
         yield nothing(what, broken)
-    permitted = allowance(run, config["drain_timeout_seconds"])
+    permitted = oracle.allowance(run, config["drain_timeout_seconds"])
     limit = config["max_uncommitted_records"]
     total = limit * permitted.forced.total() + permitted.overdue.total()
     allowed = {s: permitted.records(s, limit) for s in found.repeated}
@@ -139,18 +125,30 @@ def _records(run: Run, config: dict[str, Any]) -> Iterator[Line]:
 
 
 def _times(
-    run: Run, config: dict[str, Any], probes: list[Probe], canary: Canary
+    run: Run,
+    config: dict[str, Any],
+    probes: list[Probe],
+    canary: Canary,
+    fan_out_arns: Container[str],
 ) -> Iterator[Line]:
     deliveries = Deliveries(run)
-    for kind, led in (("a client crashed", False), ("the leader crashed", True)):
-        bound = crash_bound(config, led=led)
+    crashes = (("a client crashed", False), ("the leader crashed", True))
+    ways = ((False, ""), (True, ", fan-out")) if fan_out_arns else ((False, ""),)
+    for (kind, led), (fan_out, way) in product(crashes, ways):
+        bound = crash_bound(config, led=led, fan_out=fan_out)
         samples = [
             sample
             for probe in probes
             if probe.kind == kind
-            for sample in deliveries.takeovers(probe, config, canary, led=led)
+            for sample in deliveries.takeovers(
+                [s for s in probe.shards if (s.stream_arn in fan_out_arns) == fan_out],
+                probe,
+                config,
+                canary,
+                bound,
+            )
         ]
-        yield timed(f"taken over after {kind}", samples, bound)
+        yield timed(f"taken over after {kind}{way}", samples, bound)
     for kind in ("join", "leave"):
         samples = [
             sample
@@ -166,15 +164,17 @@ def _times(
         if p.kind == "storm over"
     ]
     yield timed("as planned after a storm", settled, bound)
-    yield Line("all moves, in storms too", in_order(list(deliveries.all_moves())))
+    yield Line(
+        "all moves, in storms too", oracle.in_order(list(deliveries.all_moves()))
+    )
 
 
 def timed(what: str, samples: list[Sample], bound: float) -> Line:
-    """Return the line of something that has to be quick, each time."""
+    """Return the table's line for durations that must never exceed their limit."""
     over = [s for s in samples if s.seconds > bound]
     return Line(
         what,
-        in_order([s.seconds for s in samples]),
+        oracle.in_order([s.seconds for s in samples]),
         f"{bound:.1f} s" + (f" and starvation ({len(over)} over it)" if over else ""),
         is_kept=not any(s.is_late for s in samples),
         is_doubtful=bool(over),
@@ -184,12 +184,12 @@ def timed(what: str, samples: list[Sample], bound: float) -> Line:
 
 
 def aimed(what: str, samples: list[Sample]) -> Line:
-    """Return the line of something that is meant to be quick, most times."""
+    """Return the table's line for durations of which half must stay within a goal."""
     over = [s for s in samples if s.seconds > HAND_OVER]
     late = [s for s in samples if s.is_late]
     return Line(
         what,
-        in_order([s.seconds for s in samples]),
+        oracle.in_order([s.seconds for s in samples]),
         f"{HAND_OVER:.1f} s is the aim, for half of them"
         + (f" ({len(over)} over it, {len(late)} not by starvation)" if over else ""),
         is_kept=2 * len(late) <= len(samples),

@@ -1,16 +1,18 @@
-"""Options of Spark queries and values of Config, right and wrong."""
+"""Test arbitrary values of Config, names, and options of Spark queries."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kinesumer.aws.kinesis import parse_stream_name
+from kinesumer.aws.stream_names import parse_stream_name
 from kinesumer.client import Kinesumer
 from kinesumer.config import Config
 from kinesumer.core.liveness import lease_ms
@@ -22,9 +24,9 @@ from kinesumer.spark.options.parser import (
     parse_read,
     parse_write,
 )
-from kinesumer.spark.options.stream_list import parse_streams
+from kinesumer.spark.options.streams import parse_streams
 from kinesumer.spark.options.table import OPTIONS
-from tests.system.hostile.pages import scraps
+from tests.system.hostile.strategies import json_values
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 CONNECTION = Connection(region="eu-west-1")
@@ -32,34 +34,28 @@ CONNECTION = Connection(region="eu-west-1")
 # --- Config ---
 
 WRONG: list[Any] = [
-    None,
-    "2",
-    b"2",
-    [],
-    math.nan,
-    math.inf,
-    -math.inf,
-    10**400,
-    True,
-    0.5j,
+    *(None, "2", b"2", [], True, 0.5j),
+    *(math.nan, math.inf, -math.inf, 10**400),
 ]
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS.keys() - {"label"}))
-@pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:20])
-def test_a_value_of_another_kind_is_refused_by_name(name: str, value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=name):
-        Config(**{name: value})
+def test_a_value_of_another_type_is_refused_with_the_fields_name(name: str) -> None:
+    for value in WRONG:
+        if value is None and FIELDS[name].default is None:
+            continue  # the field is optional
+        with pytest.raises(ConfigurationError, match=name):
+            Config(**{name: value})
 
 
 @pytest.mark.parametrize("value", [None, b"a", 2, "a\nb", "\x1b[2J", "x" * 129])
-def test_a_label_that_is_no_short_text_is_refused(value: Any) -> None:
+def test_a_label_that_isnt_a_short_printable_text_is_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="label"):
         Config(label=value)
 
 
 @pytest.mark.parametrize("name", ["max_uncommitted_records", "buffer_bytes", "weight"])
-def test_half_of_what_is_counted_is_refused(name: str) -> None:
+def test_fractions_of_whole_numbers_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
         Config(**{name: 1.5})  # type: ignore[arg-type]
 
@@ -71,7 +67,7 @@ def test_half_of_what_is_counted_is_refused(name: str) -> None:
         max_size=3,
     )
 )
-def test_what_config_accepts_can_be_worked_with(values: dict[str, Any]) -> None:
+def test_accepted_values_give_a_usable_lease(values: dict[str, Any]) -> None:
     try:
         config = Config(**values)
     except ConfigurationError as error:
@@ -87,11 +83,11 @@ def test_what_config_accepts_can_be_worked_with(values: dict[str, Any]) -> None:
 @example("\ud800")
 @example("a\x1b[2J")
 @example("#")
-@given(st.text(max_size=10) | st.text(min_size=200, max_size=300) | scraps)
+@given(st.text(max_size=10) | st.text(min_size=200, max_size=300) | json_values)
 def test_any_name_can_be_part_of_a_key_or_is_refused(name: Any) -> None:
     for make in (
         lambda: Kinesumer(name, table="t"),
-        lambda: Kinesumer("a", table=name),
+        lambda: Kinesumer("a", table="" if name is None else name),
         lambda: Kinesumer("a", table="t", client_id="" if name is None else name),
         lambda: validate_name("app", name),
     ):
@@ -103,12 +99,10 @@ def test_any_name_can_be_part_of_a_key_or_is_refused(name: Any) -> None:
 
 
 @given(st.text(max_size=12) | st.text(":/arnkinesstream", max_size=40))
-def test_any_stream_name_is_understood_or_refused(text: str) -> None:
+def test_any_stream_name_is_parsed_or_refused(text: str) -> None:
     for parse in (parse_stream_name, parse_streams):
-        try:
+        with suppress(ConfigurationError):
             parse(text)
-        except ConfigurationError:
-            pass
 
 
 # --- options ---
@@ -141,35 +135,34 @@ names = st.sampled_from([option.name for option in OPTIONS]) | st.text(max_size=
 texts = st.sampled_from(VALUES) | st.text(max_size=12)
 
 
-def given_options(options: dict[str, str]) -> None:
-    """Parse options for each use; only ConfigurationError may come."""
-    for parse in (
-        lambda: connection_from(options),
-        lambda: parse_read(options, CONNECTION),
-        lambda: parse_write(options, CONNECTION),
-    ):
-        try:
-            parse()
-        except ConfigurationError:
-            continue
+def parse_options(options: dict[str, str]) -> None:
+    """Parse options for each use. Only ConfigurationError may be raised."""
+    with suppress(ConfigurationError):
+        connection_from(options)
+    for parse in (parse_read, parse_write):
+        with suppress(ConfigurationError):
+            parse(options, CONNECTION)
 
 
 @pytest.mark.parametrize("name", [option.name for option in OPTIONS])
-def test_every_option_refuses_what_it_cannot_take(name: str) -> None:
+def test_every_option_accepts_or_refuses_any_value(name: str) -> None:
     for value in VALUES:
-        given_options({"streams": "orders", "app": "a", "table": "t", name: value})
+        parse_options({"streams": "orders", "app": "a", "table": "t", name: value})
 
 
 @given(st.dictionaries(names, texts, max_size=4))
-def test_any_options_are_taken_or_refused(options: dict[str, str]) -> None:
-    given_options(options)
-    given_options({"streams": "orders", **options})
+def test_any_options_are_accepted_or_refused(options: dict[str, str]) -> None:
+    parse_options(options)
+    parse_options({"streams": "orders", **options})
 
 
-@given(st.lists(scraps | st.dictionaries(st.sampled_from(["name", "arn"]), scraps)))
-def test_any_list_of_streams_is_taken_or_refused(items: list[Any]) -> None:
-    import json
-
+@settings(max_examples=settings().max_examples // 2)
+@given(
+    st.lists(
+        json_values | st.dictionaries(st.sampled_from(["name", "arn"]), json_values)
+    )
+)
+def test_any_list_of_streams_is_accepted_or_refused(items: list[Any]) -> None:
     try:
         parse_streams(json.dumps(items))
     except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""Answers of Kinesis, or of what stands in its place: read, or refused as no answer."""
+"""Test that any response of GetRecords is decoded, or refused as invalid."""
 
 from __future__ import annotations
 
@@ -11,31 +11,36 @@ from hypothesis import strategies as st
 from kinesumer.cli.record_output import as_json
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Fence, Source
-from kinesumer.model.streams import HASH_KEYS, ShardKey
+from kinesumer.model.streams import HASH_KEYS
 from kinesumer.spark.columnar.arrow import Columns
 from kinesumer.spark.columnar.rows import RecordRows, Slice, parse
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.put_records import decode_results
 from kinesumer.wire.records import decode_iterator, decode_page
-from tests.system.hostile.pages import NUMBER, bodies, scraps
-from tests.system.spark.reading_bench import schema
+from tests.support.spark_reading import schema
+from tests.system.hostile.strategies import (
+    NUMBER,
+    SHARD,
+    bodies,
+    json_values,
+    with_examples,
+)
 
 if TYPE_CHECKING:
     from kinesumer.spark.columnar.rows import Rows
 
-SHARD = ShardKey("arn:aws:kinesis:eu-west-1:123456789012:stream/orders", "shard-7")
 SOURCE = Source(Fence(SHARD, 1), 0, HASH_KEYS // 2)
 ALL = Columns(schema(*COLUMNS))
 
 
 def body(record: str, rest: str = "") -> bytes:
-    """Return an answer of one record, as it is written."""
+    """Return the body of an answer with one record."""
     return f'{{"Records":[{record}],"MillisBehindLatest":0{rest}}}'.encode()
 
 
 def one(**changes: str) -> str:
-    """Return a record with other JSON for some of its values."""
+    """Return a record's JSON in which some values are replaced."""
     fields = {
         "ApproximateArrivalTimestamp": "1.5",
         "Data": '"aGVsbG8="',
@@ -91,16 +96,9 @@ CORPUS = [
 ]
 
 
-def corpus(test: Any) -> Any:
-    """Try each body that was found to matter, or may."""
-    for found in CORPUS:
-        test = example(found)(test)
-    return test
-
-
-@corpus
+@with_examples(CORPUS)
 @given(bodies() | st.binary(max_size=50))
-def test_whatever_is_answered_is_a_page_or_refused(answer: bytes) -> None:
+def test_any_response_is_a_page_or_refused(answer: bytes) -> None:
     try:
         page = decode_page(answer)
     except SourceUnavailableError as error:
@@ -110,18 +108,20 @@ def test_whatever_is_answered_is_a_page_or_refused(answer: bytes) -> None:
     for record in opened.records:
         as_json(record)
         assert record.position <= record.position
-        assert record.position.sequence_number.isdigit()
+    # decode_page() checks the sequence numbers of only these records.
+    for record in (*page.records[:1], *page.records[-1:]):
+        assert record.sequence_number.isdigit()
     for child in page.children:
         assert 0 <= child.first_hash <= child.last_hash < HASH_KEYS
 
 
-@corpus
+@with_examples(CORPUS)
 @given(bodies())
-def test_sparks_columns_say_what_the_records_say(answer: bytes) -> None:
+def test_sparks_columns_have_the_same_values_as_records(answer: bytes) -> None:
     expected = outcome(lambda: one_by_one(answer))
-    found = outcome(lambda: in_columns(answer))
-    # What is no JSON to begin with may be read in spite of that.
-    assert found == expected or (expected == "refused" and not is_json(answer))
+    columns = outcome(lambda: in_columns(answer))
+    # The column reader may accept a body that isn't valid JSON.
+    assert columns == expected or (expected == "refused" and not is_json(answer))
 
 
 def is_json(answer: bytes) -> bool:
@@ -135,25 +135,26 @@ def is_json(answer: bytes) -> bool:
 def one_by_one(answer: bytes) -> Any:
     page = decode_page(answer)
     rows = RecordRows(page.records, deaggregate=True)
-    return page._replace(records=[]), said(rows)
+    return page._replace(records=[]), row_values(rows)
 
 
 def in_columns(answer: bytes) -> Any:
     page, rows = parse(answer, ALL.names, deaggregate=True)
-    return page._replace(records=[]), said(rows)
+    return page._replace(records=[]), row_values(rows)
 
 
-def said(rows: Rows) -> list[dict[str, Any]]:
-    """Return all that can be asked of rows."""
-    places = range(len(rows))
-    [(rows.number(place), rows.arrived(place)) for place in places]
+def row_values(rows: Rows) -> list[dict[str, Any]]:
+    """Return all attributes of rows."""
+    for index in range(len(rows)):
+        rows.number(index)
+        rows.arrived(index)
     assert rows.payload >= 0
-    found = rows.batch(SHARD, ALL, Slice(0, len(rows))).to_pylist()
-    return [dict(row) for row in found]
+    batch = rows.batch(SHARD, ALL, Slice(0, len(rows)))
+    return [dict(row) for row in batch.to_pylist()]
 
 
 def outcome(work: Any) -> Any:
-    """Return a result, or that it was refused."""
+    """Return the result of a call, or "refused"."""
     try:
         return work()
     except SourceUnavailableError:
@@ -163,7 +164,7 @@ def outcome(work: Any) -> Any:
 @example(b'{"ShardIterator":null}')
 @example(b"[" * 100_000)
 @example(b'"\xff"')
-@given(scraps.map(repr).map(str.encode) | st.binary(max_size=50))
-def test_other_answers_are_read_or_refused(answer: bytes) -> None:
+@given(json_values.map(repr).map(str.encode) | st.binary(max_size=50))
+def test_responses_of_other_calls_are_decoded_or_refused(answer: bytes) -> None:
     outcome(lambda: decode_iterator(answer))
     outcome(lambda: decode_results(answer, 1))

@@ -1,4 +1,4 @@
-"""Breaks one rule after the other: some check must notice each mutant.
+"""Breaks one rule at a time, and expects some check to notice each mutant.
 
 python -m tests.system.mutants --list
 python -m tests.system.mutants --only "commit backwards" --seeds 50
@@ -21,7 +21,7 @@ UNCHANGED = Mutant("nothing", "", ())
 
 
 def main() -> None:
-    """Print a table of mutants and what killed them; exit 1 if one lives."""
+    """Print each mutant and the check that killed it. Exit with 1 if any survives."""
     options = _options()
     unknown = sorted({*options.only} - MUTANTS.keys())
     if unknown:

@@ -1,4 +1,4 @@
-"""A change to one rule, made to a copy of the package: some check must notice it."""
+"""A mutant: a change of one rule in a copy of the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from tests.system.mutants.operators import Edits
+    from collections.abc import Iterable
+
+    from tests.system.mutants.operators import Edit
 
 ROOT = Path(__file__).resolve().parents[3]
 COPIED = ("kinesumer", "tests", "schema", "pyproject.toml")
@@ -16,49 +18,18 @@ LEFT_OUT = ("node_modules", "spark", "java")
 
 
 class Mutant(NamedTuple):
-    """A broken rule, and the checks that must notice it."""
+    """A broken rule, and the checks of which at least one must notice it."""
 
     name: str
     rule: str
-    """Section of the protocol, or K and Go with a number: rows of known failures."""
-    edits: Edits
+    edits: tuple[Edit, ...]
+    # The tests to run if no seed notices the mutant.
     tests: tuple[str, ...] = ()
-    """The tests to run if no seed notices the mutant."""
+    # False if the simulator doesn't run this code, or can't see the difference.
     simulated: bool = True
-    """False: the simulator doesn't run this code, or can't see the difference."""
-    note: str = ""
 
 
-class Module:
-    """Makes mutants of one module; a moved module is renamed here only.
-
-    The module is named relative to ``kinesumer``. A mutant without tests of its own has
-    the default tests.
-    """
-
-    def __init__(self, name: str, *default_tests: str) -> None:
-        self._name, self._default_tests = name, default_tests
-
-    def __call__(
-        self,
-        name: str,
-        rule: str,
-        function: str,
-        edits: Edits,
-        *tests: str,
-        simulated: bool = True,
-        note: str = "",
-    ) -> Mutant:
-        """Return a mutant of a function, ``Class.method`` if it is a method.
-
-        An empty function stands for the whole module.
-        """
-        where = f"{self._name}:{function}"
-        edits = tuple(edit._replace(where=edit.where or where) for edit in edits)
-        return Mutant(name, rule, edits, tests or self._default_tests, simulated, note)
-
-
-def mutate(edits: Edits, sources: Path) -> dict[str, str]:
+def mutate(edits: Iterable[Edit], sources: Path) -> dict[str, str]:
     """Return the mutated code of each changed module, by its path below sources.
 
     Raises ValueError unless each edit finds one node and changes the code.

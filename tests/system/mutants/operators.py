@@ -1,4 +1,4 @@
-"""Edits of one syntax node inside a named function.
+"""Define edits of one syntax node inside a named function.
 
 A pattern is Python code, compared as a syntax tree: layout and comments don't count.
 ``...`` in a pattern matches any expression. As the last argument of a call it matches
@@ -20,11 +20,19 @@ _IGNORED = ("kind", "type_comment", "type_params")
 
 
 class Edit(NamedTuple):
-    """A change to one node of one function."""
+    """A change to one node of one function.
+
+    ``drop`` removes a statement, an operand of ``and`` or ``or``, an argument or an
+    element. If it removes an ``if``, the statements of its ``else`` stay. ``replace``
+    replaces an expression, or consecutive statements. ``always`` and ``never`` replace
+    the condition of a branch, a loop or a comprehension by True or False. ``move``
+    moves statements in front of another statement.
+    """
 
     kind: Kind
+    # ``module:Class.method``, relative to ``kinesumer``. ``module:`` means the whole
+    # module.
     where: str
-    """``module:Class.method``, relative to ``kinesumer``; ``module:`` is all of it."""
     pattern: str
     new: str = ""
 
@@ -62,45 +70,13 @@ class Edit(NamedTuple):
         return found[0]
 
 
-Edits = tuple[Edit, ...]
-"""Edits are added with ``+``: they are applied one after the other."""
-
-
-def drop(pattern: str, where: str = "") -> Edits:
-    """Remove a statement, an operand of ``and`` or ``or``, an argument or an element.
-
-    An ``if`` is replaced by its ``else``.
-    """
-    return (Edit("drop", where, pattern),)
-
-
-def replace(pattern: str, new: str, where: str = "") -> Edits:
-    """Replace an expression, or consecutive statements."""
-    return (Edit("replace", where, pattern, new),)
-
-
-def always(condition: str) -> Edits:
-    """Replace the condition of a branch, a loop or a comprehension by ``True``."""
-    return (Edit("always", "", condition),)
-
-
-def never(condition: str) -> Edits:
-    """Replace the condition of a branch, a loop or a comprehension by ``False``."""
-    return (Edit("never", "", condition),)
-
-
-def move(pattern: str, before: str) -> Edits:
-    """Move statements to before another statement."""
-    return (Edit("move", "", pattern, before),)
-
-
 class _Place(NamedTuple):
-    """Consecutive nodes in a field of their parent, or the one node of a field."""
+    """Consecutive nodes in a list of their parent, or a field's single node."""
 
     parent: ast.AST
     field: str
+    # Index of the first node, or None if the field is not a list.
     first: int | None
-    """Index of the first node, or None if the field is not a list."""
     length: int = 1
 
     @property
@@ -112,7 +88,7 @@ class _Place(NamedTuple):
         return cast("list[ast.AST]", value[self.first : self.first + self.length])
 
     def replace(self, nodes: Sequence[ast.AST]) -> None:
-        """Put other nodes here. Statements that replace an expression must be one."""
+        """Replace the nodes. Only a single statement can replace an expression."""
         if not isinstance(self.nodes[0], ast.stmt):
             nodes = [_value(node) for node in nodes]
         if self.first is None:
@@ -148,7 +124,7 @@ class _Fill(ast.NodeTransformer):
 
 
 class _Collapse(ast.NodeTransformer):
-    """Replace each ``and`` and ``or`` of one operand by the operand."""
+    """Replace each ``and`` or ``or`` with a single operand by this operand."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
@@ -156,7 +132,7 @@ class _Collapse(ast.NodeTransformer):
 
 
 def _definitions(module: ast.Module, qualname: str) -> list[ast.AST]:
-    """Return the definitions of a name: a property has one for each accessor."""
+    """Return the definitions of a name. A property has one for each accessor."""
     found: list[ast.AST] = [module]
     for name in qualname.split(".") if qualname else ():
         found = [
@@ -190,7 +166,7 @@ def _places(scope: ast.AST, pattern: list[ast.stmt]) -> Iterator[_Place]:
 
 
 def _is_match(pattern: object, node: object) -> bool:
-    """Return whether a node, a list of nodes or a value is what a pattern says."""
+    """Return whether a node, a list of nodes or a value matches a pattern."""
     if _is_wildcard(pattern):
         return True
     if isinstance(pattern, list) and isinstance(node, list):
@@ -221,7 +197,7 @@ def _is_wildcard(pattern: object) -> bool:
 
 
 def _value(node: ast.AST) -> ast.AST:
-    """Return the expression of a statement that is only an expression."""
+    """Return a statement's expression if the statement consists of nothing else."""
     return node.value if isinstance(node, ast.Expr) else node
 
 

@@ -1,4 +1,4 @@
-"""Plants a mutant and runs one check after the other until one fails."""
+"""Plants a mutant and runs its checks one by one until one fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT_SECONDS = 600.0
 
 
 class Effort(NamedTuple):
-    """How much to run before a mutant counts as alive."""
+    """The number of checks to run before a mutant counts as a survivor."""
 
     seeds: int = 10
     minutes: float = 3.0
@@ -31,16 +31,14 @@ class Verdict(NamedTuple):
     """The result of a mutant."""
 
     mutant: Mutant
+    # The predicate or test that noticed the mutant; empty if none did.
     killed_by: str
-    """A predicate or a test; empty if the mutant lives."""
-    seeds: int
-    """Seeds that were simulated."""
-    seconds: float
-    """Wall clock, all checks together."""
+    seeds: int  # number of simulated seeds
+    seconds: float  # duration of all checks together
 
 
 def judge(made: Mutant, effort: Effort) -> Verdict:
-    """Return which check fails first: the simulator, then the mutant's tests."""
+    """Run the simulator and then the mutant's tests. Return the first failure."""
     started, seeds, killed_by = time.monotonic(), 0, ""
     with tempfile.TemporaryDirectory(prefix="kinesumer-mutant-") as name:
         directory = Path(name)
@@ -78,7 +76,7 @@ def _test(directory: Path, tests: tuple[str, ...]) -> str:
 
 
 def _run(directory: Path, *module: str) -> subprocess.CompletedProcess[str] | None:
-    """Run a module in the planted copy; None if it doesn't end in time."""
+    """Run a module in the planted copy. Return None if it doesn't end in time."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(directory),

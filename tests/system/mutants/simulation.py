@@ -1,4 +1,4 @@
-"""Simulates seeds until one breaks a predicate; the runner starts it beside a mutant.
+"""Simulates seeds until one violates a predicate. The runner starts this module.
 
     python -m tests.system.mutants.simulation --seeds 12 --minutes 3
 

@@ -1,28 +1,31 @@
-"""A network cable between one client and AWS, to be cut in several ways."""
+"""A network cable between one client and AWS that can fail in several ways."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from concurrent.futures import Future
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+# ``cut``: connections break, and no new ones can be made.
+# ``silent``: data is lost in both directions, without an error.
+# ``one-way``: requests arrive, but answers are lost.
 State = Literal["whole", "cut", "silent", "one-way"]
-"""
-- ``cut``: connections break, and none can be made
-- ``silent``: nothing arrives, and nobody is told
-- ``one-way``: requests arrive, answers don't
-"""
+# How often the loop runs between accepting a connection and calling _connect().
+ACCEPTING_TURNS = 3
 
 
 class Cable:
-    """Passes on what is sent to its port, from a thread of its own."""
+    """Forwards data from its port to AWS, on a thread of its own."""
 
     def __init__(self, port: int) -> None:
         self.state: State = "whole"
         self._target = port
         self._streams: set[asyncio.StreamWriter] = set()
-        self._pumps: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, int]]
         self._ready = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
@@ -30,17 +33,15 @@ class Cable:
 
     @property
     def url(self) -> str:
-        """The endpoint at this end of the cable."""
         return f"http://127.0.0.1:{self._ready.result()[2]}"
 
     def set(self, state: State) -> None:
-        """Put the cable in a state; connections that suffered don't survive repair."""
+        """Set the cable's state. ``cut`` and ``whole`` break existing connections."""
         if state in ("cut", "whole"):
             self._ready.result()[0].call_soon_threadsafe(self._break)
         self.state = state
 
     def close(self) -> None:
-        """Stop the thread."""
         loop, over, _ = self._ready.result()
         loop.call_soon_threadsafe(over.set)
         self._thread.join()
@@ -51,33 +52,46 @@ class Cable:
         port = server.sockets[0].getsockname()[1]
         self._ready.set_result((asyncio.get_running_loop(), over, port))
         await over.wait()
+        self.state = "cut"
+        # A connection that was just accepted would stay open if the server closed now.
+        asyncio.get_running_loop().remove_reader(server.sockets[0])
+        for _turn in range(ACCEPTING_TURNS):
+            await asyncio.sleep(0)
         server.close()
         self._break()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _break(self) -> None:
         for stream in self._streams:
             stream.transport.abort()
         self._streams.clear()
 
-    async def _connect(
+    def _connect(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._streams.add(writer)
         if self.state == "cut":
             writer.transport.abort()
-            return
+        else:
+            self._start(self._forward(reader, writer))
+
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             there = await asyncio.open_connection("127.0.0.1", self._target)
-        except asyncio.CancelledError:
-            return  # the thread ends; Python 3.11 shows the cancellation as an error
+        except OSError:
+            writer.transport.abort()
+            return
         self._streams.add(there[1])
-        for task in (
-            asyncio.create_task(self._pump(reader, there[1], ("silent",))),
-            asyncio.create_task(self._pump(there[0], writer, ("silent", "one-way"))),
-        ):
-            self._pumps.add(task)
-            task.add_done_callback(self._pumps.discard)
+        self._start(self._pump(reader, there[1], ("silent",)))
+        self._start(self._pump(there[0], writer, ("silent", "one-way")))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _pump(
         self,
@@ -91,7 +105,7 @@ class Cable:
                     writer.write(data)
                     await writer.drain()
         except OSError:
-            pass  # it was cut
+            pass  # the cable was cut
         finally:
             writer.transport.abort()
             self._streams.discard(writer)

@@ -1,20 +1,17 @@
-"""One process of a fleet, what is done to it, and what it did."""
+"""One client process of a fleet: its control and its journal."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.system.process import oracle
-from tests.system.process.worker import Orders
+from tests.system.process import oracle, worker
+from tests.system.process.aws import now
+from tests.system.process.launch import CONTEXT, ForkedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,14 +20,8 @@ if TYPE_CHECKING:
     from tests.system.process.oracle import Event, Handled
     from tests.system.process.worker import Settings
 
-ROOT = Path(__file__).parents[3]
-
-now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-
 
 class Client:
-    """One process of a fleet."""
-
     def __init__(
         self,
         settings: Settings,
@@ -43,57 +34,35 @@ class Client:
         self.cables = cables
         self._is_read = False
         self._read = oracle.Journal(Path(settings.journal), settings.client_id)
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.system.process.launch",
-                    msgspec.json.encode(settings).decode(),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=ROOT,
-                env=environment,
-            )
+        text = msgspec.json.encode(settings).decode()
+        orders, self._orders = CONTEXT.Pipe(duplex=False)
+        self.process = ForkedProcess(worker.main, (text, orders), log, environment)
+        orders.close()
 
     # --- what is done to it ----------------------------------------------------------
 
     def order(self, **orders: Any) -> None:
-        """Tell the handler what to do from now on; no orders: nothing unusual."""
-        assert self.process.stdin is not None
-        if self.process.stdin.closed:
-            return
-        with suppress(BrokenPipeError):  # it is gone
-            self.process.stdin.write(msgspec.json.encode(Orders(**orders)) + b"\n")
-            self.process.stdin.flush()
+        """Change the handler's behaviour. Without arguments it becomes normal again."""
+        if not self._orders.closed:
+            with suppress(BrokenPipeError):  # the process has ended
+                self._orders.send(msgspec.json.encode(worker.Orders(**orders)))
 
     def kill(self) -> float:
-        """Kill it at once; return when."""
         self.process.kill()
-        self.process.wait()
         return now()
 
     def freeze(self) -> None:
-        """Stop it in the middle of whatever it does."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on as if nothing had happened."""
         self.process.send_signal(signal.SIGCONT)
 
     def leave(self) -> None:
-        """Ask it to leave, as an orchestrator does."""
         self.process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """End it however that may be."""
-        assert self.process.stdin is not None
         self.process.kill()
-        self.process.wait()
-        with suppress(BrokenPipeError):
-            self.process.stdin.close()
+        self._orders.close()
         for cable in self.cables.values():
             cable.close()
         self.cables = {}
@@ -102,27 +71,23 @@ class Client:
 
     @property
     def handled(self) -> list[Handled]:
-        """What it handled so far."""
         return self._journal().handled
 
     @property
     def events(self) -> list[Event]:
-        """What else happened to it."""
         return self._journal().events
 
     @property
     def failure(self) -> str:
-        """The error that ended it last, or nothing."""
         failed = [e.text for e in self.events if e.name == "failed"]
         return failed[-1] if failed else ""
 
     def has(self, name: str) -> bool:
-        """Tell whether it wrote down such an event."""
         return any(event.name == name for event in self.events)
 
     def _journal(self) -> oracle.Journal:
         if not self._is_read:
-            # Asked first: what has ended writes nothing more.
+            # Poll before reading: an ended process writes nothing more.
             self._is_read = self.process.poll() is not None
             self._read.follow()
         return self._read

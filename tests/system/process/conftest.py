@@ -1,4 +1,4 @@
-"""Scenarios take long because they wait: a few of them run at the same time."""
+"""Runs a few scenarios at the same time, because scenarios mostly wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.local import EmbeddedAws, Limits, background
 from tests.system.process.fleet import Fleet
 from tests.system.process.scenarios import AT_ONCE, Ahead
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
     from tests.system.process.scenarios import Scenario
 
+SUBSCRIPTION_SECONDS = 8.0
+
 
 @pytest.fixture(scope="session")
 def ahead(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Ahead]:
-    """Run the scenarios of all selected tests, a few at once, in their order."""
+    """Run the scenarios of all selected tests in order, a few at the same time."""
     folder = tmp_path_factory.mktemp("fleets")
     aborted = threading.Event()
 
@@ -36,7 +38,9 @@ def ahead(
         for item in request.session.items
         if isinstance(item, pytest.Function) and hasattr(item.function, "scenario")
     ]
-    with background(EmbeddedAws()) as aws, ThreadPoolExecutor(AT_ONCE) as pool:
+    # Subscriptions end soon, so that each scenario with fan-out sees renewals.
+    aws = EmbeddedAws(limits=Limits(subscription_seconds=SUBSCRIPTION_SECONDS))
+    with background(aws), ThreadPoolExecutor(AT_ONCE) as pool:
         futures: dict[Scenario, Future[list[str]]] = {
             scenario: pool.submit(play, aws, number, scenario)
             for number, scenario in enumerate(wanted)

@@ -1,40 +1,38 @@
-"""Client processes of one app, and what a test does to them and to their AWS."""
+"""Client processes of one app, and operations on them and on their AWS."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from botocore.session import Session
 
 from kinesumer.local import EmbeddedAws
-from kinesumer.model.streams import ShardKey
 from tests.system.process import oracle
-from tests.system.process.aws import Aws
+from tests.system.process.aws import Aws, now
 from tests.system.process.cable import Cable
 from tests.system.process.client import Client
-from tests.system.process.producer import Producer
+from tests.system.process.launch import ForkedProcess
+from tests.system.process.producer import Producer, parents_of
 from tests.system.process.state import Snapshot, Watcher
 from tests.system.process.worker import Settings, StreamSettings
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from kinesumer.model.streams import ShardKey
     from tests.system.process.oracle import Handled, Run, Verdict
 
 A = TypeVar("A", bound=Aws)
 
+# Tests wait this long for a condition, which is far longer than usually needed.
 PATIENCE_SECONDS = 90.0
-"""How long a test waits for what has to happen: far longer than it ever takes."""
 
-now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-
+# Much shorter intervals than the defaults, in similar proportions.
 QUICK: dict[str, Any] = {
     "heartbeat_interval_seconds": 0.5,
     "lease_duration_seconds": 3.0,
@@ -45,11 +43,16 @@ QUICK: dict[str, Any] = {
     "unreachable_after_seconds": 3.0,
     "max_uncommitted_records": 500,
 }
-"""The defaults' proportions at a fraction of their length."""
+
+
+def run_cli(arguments: tuple[str, ...]) -> None:
+    from kinesumer.cli.main import cli
+
+    cli.main([*arguments], prog_name="kinesumer")
 
 
 class AnyFleet(Generic[A]):
-    """An app's streams, table and processes: ended with the block, whatever happens."""
+    """An app's streams, table and processes. The processes end with the block."""
 
     def __init__(
         self, aws: A, app: str, folder: Path, aborted: threading.Event
@@ -57,19 +60,19 @@ class AnyFleet(Generic[A]):
         self.aws, self.app = aws, app
         self.table = f"table-{app}"
         self.clients: list[Client] = []
-        self.figures: list[str] = []
-        """What is worth printing."""
+        self.figures: list[str] = []  # measurements to print
         self.producer = Producer(aws)
         self.config = dict(QUICK)
         self.patience = PATIENCE_SECONDS
         self.watcher = Watcher(aws, self.table, app)
+        # The streams that clients consume if they are started from now on.
         self.streams: list[StreamSettings] = []
-        """What clients consume that are started from now on."""
-        self.arns: list[str] = []
-        """Of all streams that there ever were."""
+        self.arns: list[str] = []  # of all streams ever created
+        self.fan_out_arns: set[str] = set()  # of those that are read by fan-out
         self._folder = folder
         self._aborted = aborted
         self._kinesis: dict[str, Any] = {}
+        self._commands = 0
 
     def __enter__(self) -> Self:
         self.aws.create_table(self.table)
@@ -85,18 +88,19 @@ class AnyFleet(Generic[A]):
 
     # --- streams ---------------------------------------------------------------------
 
-    def stream(self, name: str, shards: int = 3) -> str:
+    def stream(self, name: str, shards: int = 3, fan_out: str | None = None) -> str:
         """Create a stream to consume and return its ARN."""
         arn = self.aws.create_stream(f"{self.app}-{name}", shards)
-        return self._consumed(StreamSettings(arn))
+        return self._consumed(StreamSettings(arn, fan_out=fan_out))
 
     def _consumed(self, stream: StreamSettings) -> str:
         self.streams.append(stream)
         self.arns.append(stream.arn)
+        if stream.fan_out:
+            self.fan_out_arns.add(stream.arn)
         return stream.arn
 
     def kinesis(self, operation: str, arn: str, **arguments: Any) -> dict[str, Any]:
-        """Ask Kinesis for something as the stream's owner."""
         account = arn.split(":")[4]
         if account not in self._kinesis:
             access_key_id, secret_access_key = self._credentials(account)
@@ -112,7 +116,7 @@ class AnyFleet(Generic[A]):
         return found
 
     def scale(self, arn: str, shards: int) -> None:
-        """Let Kinesis split and merge until a stream has so many open shards."""
+        """Let Kinesis split and merge shards until a stream has so many open shards."""
         how = {"TargetShardCount": shards, "ScalingType": "UNIFORM_SCALING"}
         self.kinesis("update_shard_count", arn, **how)
 
@@ -128,22 +132,18 @@ class AnyFleet(Generic[A]):
         return variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"]
 
     def produce(self, per_second: float = 100) -> None:
-        """Produce to every stream until told to stop."""
         self.producer.start(self.arns, per_second)
 
     # --- clients ---------------------------------------------------------------------
 
     @property
     def running(self) -> list[Client]:
-        """The processes that haven't ended."""
         return [c for c in self.clients if c.process.poll() is None]
 
     def cables(self) -> dict[str, Cable]:
-        """Return cables to the services whose loss a test is about."""
         return {service: Cable(self.aws.port) for service in ("dynamodb", "kinesis")}
 
     def environment(self, cables: Mapping[str, Cable]) -> dict[str, str]:
-        """Return a process's variables."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
         return {
             **kept,
@@ -165,8 +165,10 @@ class AnyFleet(Generic[A]):
         delay: float = 0.0,
         runs: str = "",
         concurrency: int = 1,
+        callbacks: bool = False,
+        blocking: bool = False,
+        deadly: Sequence[int] = (),
     ) -> list[Client]:
-        """Start processes at the same moment, each with cables of its own if asked."""
         if not self.watcher.is_watching:
             self.watcher.start(self.arns)
         started = []
@@ -184,6 +186,9 @@ class AnyFleet(Generic[A]):
                 delay=delay,
                 runs=runs,
                 concurrency=concurrency,
+                callbacks=callbacks,
+                blocking=blocking,
+                deadly=[*deadly],
             )
             cables = self.cables() if cabled else {}
             log, environment = self._folder / f"{name}.log", self.environment(cables)
@@ -193,16 +198,23 @@ class AnyFleet(Generic[A]):
         return started
 
     def started(self, *client_ids: str, cabled: bool = False) -> list[Client]:
-        """Start processes, and wait until every shard is where the plan wants it."""
+        """Start processes, and wait until every shard has its planned owner."""
         live = {client.client_id for client in self.running}
         clients = self.start(*client_ids, cabled=cabled)
         self.settle(*live, *client_ids)
         return clients
 
+    def command(self, *arguments: str) -> tuple[int, str]:
+        """Run the command ``kinesumer``. Return its exit status and output."""
+        self._commands += 1
+        log = self._folder / f"{self.app}-command-{self._commands}.log"
+        process = ForkedProcess(run_cli, (arguments,), log, self.environment({}))
+        self.until(lambda: process.poll() is not None, f"{arguments} ends")
+        return process.wait(), log.read_text()
+
     # --- waiting ---------------------------------------------------------------------
 
     def until(self, condition: Callable[[], Any], what: str) -> float:
-        """Wait for a condition and return how long that took."""
         began = now()
         while not condition():
             if self._aborted.wait(0.05):
@@ -212,25 +224,21 @@ class AnyFleet(Generic[A]):
         return now() - began
 
     def pause(self, seconds: float) -> None:
-        """Let time go by."""
         if self._aborted.wait(seconds):
             raise RuntimeError("the tests are being ended")
 
     def look(self) -> Snapshot:
-        """Return what the table says now."""
         return self.watcher.look()
 
     def sessions(self) -> dict[str, str]:
-        """Return the session of each client that lives."""
         return {name: row.session for name, row in self.look().live.items()}
 
     def owned(self, client_id: str) -> set[ShardKey]:
-        """Return the shards that a client owns."""
         owners = self.look().owners
         return {key for key, owner in owners.items() if owner == client_id}
 
     def settle(self, *client_ids: str) -> float:
-        """Wait until just these clients live, and own what the plan gives them."""
+        """Wait until exactly these clients live, and own their planned shards."""
 
         began = now()
 
@@ -249,16 +257,14 @@ class AnyFleet(Generic[A]):
         return self.until(is_settled, f"{client_ids} own everything")
 
     def handled(self) -> list[Handled]:
-        """Return what was handled so far by anybody."""
         return [h for client in self.clients for h in client.handled]
 
     def drain(self) -> None:
-        """Stop producing and wait until everything was handled."""
         self.producer.stop()
         self.catch_up()
 
     def catch_up(self) -> float:
-        """Wait until what was produced by now was handled; return how long it took."""
+        """Wait until all records produced so far are handled. Return the seconds."""
         return self._await_handled(
             {
                 (p.shard.stream_arn, p.number)
@@ -281,7 +287,6 @@ class AnyFleet(Generic[A]):
         return self.until(are_handled, "every record is handled")
 
     def leave(self, *clients: Client) -> None:
-        """Ask clients (by default all that live) to leave, and wait for it."""
         leaving = clients or self.running
         for client in leaving:
             client.leave()
@@ -292,33 +297,44 @@ class AnyFleet(Generic[A]):
     # --- judging ---------------------------------------------------------------------
 
     def run(self) -> Run:
-        """Return everything that is known of the run so far."""
+        parents: dict[ShardKey, list[ShardKey]] = {}
+        for arn in self.arns:
+            parents |= parents_of(arn, self.kinesis("list_shards", arn)["Shards"])
         produced = [p for records in self.producer.records.values() for p in records]
         return oracle.Run(
             produced,
             self.handled(),
             list(self.watcher.history),
-            self._parents(),
+            parents,
             [event for client in self.clients for event in client.events],
         )
 
-    def verdict(self, *, by_key: bool = False) -> Verdict:
-        """Return how often records were repeated, if nothing at all is wrong.
+    def finish(self, *, takeovers: int = 0, by_key: bool = False) -> Verdict:
+        """Stop all clients, and assert that every promise was kept.
 
-        ``by_key``: shards are read by several at a time, so that only keys have order.
+        ``takeovers`` is the number of forced takeovers, each of which may repeat a
+        shard's uncommitted records. Set ``by_key`` if several handlers work on one
+        shard at the same time. Then only the order of each key's records is checked.
         """
-        found = oracle.judge(self.run())
+        self.drain()
+        self.leave()
+        run = self.run()
+        verdict = oracle.judge(run)
         if by_key:
-            found.broken.pop("gaps and repeats within an epoch")
-        assert not found.faults, "\n".join([*found.faults[:20], self.report()])
-        return found
+            verdict.broken.pop("gaps and repeats within an epoch")
+        assert not verdict.faults, "\n".join([*verdict.faults[:20], self.report()])
+        allowed = takeovers * self.config["max_uncommitted_records"]
+        assert max(verdict.repeated.values(), default=0) <= allowed, verdict.repeated
+        self.note(f"{verdict.duplicates} of {len(run.produced)} records repeated")
+        self.note(
+            f"pauses of moved shards: {oracle.in_order(oracle.hand_over_gaps(run))}"
+        )
+        return verdict
 
     def note(self, text: str) -> None:
-        """Keep a figure to be printed."""
         self.figures.append(text)
 
     def report(self) -> str:
-        """Return what is needed to find out what went wrong."""
         return "\n".join(self._report_lines())
 
     def _report_lines(self) -> Iterator[str]:
@@ -333,33 +349,25 @@ class AnyFleet(Generic[A]):
             yield f"its whole log: {client.log}"
             yield from client.log.read_text().splitlines()[-30:]
 
-    def _parents(self) -> dict[ShardKey, list[ShardKey]]:
-        return {
-            ShardKey(arn, shard["ShardId"]): [
-                ShardKey(arn, shard[name])
-                for name in ("ParentShardId", "AdjacentParentShardId")
-                if name in shard
-            ]
-            for arn in self.arns
-            for shard in self.kinesis("list_shards", arn)["Shards"]
-        }
-
 
 class Fleet(AnyFleet[EmbeddedAws]):
-    """A fleet of the embedded AWS, which has accounts and roles."""
+    """A fleet on the embedded AWS, which supports accounts and roles."""
 
-    def stream(self, name: str, shards: int = 3, **role: Any) -> str:
+    def stream(
+        self, name: str, shards: int = 3, fan_out: str | None = None, **role: Any
+    ) -> str:
         """Create a stream to consume and return its ARN.
 
-        With an ``account`` it is read through a role of that account, which may have
-        any of the settings of a role.
+        With an ``account``, the stream is in that account and is read through a new
+        role there. ``role`` has the role's other settings.
         """
         account = role.pop("account", None)
         if account is None:
-            return super().stream(name, shards)
+            return super().stream(name, shards, fan_out)
         arn = self.aws.create_stream(f"{self.app}-{name}", shards, account=account)
         reader = self.aws.create_role(f"{self.app}-reader", account=account, **role)
-        return self._consumed(StreamSettings(arn, reader.arn, reader.external_id))
+        settings = StreamSettings(arn, reader.arn, reader.external_id, fan_out)
+        return self._consumed(settings)
 
     def _credentials(self, account: str) -> tuple[str, str]:
         found = self.aws.account(account)

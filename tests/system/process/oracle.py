@@ -1,19 +1,19 @@
-"""Judges a fleet's run: what was produced, handled and stored, against the promises."""
+"""Checks the promises on the records and rows of a fleet's run."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from itertools import pairwise
 from math import inf
-from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kinesumer.demo.verdict import early_children
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kinesumer.model.rows import ShardRow
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Handled(NamedTuple):
-    """A record that a client's handler finished with."""
+    """A record that a client's handler has handled."""
 
     client: str
     number: int
@@ -35,7 +35,7 @@ class Handled(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Anything else that a client wrote down."""
+    """Any other entry of a client's journal."""
 
     client: str
     name: str
@@ -44,7 +44,7 @@ class Event(NamedTuple):
 
 
 class Journal:
-    """What one process wrote down, read as it grows."""
+    """The journal of one process, read while it grows."""
 
     def __init__(self, path: Path, client: str) -> None:
         self.handled: list[Handled] = []
@@ -53,7 +53,7 @@ class Journal:
         self._offset = 0
 
     def follow(self) -> Journal:
-        """Read what is new; a line cut off by the process's death is nothing."""
+        """Read new lines. Ignores an incomplete last line of a killed process."""
         if not self._path.exists():
             return self
         with self._path.open("rb") as file:
@@ -77,7 +77,7 @@ class Journal:
 
 
 class Run(NamedTuple):
-    """Everything that is known of a run."""
+    """All observations of a run."""
 
     produced: list[Produced]
     handled: list[Handled]
@@ -87,31 +87,25 @@ class Run(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What is wrong, and how often records were handled again, by shard."""
-
-    broken: dict[str, list[str]]
-    """Each promise, and how it was broken."""
+    broken: dict[str, list[str]]  # the violations of each promise
     repeated: dict[ShardKey, int]
 
     @property
     def faults(self) -> list[str]:
-        """All that is wrong."""
         return [fault for found in self.broken.values() for fault in found]
 
     @property
     def duplicates(self) -> int:
-        """How many records were handled again, over all shards."""
         return sum(self.repeated.values())
 
 
 def judge(run: Run) -> Verdict:
-    """Hold a run against everything that is promised whatever happens."""
     broken = {what: list(found(run)) for what, found in PROMISES.items()}
     return Verdict(broken, repeated(run))
 
 
 def lost(run: Run) -> Iterable[str]:
-    """Everything produced was handled."""
+    """Yield a violation if some produced records were never handled."""
     seen = {(h.shard.stream_arn, h.number) for h in run.handled}
     missing = [p for p in run.produced if (p.shard.stream_arn, p.number) not in seen]
     if missing:
@@ -119,7 +113,7 @@ def lost(run: Run) -> Iterable[str]:
 
 
 def out_of_order(run: Run) -> Iterable[str]:
-    """The records of a key are first handled in the order of their numbers."""
+    """Yield records that were first handled after a later record of their key."""
     last: dict[tuple[str, str], Handled] = {}
     seen: set[tuple[str, int]] = set()
     for h in sorted(run.handled, key=lambda h: h.began):
@@ -133,7 +127,7 @@ def out_of_order(run: Run) -> Iterable[str]:
 
 
 def gaps(run: Run) -> Iterable[str]:
-    """Within an epoch deliveries equal the shard's log, without gap or repeat."""
+    """Yield gaps and repeats in the records that a shard delivered in one epoch."""
     places = {
         shard: {p.number: i for i, p in enumerate(log)}
         for shard, log in logs(run).items()
@@ -148,21 +142,18 @@ def gaps(run: Run) -> Iterable[str]:
 
 
 def zombies(run: Run) -> Iterable[str]:
-    """No epoch delivers once a newer one does or owns the shard, or its owner died."""
+    """Yield deliveries after a newer epoch had begun, or after the owner had died."""
     begun: dict[ShardKey, dict[int, float]] = defaultdict(dict)
     for (shard, epoch), handled in by_epoch(run).items():
         begun[shard][epoch] = handled[0].began
     owners: dict[tuple[ShardKey, int], str] = {}
-    died: dict[str, float] = {}
+    died = death_times(run)
     for snapshot in run.snapshots:
         for shard, row in snapshot.shards.items():
             known = begun[shard].get(row.epoch, snapshot.at)
             begun[shard][row.epoch] = min(known, snapshot.at)
             if row.owner:
                 owners[shard, row.epoch] = row.owner
-        for member in snapshot.members.values():
-            if member.dead:
-                died.setdefault(member.session, snapshot.at)
     until = {shard: ends(times) for shard, times in begun.items()}
     for h in run.handled:
         owner = owners.get((h.shard, h.epoch), "")
@@ -171,8 +162,18 @@ def zombies(run: Run) -> Iterable[str]:
             yield f"{h} was delivered {late:.3f} s after its epoch or session was over"
 
 
+def death_times(run: Run) -> dict[str, float]:
+    """Return the time at which each dead session was first seen dead."""
+    died: dict[str, float] = {}
+    for snapshot in run.snapshots:
+        for member in snapshot.members.values():
+            if member.dead:
+                died.setdefault(member.session, snapshot.at)
+    return died
+
+
 def ends(begun: Mapping[int, float]) -> dict[int, float]:
-    """Return when each epoch was over at the latest: when a newer one had begun."""
+    """Return the time at which each epoch ended: the beginning of the next epoch."""
     found, soonest = {}, inf
     for epoch in sorted(begun, reverse=True):
         found[epoch] = soonest
@@ -181,9 +182,10 @@ def ends(begun: Mapping[int, float]) -> dict[int, float]:
 
 
 def children_before_parents(run: Run) -> Iterable[str]:
-    """A child's first delivery comes after every record of its parents is handled.
+    """Yield children that began before all records of a parent were handled.
 
-    By whomever first: a handler that hung goes on with what others did meanwhile.
+    Only the first time counts at which a record was handled. A handler that hung may
+    later finish a record that another client has handled meanwhile.
     """
     ended: dict[tuple[ShardKey, int], float] = {}
     begun: dict[ShardKey, float] = {}
@@ -191,17 +193,15 @@ def children_before_parents(run: Run) -> Iterable[str]:
         name = (h.shard, h.number)
         ended[name] = min(ended.get(name, h.ended), h.ended)
         begun[h.shard] = min(begun.get(h.shard, h.began), h.began)
-    done: dict[ShardKey, float] = defaultdict(float)
+    spans = {shard: (at, 0.0) for shard, at in begun.items()}
     for (shard, _), at in ended.items():
-        done[shard] = max(done[shard], at)
-    for child, parents in run.parents.items():
-        for parent in parents:
-            if child in begun and begun[child] < done[parent]:
-                yield f"{child} began before its parent {parent} was handled"
+        spans[shard] = begun[shard], max(spans[shard][1], at)
+    for child, parent in early_children(spans, run.parents):
+        yield f"{child} began before its parent {parent} was handled"
 
 
 def gone_back(run: Run) -> Iterable[str]:
-    """Checkpoints and epochs never go back, and an end is one for ever."""
+    """Yield checkpoints and epochs that went back, and ended shards that reopened."""
     last: dict[ShardKey, ShardRow] = {}
     for snapshot in run.snapshots:
         for key, row in snapshot.shards.items():
@@ -212,7 +212,6 @@ def gone_back(run: Run) -> Iterable[str]:
 
 
 def is_older(row: ShardRow, before: ShardRow) -> bool:
-    """Tell whether a row says less than one before it."""
     if row.epoch < before.epoch or (before.ended and not row.ended):
         return True
     if before.position is None:
@@ -221,7 +220,7 @@ def is_older(row: ShardRow, before: ShardRow) -> bool:
 
 
 def too_far(run: Run) -> Iterable[str]:
-    """Checkpoints cover nothing that wasn't handled by then."""
+    """Yield records that a stored checkpoint covered before they were handled."""
     first: dict[tuple[str, int], float] = {}
     for h in run.handled:
         name = (h.shard.stream_arn, h.number)
@@ -238,7 +237,6 @@ def too_far(run: Run) -> Iterable[str]:
 
 
 def repeated(run: Run) -> dict[ShardKey, int]:
-    """Return how often records of each shard were handled again."""
     seen: set[tuple[str, int]] = set()
     counts: dict[ShardKey, int] = defaultdict(int)
     for h in run.handled:
@@ -249,7 +247,6 @@ def repeated(run: Run) -> dict[ShardKey, int]:
 
 
 def logs(run: Run) -> dict[ShardKey, list[Produced]]:
-    """Return what was produced to each shard, in order."""
     found: dict[ShardKey, list[Produced]] = defaultdict(list)
     for p in run.produced:
         found[p.shard].append(p)
@@ -257,30 +254,84 @@ def logs(run: Run) -> dict[ShardKey, list[Produced]]:
 
 
 def by_epoch(run: Run) -> dict[tuple[ShardKey, int], list[Handled]]:
-    """Return what was handled of each shard in each epoch, in order of time."""
     found: dict[tuple[ShardKey, int], list[Handled]] = defaultdict(list)
     for h in sorted(run.handled, key=lambda h: h.began):
         found[h.shard, h.epoch].append(h)
     return found
 
 
-def hand_over_gaps(run: Run) -> list[float]:
-    """Return the pauses between one epoch's last delivery and the next one's first."""
-    found = []
+def hand_over_gaps(run: Run) -> Iterator[float]:
     epochs = sorted(by_epoch(run).items(), key=lambda item: item[0])
     for ((shard, _), old), ((other, _), new) in pairwise(epochs):
         if shard == other:
-            found.append(new[0].began - old[-1].ended)
-    return found
+            yield new[0].began - old[-1].ended
 
 
-def summary(seconds: Sequence[float]) -> str:
-    """Return median and maximum as text."""
-    if not seconds:
-        return "none"
-    return f"median {median(seconds):.2f} s, longest {max(seconds):.2f} s"
+def in_order(seconds: Iterable[float]) -> str:
+    """Return median, 99th percentile and maximum as text."""
+    if not (found := sorted(seconds)):
+        return "none seen"
+    places = (len(found) // 2, min(len(found) - 1, int(len(found) * 0.99)), -1)
+    median, late, worst = (found[place] for place in places)
+    return f"{median:.2f} / {late:.2f} / {worst:.2f} s, n = {len(found)}"
 
 
+# --- permitted repeats: I10 of the protocol -------------------------------------------
+
+# A leaving client writes "gave up" at most this long after marking itself dead.
+LEAVING_SECONDS = 0.5
+
+
+class Allowance(NamedTuple):
+    """The events that permit repeated records, by shard."""
+
+    # Takeovers from an owner that didn't release: it crashed, hung or was fenced.
+    forced: Counter[ShardKey]
+    # Records whose handling took longer than a hand-over waits.
+    overdue: Counter[ShardKey]
+
+    def records(self, shard: ShardKey, max_uncommitted_records: int) -> int:
+        return max_uncommitted_records * self.forced[shard] + self.overdue[shard]
+
+
+def allowance(run: Run, drain_timeout_seconds: float) -> Allowance:
+    overdue = Counter(
+        h.shard for h in run.handled if h.ended - h.began > drain_timeout_seconds
+    )
+    return Allowance(Counter(forced(run)), overdue)
+
+
+def forced(run: Run) -> Iterator[ShardKey]:
+    """Yield a shard for each time its owner died without giving it up."""
+    peaceful = set(left(run))
+    last: dict[ShardKey, ShardRow] = {}
+    for seen, then in pairwise([*run.snapshots, *run.snapshots[-1:]]):
+        # A snapshot reads members before shards, so it may show a takeover before it
+        # shows that the former owner is dead. Then the next snapshot shows the death.
+        live = {row.session for row in then.live.values()}
+        for key, row in seen.shards.items():
+            before = last.get(key)
+            last[key] = row
+            if before is None or before.epoch == row.epoch or not before.owner:
+                continue
+            if before.owner not in live | peaceful:
+                yield key
+
+
+def left(run: Run) -> Iterator[str]:
+    """Yield the sessions that gave up all shards before they were dead.
+
+    The entry in the journal isn't enough: other clients may have fenced the session
+    before it asked to leave.
+    """
+    died = death_times(run)
+    for event in run.events:
+        if event.name == "gave up":
+            if died.get(event.text, event.at) >= event.at - LEAVING_SECONDS:
+                yield event.text
+
+
+# Checks that must find nothing in any run.
 PROMISES: dict[str, Callable[[Run], Iterable[str]]] = {
     "records lost": lost,
     "order violations": out_of_order,
@@ -290,4 +341,3 @@ PROMISES: dict[str, Callable[[Run], Iterable[str]]] = {
     "checkpoints moved back": gone_back,
     "positions beyond what was done": too_far,
 }
-"""What has to be nothing, whatever happens."""

@@ -1,48 +1,56 @@
-"""Writes numbered records to streams, and remembers where Kinesis put each one."""
+"""Writes numbered records to streams, and remembers each one's shard and position."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
-from kinesumer.wire.put_records import UserRecord, aggregate
+from kinesumer.wire.put_records import Entry, aggregate
+from tests.system.process.aws import now
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tests.system.process.aws import Aws
 
-now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-
-KEYS = 40
-"""Partition keys per stream: a few per shard."""
+KEYS = 40  # partition keys per stream; each shard has a few
 AGGREGATE_EVERY = 10
 AGGREGATE_SIZE = 5
 BURSTS_PER_SECOND = 20
 
 
 class Produced(NamedTuple):
-    """One user record, and where it is."""
+    """A user record, its shard and its position."""
 
     number: int
     key: str
     shard: ShardKey
     position: Position
-    at: float = 0.0
-    """When Kinesis had acknowledged it."""
+    at: float = 0.0  # the time of Kinesis's acknowledgement
+
+
+def parents_of(
+    arn: str, shards: Iterable[Mapping[str, str]]
+) -> dict[ShardKey, list[ShardKey]]:
+    """Return the parents of each shard that ListShards returned."""
+    names = ("ParentShardId", "AdjacentParentShardId")
+    return {
+        ShardKey(arn, shard["ShardId"]): [
+            ShardKey(arn, shard[name]) for name in names if name in shard
+        ]
+        for shard in shards
+    }
 
 
 class Producer:
-    """A thread that goes on until it is stopped."""
+    """Puts records in a thread until it is stopped."""
 
     def __init__(self, aws: Aws) -> None:
+        # The records of each stream, in the order of their numbers.
         self.records: dict[str, list[Produced]] = {}
-        """By stream, in the order of their numbers."""
         self._aws = aws
         self._arns: Sequence[str] = ()
         self._extra: deque[tuple[str, int]] = deque()
@@ -51,7 +59,6 @@ class Producer:
         self._failure: BaseException | None = None
 
     def start(self, arns: Sequence[str], per_second: float) -> None:
-        """Produce this many records a second for each stream."""
         self.switch(arns)
         self._over.clear()
         self._thread = threading.Thread(
@@ -60,15 +67,13 @@ class Producer:
         self._thread.start()
 
     def switch(self, arns: Sequence[str]) -> None:
-        """Produce to these streams from now on."""
         self._arns = tuple(arns)
 
     def add(self, arn: str, count: int) -> None:
-        """Let the thread put more records than usual, once."""
+        """Let the thread put additional records once."""
         self._extra.append((arn, count))
 
     def stop(self) -> None:
-        """Stop producing. Raises what ended it before, if it did."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -83,11 +88,11 @@ class Producer:
                     self.put(arn, burst)
                 while self._extra:
                     self.put(*self._extra.popleft())
-        except Exception as error:  # told by stop()
+        except Exception as error:  # stop() raises it
             self._failure = error
 
     def put(self, arn: str, count: int) -> None:
-        """Put records at once; some of them are KPL aggregates of one key's records."""
+        """Put records. Some of them are KPL aggregates of one key's records."""
         done = self.records.setdefault(arn, [])
         end = len(done) + count
         while len(done) < end:
@@ -98,7 +103,7 @@ class Producer:
         first = len(done)
         key = f"key-{first % KEYS}"
         texts = [f"{number} {key}".encode() for number in range(first, first + size)]
-        data = texts[0] if size == 1 else aggregate([UserRecord(t, key) for t in texts])
+        data = texts[0] if size == 1 else aggregate([Entry(t, key) for t in texts])
         shard_id, number = self._aws.put(arn, data, key)
         for part in range(size):
             position = Position(number, None if size == 1 else part)

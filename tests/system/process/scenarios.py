@@ -1,4 +1,4 @@
-"""What makes a test of a function that does things to a fleet."""
+"""Turns functions that operate a fleet into tests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import pytest
 if TYPE_CHECKING:
     from tests.system.process.fleet import Fleet
 
-AT_ONCE = 4
-"""Scenarios that run at the same time: they wait most of it."""
+AT_ONCE = 4  # scenarios that run at the same time; they mostly wait
 
 Scenario = Callable[["Fleet"], None]
 Ahead = Callable[[Scenario], Future[list[str]]]
 
 
 def scenario(play: Scenario) -> Callable[[Ahead], None]:
-    """Make a test that waits for a scenario, which may have run ahead of it."""
+    """Return a test that waits for the result of a scenario."""
 
     def test(ahead: Ahead) -> None:
         for figure in ahead(play).result():

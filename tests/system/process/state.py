@@ -1,16 +1,15 @@
-"""The state store as a fleet's tests look at it, past the fleet, all the time."""
+"""Observes the state store during a test, independently of the fleet's clients."""
 
 from __future__ import annotations
 
 import json
 import threading
-import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.aws.expressions import row_of
 from kinesumer.core.claims import contains
 from kinesumer.wire import rows
+from tests.system.process.aws import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,39 +19,32 @@ if TYPE_CHECKING:
     from tests.system.process.aws import Aws
 
 LOOK_SECONDS = 0.15
-REST = 3
-"""Times as long as looking takes."""
-
-now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+REST = 3  # rest between two reads, in multiples of the last read's duration
 
 
 class Snapshot(NamedTuple):
-    """What the table said at some moment before ``at``."""
+    """The contents of the table, as a read that ended at ``at`` found them."""
 
     at: float
     shards: dict[ShardKey, ShardRow]
     members: dict[str, MemberRow]
-    leader: str | None
-    """Client id."""
+    leader: str | None  # client id
 
     @property
     def live(self) -> dict[str, MemberRow]:
-        """The members that aren't marked dead."""
         return {name: row for name, row in self.members.items() if not row.dead}
 
     @property
     def owners(self) -> dict[ShardKey, str]:
-        """Which client owns each shard that has an owner."""
         return {key: row.owner_id for key, row in self.shards.items() if row.owner}
 
     def rows(self) -> Iterator[object]:
-        """Yield every row, for people."""
         yield f"leader: {self.leader}"
         yield from self.members.values()
         yield from self.shards.values()
 
     def is_settled(self) -> bool:
-        """Tell whether every open shard is owned by whom the plan gives it to."""
+        """Return whether every open shard is owned by its planned owner."""
         sessions = {row.session: row for row in self.live.values()}
         for row in self.shards.values():
             if row.ended or not row.ready:
@@ -66,52 +58,46 @@ class Snapshot(NamedTuple):
 
 
 def share(rows_now: dict[Any, Any], rows_then: dict[Any, Any]) -> None:
-    """Let rows that are equal be the same ones."""
+    """Replace each unchanged row by the equal object of the earlier snapshot."""
     for key, row in rows_now.items():
         if (then := rows_then.get(key)) == row:
             rows_now[key] = then
 
 
 class Watcher:
-    """Reads the table again and again, and keeps every snapshot of what changed."""
+    """Reads the table repeatedly, and keeps a snapshot of every change."""
 
     def __init__(self, aws: Aws, table: str, app: str) -> None:
         self.history: list[Snapshot] = []
+        # The time at which the last read began, and its snapshot. The snapshot is kept
+        # here even if nothing has changed.
         self.latest: tuple[float, Snapshot] | None = None
-        """What was seen last, changed or not, and when that look began."""
         self._aws, self._table, self._app = aws, table, app
-        self.arns: Sequence[str] = ()
-        """Streams whose shards are watched."""
+        self.arns: Sequence[str] = ()  # streams whose shards are watched
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch-{app}")
 
     @property
     def is_watching(self) -> bool:
-        """Tell whether it was started."""
         return self._thread.ident is not None
 
     @property
     def has_failed(self) -> bool:
-        """Tell whether the table can't be read any more."""
         return self.is_watching and not self._thread.is_alive()
 
     def start(self, arns: Sequence[str]) -> None:
-        """Watch the shards of these streams."""
         self.watch(arns)
         self._thread.start()
 
     def watch(self, arns: Sequence[str]) -> None:
-        """Watch the shards of these streams from now on."""
         self.arns = tuple(arns)
 
     def stop(self) -> None:
-        """Stop watching."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def look(self) -> Snapshot:
-        """Read everything now."""
         members = [rows.read_member(r) for r in self._query(f"member#{self._app}")]
         leader = [rows.read_leader(r) for r in self._query(f"leader#{self._app}")]
         shards = [
@@ -128,7 +114,7 @@ class Watcher:
 
     def _run(self) -> None:
         took = 0.0
-        # The more there is to see, the less often: others read the table, too.
+        # A larger table is read less often, to leave capacity to the clients.
         while not self._over.wait(max(LOOK_SECONDS, REST * took)):
             began = now()
             try:
@@ -136,11 +122,10 @@ class Watcher:
                 self.latest = began, seen
                 self._keep(seen)
             except RuntimeError:
-                return  # the table was deleted, by the test
+                return  # the test has deleted the table
             took = now() - began
 
     def _keep(self, seen: Snapshot) -> None:
-        """Keep what changed; rows that didn't are kept once."""
         if self.history:
             last = self.history[-1]
             for rows_now, rows_then in (

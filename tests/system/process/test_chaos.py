@@ -1,4 +1,4 @@
-"""A short piece of the chaos: ``python -m tests.system.chaos`` runs a long one."""
+"""Runs a short chaos. ``python -m tests.system.chaos`` runs a long one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 def test_whatever_happens_every_promise_is_kept(tmp_path: Path) -> None:
     said: list[str] = []
-    plan = Plan(minutes=1.6, clients=4, streams=3, seed=1)
+    plan = Plan(minutes=0.66, clients=4, streams=3, seed=1)
     with backend("embedded", None, plan.seed) as place:
         found = Campaign(plan, place, tmp_path, said.append).run()
     print(found.text())
-    # Not how long it took: other tests of this suite may share the machine.
+    # Durations aren't checked, because other tests may load the machine.
     assert found.is_safe, "\n".join([*said, found.text()])

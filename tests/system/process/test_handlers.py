@@ -1,4 +1,4 @@
-"""User code is slow, blocks, hangs or fails: no record is lost for it."""
+"""Test that no record is lost if user code is slow, blocks, hangs or fails."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ def test_slow_handlers_keep_their_shards_and_hand_them_over(fleet: Fleet) -> Non
     arn = fleet.stream("orders", 4)
     for client in fleet.started("a", "b"):
         client.order(delay=0.3)
-    fleet.producer.put(arn, 120)
-    fleet.pause(2 * fleet.config["lease_duration_seconds"])
+    fleet.producer.put(arn, 100)
+    fleet.pause(1.2 * fleet.config["lease_duration_seconds"])
     [c] = fleet.start("c")
     fleet.settle("a", "b", "c")
     fleet.until(lambda: c.handled, "the third one has its share")
-    fleet.drain()
-    fleet.leave()
-
-    assert fleet.verdict().duplicates == 0
+    fleet.finish()
 
 
 @scenario
@@ -33,15 +30,14 @@ def test_a_handler_that_blocks_the_loop_keeps_its_shards(fleet: Fleet) -> None:
     before = fleet.sessions()
     fleet.produce()
     for client in (a, b):
-        client.order(block=2.5 * fleet.config["lease_duration_seconds"])
+        client.order(block=1.5 * fleet.config["lease_duration_seconds"])
     for client in (a, b):
         fleet.until(lambda c=client: c.has("unblocked"), "it ends")  # type: ignore[misc]
     fleet.pause(1)
     fleet.drain()
 
     assert fleet.sessions() == before
-    fleet.leave()
-    assert fleet.verdict().duplicates == 0
+    fleet.finish()
 
 
 @scenario
@@ -53,7 +49,7 @@ def test_handlers_that_never_await_let_commits_and_hand_overs_through(
     [a] = fleet.started("a")
     a.order(spin=0.01)
     fleet.pause(0.5)
-    fleet.producer.put(arn, 3000)
+    fleet.producer.put(arn, 2000)
     fleet.until(
         lambda: any(row.position for row in fleet.look().shards.values()),
         "something is committed",
@@ -63,80 +59,69 @@ def test_handlers_that_never_await_let_commits_and_hand_overs_through(
     fleet.settle("a", "b")
     moved = len(a.handled)
     a.order()
-    fleet.drain()
-    fleet.leave()
+    fleet.finish()
 
-    fleet.note(f"committed after {committed} records, moved after {moved} of 3000")
+    fleet.note(f"committed after {committed} records, moved after {moved} of 2000")
     assert committed < 1000
-    assert moved < 2500
-    assert fleet.verdict().duplicates == 0
+    assert moved < 1800
 
 
 @scenario
 def test_a_shard_falls_to_a_client_whose_handlers_block_for_long(fleet: Fleet) -> None:
     arn = fleet.stream("orders", 2)
     a, b = fleet.started("a", "b")
-    a.order(spin=6)  # DynamoDB is given 5 s for an answer
+    a.order(spin=6)  # longer than the 5 s in which DynamoDB must answer
     fleet.producer.put(arn, 60)
-    fleet.pause(8)
+    fleet.pause(1)
     fleet.leave(b)
     took = fleet.settle("a")
     a.order()
-    fleet.drain()
-    fleet.leave()
+    fleet.finish()
 
     fleet.note(
         f"its handlers block for 6 s each: it owned the shard after {took:.1f} s"
     )
     assert "state store fails" not in a.log.read_text()
-    assert fleet.verdict().duplicates == 0
 
 
 @scenario
 def test_handlers_that_hang_give_their_shards_up(fleet: Fleet) -> None:
     fleet.stream("orders", 6)
-    fleet.config["max_processing_seconds"] = 4.0
+    fleet.config["max_processing_seconds"] = 3.0
     a, b, _ = fleet.started("a", "b", "c")
     fleet.produce()
     fleet.pause(1)
-    a.order(block=12)
-    b.order(delay=12)
+    a.order(block=8)
+    b.order(delay=8)
     took = fleet.settle("c")
     a.order()
     b.order()
     fleet.settle("a", "b", "c")
-    fleet.drain()
-    fleet.leave()
+    fleet.finish(takeovers=2)
 
     fleet.note(f"a third client owned everything {took:.1f} s after two hung")
-    repeated = fleet.verdict().repeated
-    assert all(
-        n <= 2 * fleet.config["max_uncommitted_records"] for n in repeated.values()
-    )
 
 
 @scenario
-def test_a_hand_over_waits_for_user_code_no_longer_than_told(fleet: Fleet) -> None:
+def test_a_hand_over_waits_for_user_code_up_to_the_drain_timeout(fleet: Fleet) -> None:
     fleet.config["drain_timeout_seconds"] = 1.0
     fleet.stream("orders", 4)
     [a] = fleet.started("a")
     fleet.produce()
     fleet.pause(1)
-    a.order(delay=6)
+    a.order(delay=3)
     fleet.until(lambda: len(a.handled) > 20, "it is busy")
     fleet.start("b")
     took = fleet.settle("a", "b")
     a.order()
-    fleet.drain()
-    fleet.leave()
+    assert fleet.finish(takeovers=1).duplicates <= 1
 
     fleet.note(f"a busy client's shards had moved {took:.1f} s after another's start")
-    # What was in hand when the time was over, and nothing else.
-    assert fleet.verdict().duplicates <= 1
+    # At most the record that was being handled at the time-out is repeated.
 
 
 @scenario
-def test_a_hand_over_of_which_either_side_dies_is_done_by_others(fleet: Fleet) -> None:
+def test_a_hand_over_continues_when_either_side_dies(fleet: Fleet) -> None:
     fleet.stream("orders", 6)
     a, _ = fleet.started("a", "b")
     fleet.produce()
@@ -150,17 +135,10 @@ def test_a_hand_over_of_which_either_side_dies_is_done_by_others(fleet: Fleet) -
     fleet.until(lambda: has_range(fleet, "d"), "the new one has a range")
     a.kill()
     fleet.settle("b", "d")
-    fleet.drain()
-    fleet.leave()
-
-    repeated = fleet.verdict().repeated
-    assert all(
-        n <= 2 * fleet.config["max_uncommitted_records"] for n in repeated.values()
-    )
+    fleet.finish(takeovers=2)
 
 
 def has_range(fleet: Fleet, client_id: str) -> bool:
-    """Tell whether a plan gives a client shards."""
     member = fleet.look().members.get(client_id)
     return member is not None and bool(member.range)
 
@@ -178,37 +156,16 @@ def test_a_record_whose_handler_raised_is_delivered_again(fleet: Fleet) -> None:
         client.order(fail=True)
     fleet.until(lambda: b.process.poll() is not None, "the second one ends")
     fleet.settle("a")
-    fleet.drain()
-    fleet.leave()
+    fleet.finish()
 
     raised = [e.text for c in (a, b) for e in c.events if e.name == "raising"]
     assert len(raised) == 2
     assert b.process.poll() == 3
-    # It would count as lost if it hadn't been delivered again.
-    assert fleet.verdict().duplicates == 0
+    # fleet.finish() has shown that the failed records were delivered again.
 
 
 @scenario
-def test_a_crash_repeats_no_more_than_max_uncommitted(fleet: Fleet) -> None:
-    limit = 40
-    fleet.config |= {"commit_interval_seconds": 60.0, "max_uncommitted_records": limit}
-    fleet.stream("orders")
-    clients = {c.client_id: c for c in fleet.started("a", "b", "c")}
-    fleet.produce(200)
-    for victim in ("a", "b"):
-        fleet.pause(2)
-        clients[victim].kill()
-        fleet.settle(*(c.client_id for c in fleet.running))
-    fleet.drain()
-    fleet.leave()
-
-    repeated = fleet.verdict().repeated
-    fleet.note(f"two crashes repeated {sorted(repeated.values())} records by shard")
-    assert all(count <= 2 * limit for count in repeated.values())
-
-
-@scenario
-def test_a_client_that_lost_its_shards_is_told_so_when_it_commits(
+def test_a_commit_of_a_client_that_lost_its_shards_raises(
     fleet: Fleet,
 ) -> None:
     fleet.config |= {"commit": "manual", "commit_interval_seconds": 60.0}
@@ -225,10 +182,8 @@ def test_a_client_that_lost_its_shards_is_told_so_when_it_commits(
     a.thaw()
     fleet.until(lambda: sum(e.name == "commit" for e in a.events) == 2, "it commits")
     fleet.settle("a", "b")
-    fleet.drain()
-    fleet.leave()
+    fleet.finish(takeovers=2)
 
     first, second = [e.text for e in a.events if e.name == "commit"]
     assert first == "stored"
     assert second.startswith("ShardsLostError: no longer owned, so not committed")
-    fleet.verdict()

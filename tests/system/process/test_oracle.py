@@ -1,4 +1,4 @@
-"""The oracle sees what it is there to see: each promise, broken in the smallest way."""
+"""Test that the oracle notices the smallest violation of each promise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import ShardKey, Start
 from tests.system.process import oracle
-from tests.system.process.forced import allowance
 from tests.system.process.oracle import Event, Handled, Run
 from tests.system.process.producer import Produced
 from tests.system.process.state import Snapshot
@@ -60,7 +59,7 @@ def test_a_run_without_fault_breaks_nothing() -> None:
     assert broken(produced(0, 1), done, *looks) == set()
 
 
-def test_a_record_that_nobody_handled_is_lost() -> None:
+def test_a_record_that_was_not_handled_is_lost() -> None:
     assert broken(produced(0, 1), [handled(0, at=1)]) == {"records lost"}
 
 
@@ -103,7 +102,7 @@ def test_a_delivery_after_its_session_was_marked_dead_is_a_zombie() -> None:
         (row(ended=True), row()),
     ],
 )
-def test_a_row_that_says_less_than_before_went_back(
+def test_a_row_with_an_older_position_or_epoch_went_back(
     before: ShardRow, after: ShardRow
 ) -> None:
     done = [handled(0, at=1), handled(1, at=2)]
@@ -112,7 +111,7 @@ def test_a_row_that_says_less_than_before_went_back(
     }
 
 
-def test_a_checkpoint_of_what_was_handled_later_only_is_too_far() -> None:
+def test_a_checkpoint_of_a_record_that_was_handled_later_is_too_far() -> None:
     done = [handled(0, at=1), handled(1, at=3)]
     assert broken(produced(0, 1), done, seen(2, row(1, 1))) == {
         "positions beyond what was done"
@@ -127,7 +126,7 @@ def test_a_child_delivered_before_its_parent_was_done_is_too_early() -> None:
     )
 
 
-def test_a_hung_handler_of_a_parent_holds_nothing_back_that_another_did() -> None:
+def test_a_hung_handler_of_a_parent_does_not_delay_the_child() -> None:
     made = produced(0) + produced(1, shard=CHILD)
     hung = handled(0, at=1)._replace(ended=9)
     done = [hung, handled(0, at=4, epoch=2), handled(1, at=5, shard=CHILD)]
@@ -135,37 +134,35 @@ def test_a_hung_handler_of_a_parent_holds_nothing_back_that_another_did() -> Non
 
 
 def permitted(*events: Event, died_at: float | None) -> int:
-    """Return what may be repeated of a shard that moved from one client to another."""
     looks = [seen(1, row(1, owner="old"), OLD, NEW)]
     if died_at is not None:
         dead = OLD._replace(dead=True)
         looks.append(seen(died_at, row(1, owner="old"), dead, NEW))
     looks.append(seen(9, row(2, owner="new"), *looks[-1].members.values()))
     run = Run([], [], looks, {}, events)
-    return allowance(run, drain_timeout_seconds=1).records(PARENT, 40)
+    return oracle.allowance(run, drain_timeout_seconds=1).records(PARENT, 40)
 
 
-def test_a_fenced_owner_permits_repeats() -> None:
-    assert permitted(died_at=5) == 40
-
-
-def test_an_owner_that_gave_its_shard_up_permits_none() -> None:
-    assert permitted(died_at=None) == 0
-
-
-def test_an_owner_that_left_permits_none() -> None:
-    assert permitted(Event("client-1", "gave up", "old", 5.1), died_at=5) == 0
-
-
-def test_an_owner_that_was_fenced_before_it_left_permits_repeats() -> None:
-    assert permitted(Event("client-1", "gave up", "old", 8), died_at=5) == 40
-
-
-def test_another_session_of_the_same_client_that_left_changes_nothing() -> None:
-    assert permitted(Event("client-1", "gave up", "later", 5.1), died_at=5) == 40
+@pytest.mark.parametrize(
+    ("died_at", "events", "records"),
+    [
+        (5, [], 40),
+        (None, [], 0),
+        (5, [Event("client-1", "gave up", "old", 5.1)], 0),
+        (5, [Event("client-1", "gave up", "old", 8)], 40),
+        (5, [Event("client-1", "gave up", "later", 5.1)], 40),
+    ],
+    ids=["fenced", "gave up", "left", "fenced before it left", "another session left"],
+)
+def test_only_an_owner_that_was_fenced_permits_repeats(
+    died_at: float | None, events: list[Event], records: int
+) -> None:
+    assert permitted(*events, died_at=died_at) == records
 
 
 def test_a_record_that_took_longer_than_hand_overs_wait_permits_one() -> None:
     slow = handled(0, at=1)._replace(ended=3)
-    found = allowance(Run([], [slow], [seen(1, row())], {}), drain_timeout_seconds=1)
+    found = oracle.allowance(
+        Run([], [slow], [seen(1, row())], {}), drain_timeout_seconds=1
+    )
     assert found.records(PARENT, 40) == 1

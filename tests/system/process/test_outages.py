@@ -1,4 +1,4 @@
-"""AWS fails, for everybody or for one: all pause or go on, nobody loses anything."""
+"""Test that no record is lost if AWS fails for all clients or for one client."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ def test_an_outage_of_the_store_fences_nobody(fleet: Fleet) -> None:
     before = fleet.sessions()
     for kind in ("refuse", "drop", "error", "throttle"):
         number = fleet.aws.fault(kind, service="dynamodb", resource=fleet.table)
-        fleet.pause(2 * fleet.config["lease_duration_seconds"])
+        # Wait for longer than a lease. A leader that doesn't notice the outage would
+        # now fence the clients whose heartbeats it can't read.
+        fleet.pause(1.2 * fleet.config["lease_duration_seconds"])
         fleet.aws.clear_faults(number)
-        fleet.pause(0.5)
+        fleet.pause(0.3)
     restored = fleet.look().at
     back = fleet.until(
         lambda: all(handled_after(client, restored) for client in clients),
@@ -40,7 +42,7 @@ def test_an_outage_of_the_store_fences_nobody(fleet: Fleet) -> None:
     assert fleet.sessions() == before
     fleet.leave()
     fleet.note(f"all go on {back:.1f} s after the store came back")
-    assert fleet.verdict().duplicates == 0
+    fleet.finish()
 
 
 @scenario
@@ -63,13 +65,10 @@ def test_an_outage_of_kinesis_loses_and_repeats_nothing(fleet: Fleet) -> None:
                 service="kinesis",
                 resource=arn,
                 probability=chance,
-                seconds=2.5,
+                seconds=1.5,
             )
-        fleet.pause(2.5)
-    fleet.drain()
-    fleet.leave()
-
-    assert fleet.verdict().duplicates == 0
+        fleet.pause(1.5)
+    fleet.finish()
 
 
 @scenario
@@ -78,33 +77,23 @@ def test_a_client_cut_off_from_the_store_pauses_before_others_take_over(
 ) -> None:
     fleet.stream("orders")
     fleet.stream("payments")
-    clients = {c.client_id: c for c in fleet.started("a", "b", "c", cabled=True)}
+    clients = fleet.started("a", "b", "c", "d", cabled=True)
     fleet.produce()
     fleet.pause(1)
-    ways: dict[str, State] = {"a": "cut", "b": "silent", "c": "one-way"}
-    for cut_off, how in ways.items():
-        before = fleet.owned(cut_off)
-        cable = clients[cut_off].cables["dynamodb"]
-        cable.set(how)
-        fleet.settle(*(clients.keys() - {cut_off}))
-        fleet.pause(1)
-        last = max(h.began for h in clients[cut_off].handled)
-        first = min(
-            h.began
-            for h in fleet.handled()
-            if h.shard in before and h.client != cut_off and h.began > last
-        )
-        fleet.note(f"{how}: paused {first - last:.2f} s before others took over")
-        cable.set("whole")
-        fleet.settle(*clients)
-    fleet.drain()
-    fleet.leave()
-
-    repeated = fleet.verdict().repeated
-    fleet.note(f"repeated: {sum(repeated.values())} records")
-    assert all(
-        n <= 3 * fleet.config["max_uncommitted_records"] for n in repeated.values()
-    )
+    ways: tuple[State, ...] = ("cut", "silent", "one-way")
+    owned = [fleet.owned(client.client_id) for client in clients]
+    for client, way in zip(clients, ways, strict=False):
+        client.cables["dynamodb"].set(way)
+    fleet.settle("d")
+    fleet.pause(1)
+    for client, way, before in zip(clients, ways, owned, strict=False):
+        last = max(h.began for h in client.handled)
+        first = min(h.began for h in clients[-1].handled if h.shard in before)
+        fleet.note(f"{way}: paused {first - last:.2f} s before another took over")
+        assert first > last
+        client.cables["dynamodb"].set("whole")
+    fleet.settle("a", "b", "c", "d")
+    fleet.finish(takeovers=1)
 
 
 @scenario
@@ -124,7 +113,7 @@ def test_a_client_cut_off_from_kinesis_hands_its_shards_over(fleet: Fleet) -> No
     assert fleet.sessions() == before
     fleet.leave()
     fleet.note(f"shards moved {moved:.1f} s after the client told that it is degraded")
-    assert fleet.verdict().duplicates == 0
+    fleet.finish()
 
 
 @scenario
@@ -132,9 +121,8 @@ def test_credentials_of_a_role_are_renewed_again_and_again(fleet: Fleet) -> None
     fleet.stream("orders", account="111111111111", session_seconds=4)
     fleet.started("a", "b")
     fleet.produce()
-    fleet.pause(12)
-    fleet.drain()
-    fleet.leave()
+    fleet.pause(8)
+    fleet.finish()
 
     role = f"role/{fleet.app}-reader"
     renewals = sum(
@@ -143,9 +131,8 @@ def test_credentials_of_a_role_are_renewed_again_and_again(fleet: Fleet) -> None
         if count.operation == "AssumeRole" and count.resource.endswith(role)
     )
     fleet.note(f"{renewals} times the role was assumed")
-    assert renewals >= 6
+    assert renewals >= 4
     assert not any("denied" in c.log.read_text() for c in fleet.clients)
-    assert fleet.verdict().duplicates == 0
 
 
 @scenario
@@ -161,10 +148,8 @@ def test_leaving_while_the_store_is_down_ends_and_tells_the_truth(
     took = fleet.until(lambda: a.process.poll() is not None, "it ends")
     fleet.aws.clear_faults(number)
     fleet.start("b")
-    fleet.drain()
-    fleet.leave()
+    fleet.finish(takeovers=2)
 
     fleet.note(f"without a store it took {took:.1f} s to leave")
     assert a.process.poll() == 1
     assert a.failure.startswith("CommitTimeoutError: the state store")
-    fleet.verdict()

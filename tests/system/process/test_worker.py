@@ -1,4 +1,4 @@
-"""A client process of a fleet writes down no more than what was so."""
+"""Test that a fleet's client process writes the end of a session to its journal."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def tell(sessions: Sessions, text: str, session: str) -> None:
     sessions.emit(record)
 
 
-def test_a_session_that_registered_is_the_one_at_hand(sessions: Sessions) -> None:
+def test_the_latest_registered_session_is_remembered(sessions: Sessions) -> None:
     tell(sessions, "registered as %s, session %s", "first")
     assert sessions.latest == "first"
 
 
-def test_a_session_that_died_before_the_client_left_gave_nothing_up(
+def test_a_session_that_died_before_the_client_left_released_nothing(
     sessions: Sessions,
 ) -> None:
     tell(sessions, "registered as %s, session %s", "first")

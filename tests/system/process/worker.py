@@ -1,8 +1,8 @@
 """One client process of a fleet, started by ``tests.system.process.launch``.
 
-It uses the public API only, and writes each record down when it is handled, unbuffered:
-what it handled before a SIGKILL stays known. Orders come as JSON lines on stdin; when
-that ends, whoever started this is gone, and so goes this.
+The process uses the public API only. It writes each handled record to its journal,
+unbuffered, so that a SIGKILL loses no entry. It reads orders as JSON from a pipe, and
+exits at the end of the pipe, because then its parent process has ended.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import signal
 import sys
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start, Stream
-from tests.system.process import walls
-from tests.system.process.calling import Calls
-from tests.system.process.pressure import squeeze
+from tests.system.process import machine
+from tests.system.process.aws import now
+from tests.system.process.handlers import Calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.connection import Connection
 
-    from kinesumer import Record
-
-now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    from kinesumer import AssignedShard, Record
 
 REFRESH_SECONDS = 0.2
+CALLBACK_SECONDS = 0.02  # time that on_assigned takes
+DEATH_STATUS = 70  # of a process that a record has killed
 
 
 class StreamSettings(msgspec.Struct):
@@ -41,10 +41,11 @@ class StreamSettings(msgspec.Struct):
     arn: str
     role_arn: str | None = None
     external_id: str | None = None
+    fan_out: str | None = None  # the name of a stream consumer
 
 
 class Settings(msgspec.Struct):
-    """What a worker is told when it starts."""
+    """The settings of a worker, passed as its argument."""
 
     app: str
     table: str
@@ -53,48 +54,43 @@ class Settings(msgspec.Struct):
     config: dict[str, Any]
     journal: str
     start: str = "TRIM_HORIZON"
-    delay: float = 0.0
-    """How long each record takes unless orders say otherwise."""
+    delay: float = 0.0  # seconds of work per record, unless orders change it
+    # The kind of handler for ``run()``: "record", "thread" or "batch". If it is empty,
+    # the worker iterates over records.
     runs: str = ""
-    """How ``run()`` calls the handler: "record", "thread" or "batch"; empty: it isn't
-    used."""
     concurrency: int = 1
+    blocking: bool = False  # use the blocking client
+    callbacks: bool = False  # note in the journal when shards are assigned and revoked
+    # The numbers of records that end the process at once.
+    deadly: list[int] = []
+    # Consume again after an error of the handler, as a supervisor would.
     rejoins: bool = False
-    """Consume again after an error of the handler, as a supervisor would."""
 
 
 class Orders(msgspec.Struct):
-    """What the handler does with the records to come; told on stdin."""
+    """The handler's behaviour from now on, as read from the pipe."""
 
+    # Take this long for each record, without blocking the event loop.
     delay: float = 0.0
-    """Take this long for each record, without blocking the event loop."""
-    block: float = 0.0
-    """Block the event loop for this long, once."""
+    block: float = 0.0  # block the event loop for this long, once
+    # Block the event loop for this long with every record, and never await.
     spin: float = 0.0
-    """Block the event loop for this long with every record, and never await."""
-    fail: bool = False
-    """Raise with the next record in hand."""
-    leave_block: bool = False
-    """Break out of the loop with the next record in hand."""
-    commit: bool = False
-    """Commit what is marked, with ``commit="manual"``."""
-    consume: list[str] = []
-    """Consume these streams from now on."""
-    wall: float | None = None
-    """Put the wall clock that many seconds ahead."""
-    squeeze: float = 0.0
-    """Have no more memory for this long than ``left_bytes``."""
+    fail: bool = False  # raise an error at the next record
+    leave_block: bool = False  # break out of the loop at the next record
+    commit: bool = False  # call commit(), which needs manual commits
+    consume: list[StreamSettings] = []  # consume these streams from now on
+    wall: float | None = None  # set the wall clock ahead by these seconds
+    squeeze: float = 0.0  # seconds with only ``left_bytes`` of memory
     left_bytes: int = 256 << 10
 
 
 class Journal:
-    """Lines in a file, each in one write."""
+    """A file to which each line is added in one write."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def record(self, record: Record, began: float) -> None:
-        """Write down a handled record: its effect on the world."""
         number, _, key = record.data.decode().partition(" ")
         fence = record.fence
         place = [record.stream_arn, record.shard_id, record.sequence_number]
@@ -104,7 +100,6 @@ class Journal:
         )
 
     def event(self, name: str, text: str = "") -> None:
-        """Write down anything else."""
         self._write(["event", name, text, now()])
 
     def _write(self, line: list[Any]) -> None:
@@ -112,14 +107,14 @@ class Journal:
 
 
 class Sessions(logging.Handler):
-    """Knows the session at hand, from what the library logs."""
+    """Reads the client's current session from the library's log."""
 
     def __init__(self) -> None:
         super().__init__()
         self.latest = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take in a registration, and that a session couldn't give up its shards."""
+        """Note a registration, or that a session couldn't give up its shards."""
         text = record.getMessage()
         if text.startswith("registered as"):
             self.latest = vars(record)["session"]
@@ -128,91 +123,83 @@ class Sessions(logging.Handler):
 
 
 class HandlerError(Exception):
-    """What a handler was ordered to raise."""
+    """The error that a handler raises if an order tells it to fail."""
 
 
 class Worker:
-    """Runs one client until it is told to leave, or until it can't go on."""
+    """Runs one client until it is told to leave, or until it fails."""
 
     def __init__(self, settings: Settings) -> None:
         self.orders = Orders()
         self._settings = settings
         self._journal = Journal(settings.journal)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._streams = [s.arn for s in settings.streams]
+        self._streams = settings.streams
         self._client = self._new_client()
-        self._told_to_leave = False
+        self._is_leaving = False
         self._sessions = Sessions()
         logging.getLogger("kinesumer").addHandler(self._sessions)
 
-    async def run(self) -> int:
-        """Return the exit status."""
+    async def run(self, orders: Connection) -> int:
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGUSR1, tell_tasks)
-        listen(lambda line: loop.call_soon_threadsafe(self.obey, line))
+        loop.add_signal_handler(signal.SIGUSR1, print_tasks)
+        listen(orders, lambda order: loop.call_soon_threadsafe(self.obey, order))
         while True:
             try:
                 await self._consume()
             except HandlerError as error:
                 self._journal.event("failed", type(error).__name__)
-                self._gave_up()
-                if self._told_to_leave or not self._settings.rejoins:
+                self._note_release()
+                if self._is_leaving or not self._settings.rejoins:
                     return 3
             except (KinesumerError, TimeoutError) as error:
                 self._journal.event("failed", f"{type(error).__name__}: {error}")
                 return 1
             else:
                 self._journal.event("left")
-                self._gave_up()
+                self._note_release()
                 return 0
 
-    def _gave_up(self) -> None:
-        """Write down the session that ended by giving up its shards first."""
+    def _note_release(self) -> None:
+        """Note in the journal that the session has given up its shards."""
         if self._sessions.latest:
             self._journal.event("gave up", self._sessions.latest)
         self._sessions.latest = ""
 
-    def obey(self, line: str) -> None:
-        """Take in orders."""
-        self.orders = orders = msgspec.json.decode(line, type=Orders)
+    def obey(self, order: bytes) -> None:
+        self.orders = orders = msgspec.json.decode(order, type=Orders)
         if orders.wall is not None:
-            walls.jump(orders.wall)
+            machine.jump(orders.wall)
         if orders.squeeze:
             self._journal.event("squeezed", f"{orders.squeeze}")
-            squeeze(orders.squeeze, orders.left_bytes)
+            machine.squeeze(orders.squeeze, orders.left_bytes)
         if orders.consume:
             self._streams = orders.consume
             self._in_background(self._refresh(orders.consume))
 
-    async def _refresh(self, arns: list[str]) -> None:
-        """Switch to streams, as soon as that is possible."""
-        while arns is self._streams:
+    async def _refresh(self, streams: list[StreamSettings]) -> None:
+        while streams is self._streams:
             try:
-                await self._client.refresh(self._described(arns))
+                await self._client.refresh(described(streams))
                 return
-            except KinesumerError as error:  # it is just starting
+            except KinesumerError as error:  # the client is still starting
                 self._journal.event("refresh", f"{type(error).__name__}: {error}")
                 await asyncio.sleep(REFRESH_SECONDS)
 
-    def _described(self, arns: list[str]) -> list[Stream]:
-        known = {s.arn: s for s in self._settings.streams}
-        found = [known.get(arn, StreamSettings(arn)) for arn in arns]
-        return [
-            Stream(s.arn, role_arn=s.role_arn, external_id=s.external_id) for s in found
-        ]
-
     async def _consume(self) -> None:
         settings = self._settings
-        streams, start = self._described(self._streams), Start(type=settings.start)
+        streams, start = described(self._streams), Start(type=settings.start)
         self._client = self._new_client()
         async with self._client:
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, self._leave)
             if settings.runs:
-                calls = Calls(lambda: self.orders, settings.delay, self._journal)
-                await calls.run(self._client, streams, start, settings)
+                calls = Calls(lambda: self.orders, settings, self._journal)
+                callbacks = self._callbacks()
+                await calls.run(self._client, streams, start, callbacks)
                 return
-            async for record in self._client.consume(streams, start=start):
+            callbacks = self._callbacks()
+            async for record in self._client.consume(streams, start=start, **callbacks):
                 began, orders = now(), self.orders
                 await self._handle(record, orders)
                 self._journal.record(record, began)
@@ -220,6 +207,20 @@ class Worker:
                     self._client.ack(record)
                 if orders.leave_block:
                     break
+
+    def _callbacks(self) -> dict[str, Any]:
+        """Return callbacks that write to the journal, if the settings ask for them."""
+        if not self._settings.callbacks:
+            return {}
+
+        async def on_assigned(shard: AssignedShard) -> None:
+            self._journal.event("assigned", _named(shard))
+            await asyncio.sleep(CALLBACK_SECONDS)
+
+        def on_revoked(shard: AssignedShard, reason: str) -> None:
+            self._journal.event("revoked", f"{_named(shard)} {reason}")
+
+        return {"on_assigned": on_assigned, "on_revoked": on_revoked}
 
     def _new_client(self) -> Kinesumer:
         settings = self._settings
@@ -231,10 +232,11 @@ class Worker:
         )
 
     def _leave(self) -> None:
-        self._told_to_leave = True
+        self._is_leaving = True
         self._in_background(self._client.leave())
 
     async def _handle(self, record: Record, orders: Orders) -> None:
+        die_of([record], self._settings, self._journal)
         if orders.block:
             orders.block, seconds = 0.0, orders.block
             self._journal.event("blocking", record.shard_id)
@@ -266,26 +268,49 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
 
-def tell_tasks() -> None:
-    """Print where every task is: for tests that failed."""
+def described(streams: list[StreamSettings]) -> list[Stream]:
+    return [
+        Stream(s.arn, role_arn=s.role_arn, external_id=s.external_id, fan_out=s.fan_out)
+        for s in streams
+    ]
+
+
+def die_of(records: list[Record], settings: Settings, journal: Journal) -> None:
+    """End the process at once, without any clean-up, at a deadly record."""
+    for record in records:
+        text = record.data.decode()
+        if int(text.partition(" ")[0]) in settings.deadly:
+            journal.event("dies", text)
+            os._exit(DEATH_STATUS)
+
+
+def _named(shard: AssignedShard) -> str:
+    return f"{shard.stream_arn} {shard.shard_id} {shard.fence.epoch}"
+
+
+def print_tasks() -> None:
     for task in asyncio.all_tasks():
         task.print_stack(file=sys.stderr)
 
 
-def listen(tell: Callable[[str], object]) -> None:
-    """Pass on the lines of stdin, and die when it ends."""
+def listen(orders: Connection, obey: Callable[[bytes], object]) -> None:
+    """Pass on the orders of a pipe, and end the process when the pipe ends."""
 
     def read() -> None:
         try:
-            for line in sys.stdin:
-                tell(line)
+            while True:
+                obey(orders.recv())
         finally:
             os._exit(9)
 
     threading.Thread(target=read, daemon=True).start()
 
 
-def main(settings: str) -> int:
-    """Run one worker; return its exit status."""
+def main(text: str, orders: Connection) -> int:
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
-    return asyncio.run(Worker(msgspec.json.decode(settings, type=Settings)).run())
+    settings = msgspec.json.decode(text, type=Settings)
+    if settings.blocking:
+        from tests.system.process import blocking_worker
+
+        return blocking_worker.run(settings, orders)
+    return asyncio.run(Worker(settings).run(orders))

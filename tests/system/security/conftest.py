@@ -5,34 +5,30 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
-from botocore.loaders import create_loader
 
-from kinesumer import Config, Stream
-from kinesumer.wire.table_definition import STATE_STORE
+from kinesumer import Config, Kinesumer, Start, Stream
+from kinesumer.local import UNTHROTTLED, EmbeddedAws, background
+from kinesumer.wire.rows import STATE_STORE
 from tests.integration.cli.conftest import environment, run  # noqa: F401  fixtures
 from tests.integration.cli.lease_table import LEASES
 from tests.system.security.documents import Grant, document, filled, without
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from kinesumer import AccessDeniedError
-    from kinesumer.local import EmbeddedAws
 
 OTHER = "210987654321"
 ELSEWHERE = "eu-west-1"
 EXTERNAL_ID = "agreed-between-two-accounts"
-USER, ROLE = "*:user/*", "*:assumed-role/*"
-READING = {USER: "consumer", ROLE: "reader-role"}
-WRITING = {USER: "producer", ROLE: "writer-role"}
-INITIALIZING = {USER: "init"}
+READING = "consumer", "reader-role"
+WRITING = "producer", "writer-role"
 QUICK = Config(
     heartbeat_interval_seconds=0.2,
-    lease_duration_seconds=5.0,  # busy machines stand still for a second
+    lease_duration_seconds=5.0,  # busy machines may stall for a second
     leader_interval_seconds=0.2,
     rebalance_delay_seconds=0.1,
     listing_interval_seconds=0.5,
@@ -42,14 +38,14 @@ QUICK = Config(
 
 @dataclass
 class Accounts:
-    """Two streams of one's own, one of another account, and the state store."""
+    """Two streams of one account, a stream of another one, and the state store."""
 
     aws: EmbeddedAws
+    app: str = "app"
 
     def __post_init__(self) -> None:
         aws = self.aws
-        self.count = 0
-        """Records that were put."""
+        self.count = 0  # the number of records put
         self.orders = aws.create_stream("orders", 2)
         self.clicks = aws.create_stream("clicks")
         self.payments = aws.create_stream("payments", account=OTHER)
@@ -59,12 +55,12 @@ class Accounts:
 
     @property
     def account(self) -> str:
-        """One's own account."""
+        """The account of the app."""
         return self.aws.account().account
 
     @property
     def streams(self) -> list[str | Stream]:
-        """What is consumed."""
+        """The streams that are consumed."""
         theirs = Stream(self.payments, role_arn=self.role, external_id=EXTERNAL_ID)
         return ["orders", self.clicks, theirs]
 
@@ -75,50 +71,68 @@ class Accounts:
                 self.count += 1
                 self.aws.put(name, b"%d" % self.count, f"key-{self.count}")
 
-    def bury(self, client_id: str, app: str = "app", *, dead: bool = True) -> None:
-        """Leave the row of a client that died long ago, or seems to live."""
+    async def consume_once(self, *streams: str) -> None:
+        """Let a client read a record of the given streams (or of all), and leave."""
+        self.put(1)
+        async with Kinesumer(self.app, table=STATE_STORE, config=QUICK) as client:
+            chosen = streams or self.streams
+            async for _ in client.consume(chosen, start=Start.TRIM_HORIZON):
+                break
+
+    def bury(self, client_id: str, *, dead: bool = True) -> None:
+        """Write the row of a client that died long ago, or that seems to be alive."""
         row = {
-            "pk": {"S": f"member#{app}"},
+            "pk": {"S": f"member#{self.app}"},
             "sk": {"S": client_id},
             "session": {"S": "a session that is over"},
             "incarnation": {"N": "0"},
             "beat": {"N": "7"},
-            "lease_ms": {"N": "8000"},
+            "lease_ms": {"N": "500"},
             "dead": {"BOOL": dead},
             "last_update": {"S": "2026-01-01T00:00:00.000Z"},
         }
         request = {"TableName": STATE_STORE, "Item": row}
         self.aws.dynamodb("PutItem", json.dumps(request).encode())
 
-    def enforce(
-        self, policies: Mapping[str, str], removed: Grant | None = None
-    ) -> None:
-        """Allow callers only what their policies grant, but for one grant."""
-        for caller, name in policies.items():
+    def enforce(self, *policies: str, removed: Grant | None = None) -> None:
+        """Allow callers only what these policies grant, minus one removed grant.
+
+        Policies of roles apply to assumed roles, and other policies to users. The
+        doctor's policy applies to both.
+        """
+        self.aws.allow()
+        for name in policies:
             policy = document(name)
             if removed is not None and removed.policy == name:
                 policy = without(policy, removed)
+            caller = "*:assumed-role/*" if name.endswith("-role") else "*:user/*"
             self.aws.restrict(filled(policy, self._names(name)), caller)
+            if name == "operator":
+                names = self._names("of a -role")
+                self.aws.restrict(filled(policy, names), "*:assumed-role/*")
 
     def _names(self, policy: str) -> dict[str, str]:
         own = f"arn:aws:kinesis:us-east-1:{self.account}:stream/*"
+        stream = self.payments if policy.endswith("-role") else own
         tables = f"arn:aws:dynamodb:us-east-1:{self.account}:table"
         return {
-            # init makes another one than there is.
+            # The command ``init`` creates tables of other names.
             "TABLE_ARN": f"{tables}/{'*' if policy == 'init' else STATE_STORE}",
             "LEASE_TABLE_ARN": f"{tables}/{LEASES}",
-            "STREAM_ARN": self.payments if policy.endswith("-role") else own,
+            "STREAM_ARN": stream,
+            "STREAM_CONSUMER_ARN": f"{stream}/consumer/*",
             "READER_ROLE_ARN": self.role,
             "WRITER_ROLE_ARN": self.role,
             "LETTERS_QUEUE_ARN": f"arn:aws:sqs:us-east-1:{self.account}:letters",
             "LETTERS_BUCKET_ARN": "arn:aws:s3:::letters",
             "LETTERS_OBJECTS_ARN": "arn:aws:s3:::letters/*",
-            # In another region, so that what streams may isn't what it may.
+            # This stream is in another region, so that the grants for streams don't
+            # cover it.
             "LETTERS_STREAM_ARN": f"arn:aws:kinesis:{ELSEWHERE}:*:stream/letters",
         }
 
     def named(self, removed: Grant, error: AccessDeniedError) -> bool:
-        """Tell whether an error names an action and what it was denied on."""
+        """Return whether an error names the denied action and its resource."""
         resources = {self.role}
         if removed.action.startswith("dynamodb:"):
             _, is_index, index = removed.resource.partition("/index/")
@@ -144,39 +158,32 @@ class Accounts:
         )
 
 
-_loader = cache(create_loader)
-
-
-@pytest.fixture(autouse=True)
-def _services_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read the services' definitions once: it takes most of a client's start."""
-    monkeypatch.setattr("botocore.session.create_loader", _loader)
-
-
 @pytest.fixture
 def accounts(
     environment: None,  # noqa: F811
-    kinesumer_aws: EmbeddedAws,
-) -> Accounts:
-    """Two accounts; nothing is enforced yet."""
-    return Accounts(kinesumer_aws)
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Accounts]:
+    """Two accounts, without enforced policies or limits of calls per second."""
+    with background(EmbeddedAws(limits=UNTHROTTLED)) as aws:
+        for name, value in aws.environment().items():
+            monkeypatch.setenv(name, value)
+        aws.create_table()
+        yield Accounts(aws)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delete rows of the dead at once; don't wait for others when a group begins."""
+    """Delete rows of dead members at once, and don't delay a group's first plan."""
     for name in ("PRUNE_SECONDS", "DEAD_ROW_SECONDS", "MAX_REQUEST_DELAY_SECONDS"):
         monkeypatch.setattr(f"kinesumer.coordination.membership.{name}", 0.0)
     monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
 
 
-@pytest.fixture
-def connections_of_spark() -> Iterator[None]:
-    """Sources and sinks as in a new process; their connections are closed."""
-    yield
+def close_connections_of_spark() -> None:
+    """Close the connections of sources and sinks that this process retains."""
     from kinesumer.spark.reading import task_reader
     from kinesumer.spark.runtime.event_loop import event_loop_thread
-    from kinesumer.spark.runtime.sources import close_sources
+    from kinesumer.spark.runtime.process_cache import close_sources
 
     event_loop_thread().run(close_sources())
     loop = task_reader._worker(os.getpid()).loop

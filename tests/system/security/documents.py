@@ -11,12 +11,17 @@ IAM = Path(__file__).parents[3] / "schema" / "iam"
 POLICIES = (
     "consumer",
     "dead-letters",
+    "fan-out",
+    "fan-out-by-name",
+    "fan-out-operator",
+    "fan-out-register",
     "init",
     "kcl-migration",
     "operator",
     "producer",
     "reader-role",
     "redrive",
+    "schema-registry",
     "viewer",
     "writer-role",
 )
@@ -25,23 +30,23 @@ Document = dict[str, Any]
 
 
 class Grant(NamedTuple):
-    """One action on one kind of resource, as a policy allows it."""
+    """A policy's permission for one action on the resources of one statement."""
 
     policy: str
     action: str
-    resource: str
+    resource: str  # several patterns are separated by spaces
 
 
 def document(policy: str) -> Document:
-    """Return a policy as it is documented: a template."""
-    found: Document = json.loads((IAM / f"{policy}.json").read_text())
-    return found
+    """Return a documented policy, which is a template."""
+    value: Document = json.loads((IAM / f"{policy}.json").read_text())
+    return value
 
 
 def grants(*policies: str) -> list[Grant]:
-    """Return what policies grant, one by one."""
+    """Return the single grants of policies."""
     return [
-        Grant(policy, action, statement["Resource"])
+        Grant(policy, action, resource(statement))
         for policy in policies
         for statement in document(policy)["Statement"]
         for action in actions(statement)
@@ -49,9 +54,15 @@ def grants(*policies: str) -> list[Grant]:
 
 
 def actions(statement: Document) -> list[str]:
-    """Return a statement's actions as a list, which one alone needn't be."""
-    found = statement["Action"]
-    return [found] if isinstance(found, str) else found
+    """Return a statement's actions as a list. A single action may be plain text."""
+    value = statement["Action"]
+    return [value] if isinstance(value, str) else value
+
+
+def resource(statement: Document) -> str:
+    """Return a statement's resources, separated by spaces."""
+    value = statement["Resource"]
+    return value if isinstance(value, str) else " ".join(value)
 
 
 def filled(policy: Document, names: dict[str, str]) -> Document:
@@ -68,7 +79,7 @@ def without(policy: Document, removed: Grant) -> Document:
     """Return a policy that lacks one grant."""
     less = deepcopy(policy)
     for statement in less["Statement"]:
-        if statement["Resource"] == removed.resource:
+        if resource(statement) == removed.resource:
             left = [each for each in actions(statement) if each != removed.action]
             statement["Action"] = left
     assert less != policy

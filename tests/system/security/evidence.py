@@ -1,4 +1,4 @@
-"""What others get to see of a process, searched for what they must not."""
+"""Searches everything that a process shows to others for secrets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_OBJECTS = 50_000
 
 
 class Evidence(logging.Handler):
-    """Log lines, errors, spans, metrics, reprs, and whatever else a test adds."""
+    """Collects log lines, errors, spans, metrics, reprs and other texts of a test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,17 +38,17 @@ class Evidence(logging.Handler):
         )
 
     def add(self, where: str, *texts: str | bytes) -> None:
-        """Take in what can be read somewhere."""
+        """Add texts that can be read in one place."""
         self._texts.setdefault(where, []).extend(
             text.encode() if isinstance(text, str) else text for text in texts
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take in a log line, with its traceback and all its fields."""
+        """Add a log line with its traceback and all its fields."""
         self.add("logs", self.format(record), repr(vars(record)))
 
     def add_error(self, error: BaseException) -> None:
-        """Take in an error with all that led to it, as it is shown and as it is."""
+        """Add an error and its causes, with their tracebacks and attributes."""
         self.add("errors", *traceback.format_exception(error), repr(error))
         shown: BaseException | None = error
         while shown is not None:
@@ -58,27 +58,27 @@ class Evidence(logging.Handler):
             )
 
     def add_objects(self, *roots: object) -> None:
-        """Take in how objects of this project show themselves, and all they hold."""
+        """Add the reprs of this project's objects and of all objects in them."""
         for shown in _reachable(roots):
             self.add("reprs", repr(shown))
 
     def add_telemetry(self) -> None:
-        """Take in what an SDK has got."""
+        """Add the spans and metrics that the SDK has received."""
         self.add("spans", *(str(s.to_json()) for s in self._spans.get_finished_spans()))
         data = self._reader.get_metrics_data()
         self.add("metrics", "" if data is None else data.to_json())
 
     def texts(self, where: str) -> list[bytes]:
-        """Return what was read somewhere so far."""
+        """Return the texts collected from one place."""
         return self._texts.get(where, [])
 
     @property
     def places(self) -> set[str]:
-        """Where there was anything to read."""
+        """The places with any text."""
         return {where for where, texts in self._texts.items() if any(texts)}
 
     def leaks(self, secrets: dict[str, str]) -> set[str]:
-        """Return which secrets can be read where, in any usual spelling."""
+        """Return the secrets that occur, in any usual encoding, and their places."""
         return {
             f"{name} in {where}"
             for name, secret in secrets.items()
@@ -102,30 +102,30 @@ def _spellings(secret: str) -> Iterable[bytes]:
 
 
 def _reachable(roots: Iterable[object]) -> Iterator[object]:
-    """Yield the project's objects and tuples, lists, dictionaries that hold any."""
-    todo, seen = list(roots), dict[int, object]()
-    while todo and len(seen) < MOST_OBJECTS:
-        found = todo.pop()
-        if id(found) in seen:
+    """Yield the project's objects, and collections that contain such objects."""
+    todo, visited = list(roots), dict[int, object]()
+    while todo and len(visited) < MOST_OBJECTS:
+        item = todo.pop()
+        if id(item) in visited:
             continue
-        seen[id(found)] = found
-        if type(found).__module__.startswith("kinesumer"):
-            yield found
-        todo += _held_by(found)
+        visited[id(item)] = item
+        if type(item).__module__.startswith("kinesumer"):
+            yield item
+        todo += _held_by(item)
 
 
-def _held_by(found: Any) -> Iterable[object]:
-    if isinstance(found, dict):
-        return [*found.keys(), *found.values()]
-    if isinstance(found, list | tuple | set | frozenset):
-        return list(found)
-    if not type(found).__module__.startswith("kinesumer"):
+def _held_by(item: Any) -> Iterable[object]:
+    if isinstance(item, dict):
+        return [*item.keys(), *item.values()]
+    if isinstance(item, list | tuple | set | frozenset):
+        return list(item)
+    if not type(item).__module__.startswith("kinesumer"):
         return []
     slots = {
         name
-        for kind in type(found).__mro__
+        for kind in type(item).__mro__
         for name in getattr(kind, "__slots__", ())
         if isinstance(name, str)
     }
-    held = dict(getattr(found, "__dict__", {}))
-    return [*held.values(), *(getattr(found, name, None) for name in slots)]
+    held = dict(getattr(item, "__dict__", {}))
+    return [*held.values(), *(getattr(item, name, None) for name in slots)]

@@ -1,4 +1,4 @@
-"""A query and a sink without Spark: what it asks of them, copies by pickle included."""
+"""Runs a query and a sink as Spark does, including their copies by pickle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from kinesumer.spark import streams_option
 from kinesumer.spark.readers import NO_LIMIT, StreamReader
 from kinesumer.spark.source import KinesumerDataSource
-from kinesumer.wire.table_definition import STATE_STORE
+from kinesumer.wire.rows import STATE_STORE
 
 if TYPE_CHECKING:
     from kinesumer import Stream
@@ -26,7 +26,7 @@ class Query:
     def __init__(self, accounts: Accounts) -> None:
         options = {
             "streams": streams_option(*accounts.streams),
-            "app": "app",
+            "app": accounts.app,
             "table": STATE_STORE,
             "startingPosition": "TRIM_HORIZON",
         }
@@ -37,7 +37,7 @@ class Query:
         self.offset: dict[str, Any] = reader.initialOffset()
 
     def batch(self) -> list[bytes]:
-        """Read what is new, as tasks elsewhere do."""
+        """Read a batch of new rows, as remote tasks do."""
         end = self.reader.latestOffset(self.offset, NO_LIMIT)
         elsewhere: StreamReader = pickle.loads(self.for_tasks)
         rows = [
@@ -51,7 +51,11 @@ class Query:
         return rows
 
     def batches(self, rows: int) -> list[bytes]:
-        """Read so many rows: after a split, the children's come a batch later."""
+        """Read batches until they have this many rows.
+
+        After a split, the rows of the children are in a later batch than those of the
+        parent.
+        """
         read: list[bytes] = []
         for _ in range(20):
             read += self.batch() if len(read) < rows else []
@@ -59,7 +63,7 @@ class Query:
 
 
 def put(stream: str | Stream) -> None:
-    """Put two rows by a sink, as aggregates, as tasks elsewhere do."""
+    """Put two aggregated rows through a sink, as a remote task does."""
     options = {"streams": streams_option(stream), "aggregate": "true"}
     writer = KinesumerDataSource(options).streamWriter(SCHEMA, overwrite=False)
     rows = pa.table({"data": [b"one", b"two"], "partition_key": ["k", "l"]})

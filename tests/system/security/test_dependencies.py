@@ -1,4 +1,4 @@
-"""What is installed is what was looked at: every package is pinned by its hashes."""
+"""Test that every installed package is pinned by its hashes."""
 
 from __future__ import annotations
 

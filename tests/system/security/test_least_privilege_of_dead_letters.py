@@ -1,4 +1,4 @@
-"""Dead letters with exactly the documented policies, and less.
+"""Test that the documented policies suffice for dead letters, without excess.
 
 moto's server enforces the policies of ``schema/iam/`` for SQS and S3, the embedded AWS
 for Kinesis.
@@ -27,9 +27,9 @@ from kinesumer import (
 from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters.targets import open_readable
 from kinesumer.errors import FatalError
-from kinesumer.wire.table_definition import STATE_STORE
+from kinesumer.wire.rows import STATE_STORE
 from tests.integration.cli.conftest import error_text
-from tests.system.security.conftest import ELSEWHERE, QUICK, USER, Accounts
+from tests.system.security.conftest import ELSEWHERE, QUICK, Accounts
 from tests.system.security.documents import (
     Document,
     Grant,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 POLICIES = "dead-letters", "redrive"
 FOR_MANY = {"sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}
-"""AWS allows requests for many messages where it allows these; moto doesn't."""
+"""AWS also allows the batch versions of these actions with one grant; moto doesn't."""
 
 
 def granted(service: str) -> list[Grant]:
@@ -60,14 +60,14 @@ def granted(service: str) -> list[Grant]:
 
 
 class Place(NamedTuple):
-    """A server with a queue and a bucket, and who may use them."""
+    """A server with a queue and a bucket, and the policies for them."""
 
     iam: Any
     queue: str
     patch: pytest.MonkeyPatch
 
     def allow(self, removed: Grant | None = None) -> None:
-        """Enforce the documented policies, but for one grant."""
+        """Enforce the documented policies, minus one removed grant."""
         self.patch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", math.inf)
         for name in POLICIES:
             policy = document(name)
@@ -82,9 +82,10 @@ class Place(NamedTuple):
 
 def _as_moto_asks(policy: Document) -> Document:
     names = {
-        "LETTERS_QUEUE_ARN": "*",  # it asks for no queue
+        "LETTERS_QUEUE_ARN": "*",  # moto ignores the queue's ARN
         "LETTERS_BUCKET_ARN": "arn:aws:s3:::kept",
-        # To delete many it asks for the bucket, where AWS asks for the objects.
+        # For DeleteObjects, moto checks the bucket's ARN, but AWS checks the objects'
+        # ARNs.
         "LETTERS_OBJECTS_ARN": "arn:aws:s3:::kept*",
         "LETTERS_STREAM_ARN": "*",
     }
@@ -126,14 +127,14 @@ def place(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]
 
 
 async def use(letters: ReadableDeadLetters) -> None:
-    """Put a letter, look at it, let others see it, and take it out."""
+    """Put a letter, list it, make it visible to others, and delete it."""
     await letters.put(LETTER)
     assert [one.letter async for one in letters.read()]
     await letters.aclose()
     await letters.remove([one async for one in letters.read()])
 
 
-async def test_letters_are_kept_with_exactly_their_policies(place: Place) -> None:
+async def test_letters_are_stored_with_exactly_their_policies(place: Place) -> None:
     targets = {"sqs:": f"sqs:{place.queue}", "s3:": "s3://kept/dead"}
     async with ClientFactory() as clients:
         for service, target in targets.items():
@@ -144,7 +145,8 @@ async def test_letters_are_kept_with_exactly_their_policies(place: Place) -> Non
                 place.allow(removed)
                 with pytest.raises(FatalError, match=removed.action) as raised:
                     await use(letters)
-                # moto answers for SQS in a format that no SDK asks for.
+                # moto denies SQS calls in a format that SDKs don't expect, so another
+                # error is raised.
                 is_denied = isinstance(raised.value, AccessDeniedError)
                 assert is_denied or service == "sqs:"
 
@@ -153,7 +155,7 @@ async def test_letters_are_kept_with_exactly_their_policies(place: Place) -> Non
 
 
 async def bury(accounts: Accounts, target: str) -> None:
-    """Let a handler fail at a record, and its letter be kept."""
+    """Let a handler fail at a record, and store the record's letter."""
 
     async def handle(record: Record) -> None:
         raise ValueError(record.sequence_number)
@@ -191,12 +193,9 @@ def test_letters_of_a_stream_are_kept_and_put_back_with_their_policies(
     accounts: Accounts, impatient: None, run: Run
 ) -> None:
     target = stream(accounts)
-    for policy in ("consumer", "dead-letters"):
-        accounts.enforce({USER: policy})
+    accounts.enforce("consumer", "dead-letters")
     asyncio.run(bury(accounts, target))
-    accounts.aws.allow()
-    for policy in ("redrive", "producer"):
-        accounts.enforce({USER: policy})
+    accounts.enforce("redrive", "producer")
     back = run("dlq", "redrive", target, "--all", "--yes")
     assert "1 put back" in back.output
     for action in ("kinesis:PutRecords", "kinesis:DescribeStreamSummary"):
@@ -206,8 +205,7 @@ def test_letters_of_a_stream_are_kept_and_put_back_with_their_policies(
         assert f"stays: access denied: {action} on {accounts.orders}" in back.stderr
     for removed in granted("kinesis:"):
         if removed.policy == "redrive":
-            accounts.aws.allow()
-            accounts.enforce({USER: "redrive"}, removed)
+            accounts.enforce("redrive", removed=removed)
             listed = run("dlq", "list", target)
             assert f"{removed.action} on {target.partition(':')[2]}" in error_text(
                 listed
@@ -220,8 +218,6 @@ def test_a_client_names_what_it_lacks_to_keep_letters(
     target = stream(accounts)
     for removed in granted("kinesis:"):
         if removed.policy == "dead-letters":
-            accounts.aws.allow()
-            accounts.enforce({USER: "consumer"})
-            accounts.enforce({USER: "dead-letters"}, removed)
+            accounts.enforce("consumer", "dead-letters", removed=removed)
             with pytest.raises(KinesumerError, match=removed.action):
                 asyncio.run(bury(accounts, target))

@@ -1,13 +1,12 @@
-"""Who writes names into the table writes no lines of a log, and moves no cursor."""
+"""Test that names in the table can't forge log lines or control a terminal."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
-from kinesumer.admin.lag import Lags
+from kinesumer.admin.observation import FleetView
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.admin.status import report
 from kinesumer.cli.main import one_line
@@ -39,7 +38,7 @@ IN_BRACKETS = ["pod[a]", "pod[/a]", "[red]pod", "[link=http://x]pod"]
 
 
 def of(client_id: str) -> Snapshot:
-    """Return what is stored of an app with one client that owns one shard."""
+    """Return the stored state of an app with one client that owns one shard."""
     member = MemberRow(client_id, "s", range=(), index=0)
     shard = ShardRow(
         ShardKey(ARN, "shardId-0"),
@@ -55,28 +54,19 @@ def of(client_id: str) -> Snapshot:
     return Snapshot([member], leader, [stream], {ARN: [shard]})
 
 
-def status_of(found: Snapshot) -> dict[str, Any]:
-    return report(APP, "table", found, Lags({}, {}), {"s": 1e9})
-
-
-@pytest.mark.parametrize("name", IN_BRACKETS)
-def test_status_shows_names_in_brackets_as_they_are(
-    name: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "shown"), [*((name, name) for name in IN_BRACKETS), (FORGED, HARMLESS)]
+)
+def test_status_shows_names_in_brackets_as_they_are_and_moves_no_cursor(
+    name: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_status(status_of(of(name)))
-    # As a client, as an owner, and in a problem.
-    assert capsys.readouterr().out.count(name) == 3
-
-
-def test_status_escapes_what_moves_a_cursor(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    found = status_of(of(FORGED))
-    show_status(found)
+    answer = report(APP, "table", FleetView(of(name), {"s": 1e9}))
+    show_status(answer)
     out = capsys.readouterr().out
-    assert out.count(HARMLESS) == 3
+    # The name appears as a client, as an owner, and in a problem.
+    assert out.count(shown) == 3
     assert all(line.isprintable() for line in out.split("\n"))
-    assert json.dumps(found).isprintable()
+    assert json.dumps(answer).isprintable()
 
 
 def test_the_commands_error_is_one_line() -> None:

@@ -1,4 +1,4 @@
-"""No secret can be read in what is logged, raised, traced, shown, stored or pickled."""
+"""Test that logs, errors, traces, reprs, rows and pickles contain no secret."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start
-from kinesumer.wire.table_definition import STATE_STORE
-from tests.system.security.conftest import EXTERNAL_ID, OTHER, QUICK, Accounts
+from kinesumer.wire.rows import STATE_STORE
+from tests.system.security.conftest import (
+    EXTERNAL_ID,
+    OTHER,
+    QUICK,
+    Accounts,
+    close_connections_of_spark,
+)
 from tests.system.security.evidence import Evidence
 from tests.system.security.queries import Query, put
 
@@ -28,7 +34,7 @@ TOKEN = "the+session/token=OfThisProcess"
 
 @pytest.fixture
 def evidence(monkeypatch: pytest.MonkeyPatch) -> Iterator[Evidence]:
-    """Everything that is logged and traced: all of ours, and others' warnings."""
+    """All logs and traces of the package, and warnings of other packages."""
     found = Evidence()
     monkeypatch.setattr(
         "kinesumer.telemetry.otel.process_instruments", lambda: found.instruments
@@ -41,14 +47,14 @@ def evidence(monkeypatch: pytest.MonkeyPatch) -> Iterator[Evidence]:
 
 @pytest.fixture
 def keys(accounts: Accounts, monkeypatch: pytest.MonkeyPatch) -> Credentials:
-    """Temporary credentials of one's own, that the standard chain finds."""
-    identities = accounts.aws._world.identities
+    """Temporary credentials in the environment, for the standard chain."""
+    identities = accounts.aws._state.identities
     own = accounts.aws.account()._replace(
         access_key_id="ASIAOFTHISPROCESS",
         secret_access_key=SECRET,
         session_token=TOKEN,
     )
-    identities._add(own)
+    identities._by_key[own.access_key_id] = own
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", own.access_key_id)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
@@ -56,9 +62,9 @@ def keys(accounts: Accounts, monkeypatch: pytest.MonkeyPatch) -> Credentials:
 
 
 def secrets(accounts: Accounts) -> dict[str, str]:
-    """Return all that must not be read anywhere, roles' keys included."""
+    """Return all secrets, including the keys of roles."""
     found = {"external id": EXTERNAL_ID}
-    for keys in accounts.aws._world.identities._by_key.values():
+    for keys in accounts.aws._state.identities._by_key.values():
         if keys.session_token is not None:
             found[f"secret of {keys.arn}"] = keys.secret_access_key
             found[f"token of {keys.arn}"] = keys.session_token
@@ -66,7 +72,7 @@ def secrets(accounts: Accounts) -> dict[str, str]:
 
 
 def stored(accounts: Accounts) -> str:
-    """Return all that is in the state store."""
+    """Return the contents of the state store."""
     body = json.dumps({"TableName": STATE_STORE}).encode()
     return json.dumps(accounts.aws.dynamodb("Scan", body))
 
@@ -135,10 +141,13 @@ def test_the_command_keeps_its_secrets_when_it_fails(
     assert not evidence.leaks(secrets(accounts))
 
 
-@pytest.mark.usefixtures("connections_of_spark")
 def test_a_query_and_a_sink_keep_their_secrets(
-    accounts: Accounts, keys: Credentials, evidence: Evidence
+    accounts: Accounts,
+    keys: Credentials,
+    evidence: Evidence,
+    request: pytest.FixtureRequest,
 ) -> None:
+    request.addfinalizer(close_connections_of_spark)
     accounts.put(3)
     query = Query(accounts)
     begin = query.offset
@@ -157,6 +166,6 @@ def test_a_query_and_a_sink_keep_their_secrets(
     query.reader.stop()
     evidence.add("table", stored(accounts))
     assert not evidence.leaks(secrets(accounts))
-    # Executors assume the role by themselves, so they are told its external id.
+    # Executors assume the role themselves, so their tasks contain its external id.
     evidence.add("pickles", query.for_tasks, *map(pickle.dumps, tasks))
     assert evidence.leaks(secrets(accounts)) == {"external id in pickles"}

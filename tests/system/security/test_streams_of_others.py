@@ -1,4 +1,4 @@
-"""What commands ask and show of streams that rows and letters of others name."""
+"""Test that commands don't trust the stream names in others' rows and letters."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from kinesumer import Kinesumer, Start
 from kinesumer.admin.connect import parse_roles
 from kinesumer.dead_letters.letter import encode_letter
-from kinesumer.wire.rows import STREAM_PREFIX
-from kinesumer.wire.table_definition import STATE_STORE
-from tests.system.security.conftest import QUICK, Accounts
+from kinesumer.wire.rows import STATE_STORE, STREAM_PREFIX
 from tests.unit.dead_letters.test_targets import LETTER
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.cli.conftest import Run
+    from tests.system.security.conftest import Accounts
 
 SECRET = "the secret of another team"
 TELL = (
@@ -36,15 +34,9 @@ DO_NOT_ASK = "export", "pause --all", "resume --all", "reset --yes"
 
 @pytest.fixture
 def named(accounts: Accounts, impatient: None) -> str:
-    """Return a stream that nobody consumes, but a row of the app names."""
+    """Return a stream without consumers that is mentioned only in a row of the app."""
 
-    async def once() -> None:
-        async with Kinesumer("app", table=STATE_STORE, config=QUICK) as client:
-            async for _ in client.consume(["orders"], start=Start.TRIM_HORIZON):
-                break
-
-    accounts.put(1)
-    asyncio.run(once())
+    asyncio.run(accounts.consume_once("orders"))
     arn = accounts.aws.create_stream("secrets")
     accounts.aws.put("secrets", SECRET.encode(), "key")
     row = {
@@ -67,8 +59,8 @@ def named(accounts: Accounts, impatient: None) -> str:
     return arn
 
 
-def asked(accounts: Accounts, arn: str) -> bool:
-    """Tell whether Kinesis was asked about a stream since the last time."""
+def was_read(accounts: Accounts, arn: str) -> bool:
+    """Return whether a stream was requested since this function was last called."""
     latest = accounts.aws.journal.latest
     found = any(one.resource == arn for one in latest)
     latest.clear()
@@ -78,14 +70,14 @@ def asked(accounts: Accounts, arn: str) -> bool:
 def test_commands_ask_about_streams_of_the_table_and_show_nothing_of_their_data(
     accounts: Accounts, named: str, run: Run
 ) -> None:
-    asked(accounts, named)
+    was_read(accounts, named)
     for line in TELL:
-        told = run(*line.split(), "--app=app")
-        assert asked(accounts, named), line
-        assert SECRET not in told.output + told.stderr
+        result = run(*line.split(), "--app=app")
+        assert was_read(accounts, named), line
+        assert SECRET not in result.output + result.stderr
     for line in DO_NOT_ASK:
-        told = run(*line.split(), "--app=app")
-        assert not asked(accounts, named), line
+        result = run(*line.split(), "--app=app")
+        assert not was_read(accounts, named), line
 
 
 def test_a_role_for_an_arn_reads_no_other_stream_of_its_name() -> None:

@@ -1,4 +1,4 @@
-"""Errors of AWS and of the SDK are passed on, but not what is secret in them."""
+"""Test that errors of AWS and of the SDK are passed on without their secrets."""
 
 # ruff: noqa: F811  fixtures are imported
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kinesumer import (
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
-from tests.integration.aws.conftest import aws, environment  # noqa: F401
+from tests.integration.aws.conftest import aws, environment, stub  # noqa: F401
 from tests.system.security.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tests.integration.aws.stub import AwsStub
 
     Call = Callable[[ClientFactory], Awaitable[object]]
+
+# The tests share the server of the imported fixtures.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SECRET, TOKEN, PASSWORD = "the+secret", "the+session/token==", "hunter2"
 ROLE = "arn:aws:iam::210987654321:role/reader"
@@ -72,7 +75,7 @@ every_way = pytest.mark.parametrize(("operation", "call"), CALLS.items(), ids=CA
 
 
 async def evidence_of(call: Call, session: Any = None) -> tuple[Evidence, Any]:
-    """Return what can be read of a call that fails, and its error."""
+    """Return the texts that a failing call left behind, and its error."""
     found = Evidence()
     async with ClientFactory(session) as clients:
         with pytest.raises(KinesumerError) as raised:
@@ -108,32 +111,24 @@ async def test_a_refused_signature_is_told_without_the_request(
     assert not found.leaks({"token": TOKEN, "secret": SECRET})
 
 
-@every_way
-@pytest.mark.parametrize(
-    "url", [f"http://user:{PASSWORD}@127.0.0.1:1", f"http://user:{PASSWORD}@ x"]
-)
+ENDPOINTS = [
+    *((call, "AWS_ENDPOINT_URL") for call in CALLS.values()),
+    (assume, "AWS_ENDPOINT_URL_STS"),
+]
+
+
+@pytest.mark.parametrize(("call", "variable"), ENDPOINTS)
+@pytest.mark.parametrize("host", ["127.0.0.1:1", " x"])
 async def test_a_password_in_an_endpoint_is_refused_and_not_repeated(
-    keys: pytest.MonkeyPatch, url: str, operation: str, call: Call
+    aws: AwsStub, keys: pytest.MonkeyPatch, host: str, call: Call, variable: str
 ) -> None:
-    keys.setenv("AWS_ENDPOINT_URL", url)
-    found, error = await evidence_of(call)
+    if variable == "AWS_ENDPOINT_URL":
+        keys.delenv("AWS_ENDPOINT_URL_STS", raising=False)
+    keys.setenv(variable, f"http://user:{PASSWORD}@{host}")
+    evidence, error = await evidence_of(call)
     assert isinstance(error, ConfigurationError)
     assert "endpoint" in str(error)
-    assert not found.leaks({"password": PASSWORD})
-
-
-@pytest.mark.parametrize(
-    "url", [f"http://user:{PASSWORD}@127.0.0.1:1", f"http://user:{PASSWORD}@ x"]
-)
-async def test_a_password_in_the_endpoint_of_sts_is_refused_and_not_repeated(
-    aws: AwsStub,
-    keys: pytest.MonkeyPatch,
-    url: str,
-) -> None:
-    keys.setenv("AWS_ENDPOINT_URL_STS", url)
-    found, error = await evidence_of(assume)
-    assert isinstance(error, ConfigurationError)
-    assert not found.leaks({"password": PASSWORD})
+    assert not evidence.leaks({"password": PASSWORD})
 
 
 @every_way
@@ -148,7 +143,7 @@ async def test_a_proxy_is_named_without_its_password(
 
 
 @pytest.mark.parametrize("session", [{"aws_secret_access_key": SECRET}, SECRET])
-def test_what_is_no_session_is_refused_by_its_type(session: object) -> None:
+async def test_what_is_no_session_is_refused_by_its_type(session: object) -> None:
     with pytest.raises(
         ConfigurationError, match=f"session is a {type(session).__name__}"
     ) as raised:

@@ -1,39 +1,40 @@
-"""Everything at once: kills, reshards, throttling; and then every row, exactly once.
+"""Kill, reshard and throttle at the same time, and expect each row exactly once.
 
     python -m tests.system.spark.chaos --restarts 20 --seed 1  # local mode
     python -m tests.system.spark.chaos --restarts 20 --seed 1 --cluster
 
-Kills the driver (its JVM, its Python process, or all), what reads the source for it,
-Python workers, and executors at any moment, until the driver was started so many times.
-Meanwhile shards split, merge and split again, and Kinesis throttles and fails.
+The run kills the driver (its JVM, its Python process, or all), the process that plans
+its batches, Python workers, and executors at any moment. It ends after the given number
+of restarts of the driver. Meanwhile shards split and merge, and Kinesis throttles and
+fails.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import tempfile
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.model.streams import ShardKey, Stream
-from kinesumer.spark.options.stream_list import streams_option
+from kinesumer.spark.options.streams import streams_option
 from tests.system.process.producer import Producer
 from tests.system.spark import crashing_query, output
-from tests.system.spark.processes import Program, kill, spark_environment
+from tests.system.spark.processes import kill, spark_environment
 from tests.system.spark.standalone import EXECUTOR_MEMORY, Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kinesumer.local.faults import Kind
-    from tests.system.spark.processes import Member
+    from tests.system.spark.processes import Member, Program
 
 OTHER_ACCOUNT = "210987654321"
 KINDS: tuple[Kind, ...] = (
@@ -45,35 +46,30 @@ KINDS: tuple[Kind, ...] = (
     "latency",
 )
 MAX_SHARDS = 9
-QUIET_SECONDS = 1.5
-"""Between two mishaps, on average."""
+QUIET_SECONDS = 1.5  # between two mishaps, on average
 BURST_SECONDS = 0.2
 MAX_BEHIND = 8_000
 START_SECONDS = 180.0
+# At the end, without faults, rows must arrive at least this often.
 STUCK_SECONDS = 180.0
-"""At the end, when nothing goes wrong any more, rows come at least this often."""
 
+# A fault of Spark itself: with two queries in a session, it may serialize a collection
+# while the collection changes.
 SPARKS_FAULT = (
     "Task serialization failed: java.lang.IllegalStateException: Illegal size"
 )
-"""Seen with two queries in one session: Spark writes a collection that changes."""
 
 
 class Plan(NamedTuple):
-    """How much is to happen."""
-
     restarts: int
     seed: int
     cluster: bool = False
-    burst: int = 10
-    """Records that are put to each of the two streams at once."""
+    burst: int = 10  # records that are put to each of the two streams at once
+    # A driver is killed after this time, whether or not it made progress.
     life_seconds: float = 90.0
-    """A driver is killed after this long at the latest, however far it came."""
 
 
 class Chaos:
-    """One run."""
-
     def __init__(self, plan: Plan, directory: Path, say: Callable[[str], None]) -> None:
         self.drivers = 0
         self._plan, self._directory, self._say = plan, directory, say
@@ -86,11 +82,9 @@ class Chaos:
         self._producer: Producer
         self._cluster: Cluster | None = None
         self._arns: list[str] = []
-        self._environment: dict[str, str] = {}
-        self._setting = ""
+        self._start: Callable[[str], Program]
 
     def run(self) -> list[str]:
-        """Play the plan; return what is wrong with the output."""
         with self._stack:
             self._set_up()
             while self.drivers < self._plan.restarts:
@@ -110,7 +104,7 @@ class Chaos:
         )
         aws.create_table()
         aws.account(OTHER_ACCOUNT)
-        # Credentials are renewed while tasks run.
+        # These credentials expire and are renewed while tasks run.
         role = aws.create_role(
             "reader", account=OTHER_ACCOUNT, external_id="chaos", session_seconds=60
         )
@@ -118,25 +112,23 @@ class Chaos:
             aws.create_stream("orders", 4),
             aws.create_stream("payments", 2, account=OTHER_ACCOUNT),
         ]
-        self._environment = spark_environment(aws.environment(), self._directory)
+        environment = spark_environment(aws.environment(), self._directory)
         conf, master = {}, "local[2,20]"
         if self._plan.cluster:
-            self._cluster = Cluster(self._directory, self._environment)
+            self._cluster = Cluster(self._directory, environment)
             master = self._stack.enter_context(self._cluster).url
             conf["spark.executor.memory"] = EXECUTOR_MEMORY
         other = Stream(self._arns[1], role_arn=role.arn, external_id="chaos")
-        self._setting = json.dumps(
-            {
-                "master": master,
-                "directory": str(self._directory),
-                "conf": conf,
-                "batches": True,
-                "options": {
-                    "streams": streams_option("orders", other),
-                    "maxPartitions": "2",
-                    "maxRowsPerBatch": "3000",
-                },
-            }
+        self._start = partial(
+            crashing_query.start,
+            environment,
+            self._directory,
+            master=master,
+            conf=conf,
+            batches=True,
+            streams=streams_option("orders", other),
+            maxPartitions="2",
+            maxRowsPerBatch="3000",
         )
         self._producer = Producer(aws)
         producing = threading.Thread(target=self._produce, name="producer")
@@ -145,7 +137,7 @@ class Chaos:
         self._stack.callback(self._over.set)
 
     def _produce(self) -> None:
-        """Produce, unless the queries are far behind: they are killed a lot."""
+        """Produce records, but pause while the queries are far behind."""
         records = self._producer.records
         while not self._over.wait(BURST_SECONDS):
             if sum(map(len, records.values())) - self._written < MAX_BEHIND:
@@ -153,17 +145,17 @@ class Chaos:
                     self._producer.put(arn, self._plan.burst)
 
     def _drive(self) -> Program:
-        """Start a driver; most are given the time to get to work."""
+        """Start a driver. Most drivers get enough time to begin to work."""
         self.drivers += 1
-        log = self._directory / f"driver-{self.drivers}.log"
-        command = [sys.executable, "-m", crashing_query.__name__, self._setting]
-        driver = Program(command, self._environment, log)
+        driver = self._start(f"driver-{self.drivers}.log")
         if self._chance.random() < 0.1 and self.drivers < self._plan.restarts:
             time.sleep(self._chance.uniform(0, 12))
             return driver
         try:
             driver.wait_until(
-                lambda: crashing_query.STARTED in log.read_text(errors="replace"),
+                lambda: (
+                    crashing_query.STARTED in driver.log.read_text(errors="replace")
+                ),
                 "queries",
                 START_SECONDS,
             )
@@ -175,7 +167,6 @@ class Chaos:
     # --- what happens ----------------------------------------------------------------
 
     def _live(self, driver: Program) -> None:
-        """Let mishaps happen until the driver is dead."""
         end = time.monotonic() + self._plan.life_seconds
         enough = self._batches() + self._chance.choice((0, 1, 2, 4))
         with driver:
@@ -209,11 +200,10 @@ class Chaos:
         )
 
     def _nothing(self, _: Program) -> None:
-        """Let some batches pass."""
         time.sleep(self._chance.uniform(0, 3))
 
     def _kill_driver(self, driver: Program) -> None:
-        """Kill all of it, or one of its two halves: the other has to end, too."""
+        """Kill the driver or one of its two processes. The other one must end, too."""
         members = driver.members()
         jvms = [m.pid for m in members if m.is_driver_jvm]
         whole = [m.pid for m in members]
@@ -226,7 +216,7 @@ class Chaos:
         driver.process.wait(START_SECONDS)
 
     def _kill_python(self, driver: Program) -> None:
-        """Kill a worker, or what the driver asks for the source's offsets."""
+        """Kill a Python worker, or the process that finds the source's offsets."""
         self._kill_one(driver, "Python worker", lambda m: m.is_python_worker)
 
     def _kill_executor(self, driver: Program) -> None:
@@ -250,7 +240,7 @@ class Chaos:
             self._split_one(arn, self._chance.choice(shards))
 
     def _split_twice(self, _: Program) -> None:
-        """Split a shard and at once its children: some never hold a record."""
+        """Split a shard and its children at once. Some children never get a record."""
         arn = self._chance.choice(self._arns)
         shards = self._aws.open_shards(arn)
         if len(shards) < MAX_SHARDS - 2:
@@ -287,7 +277,7 @@ class Chaos:
     # --- the end ---------------------------------------------------------------------
 
     def _drained(self) -> bool:
-        """Read the rest; False if Spark itself failed, which a restart mends."""
+        """Read the rest. Return False if Spark itself failed and needs a restart."""
         with self._drive() as driver:
             try:
                 self._drain(driver)
@@ -322,7 +312,7 @@ class Chaos:
         return list(output.miscounted(self._directory))
 
     def _parents(self) -> dict[ShardKey, list[ShardKey]]:
-        kinesis = self._aws._world.kinesis
+        kinesis = self._aws._state.kinesis
         return {
             ShardKey(arn, shard.shard_id): [
                 ShardKey(arn, parent.shard_id) for parent in shard.parents
@@ -339,7 +329,6 @@ class Chaos:
 
 
 def main() -> int:
-    """Run the command; the exit status is 0 if every row is there exactly once."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--restarts", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,26 +1,26 @@
-"""One Spark session for all tests that need one: starting a JVM takes seconds."""
+"""Share one Spark session among all tests, because starting a JVM takes seconds."""
 
 from __future__ import annotations
 
 import os
 import sys
-import warnings
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.local import EmbeddedAws, background
+from tests.system.spark.processes import JAVA_OPTIONS, local_session
+from tests.system.spark.standalone import HOST, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
 def spark_aws() -> Iterator[EmbeddedAws]:
-    """The AWS that ``spark`` reaches, for the whole run: take stream names of your own.
+    """The AWS that ``spark`` uses in all tests. Each test needs its own stream names.
 
     A JVM and its Python workers keep the environment that they were started with.
     """
@@ -33,7 +33,6 @@ def spark_aws() -> Iterator[EmbeddedAws]:
 def spark(
     spark_aws: EmbeddedAws, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """A local session of two cores. Not for tests that kill or configure one."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
@@ -41,28 +40,24 @@ def spark(
             patch.setenv(name, value)
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONWARNINGS", "ignore")
-        session = _start(tmp_path_factory.mktemp("spark"))
+        patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+        where = tmp_path_factory.mktemp("spark")
+        session = local_session(
+            **{
+                "sql.warehouse.dir": str(where / "warehouse"),
+                "local.dir": str(where / "local"),
+                "python.unix.domain.socket.enabled": "true",
+                "plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+                "connect.grpc.binding.address": HOST,
+                "connect.grpc.binding.port": str(free_port()),
+            }
+        )
+        session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
 
 
-def _start(where: Path) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PySpark's own, about pandas
-        import pyspark.testing.utils  # noqa: F401
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(where / "warehouse"))
-        .config("spark.local.dir", str(where / "local"))
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+@pytest.fixture
+def spark_connect(spark: SparkSession) -> str:
+    """Return the address at which the session serves Spark Connect."""
+    return f"sc://{HOST}:{spark.conf.get('spark.connect.grpc.binding.port')}"

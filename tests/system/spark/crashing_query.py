@@ -1,7 +1,7 @@
-"""A driver to be killed: two queries on the same streams, both exactly once.
+"""Run two exactly-once queries on the same streams, in a driver that tests kill.
 
-One writes to the file sink, the other by ``foreachBatch`` with two actions, each of
-which reads the batch anew: it writes the rows, and counts them.
+One query writes to the file sink. The other query uses ``foreachBatch`` with two
+actions: one writes the rows, the other counts them. Each action reads the batch again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from tests.system.spark.processes import Program
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -26,8 +28,29 @@ SCHEMA = (
 STARTED = "the queries have started"
 
 
+def start(
+    environment: dict[str, str],
+    directory: Path,
+    log: str = "driver.log",
+    *,
+    master: str = "local[2]",
+    conf: dict[str, str] | None = None,
+    batches: bool = False,
+    **options: str,
+) -> Program:
+    """Start a driver. ``batches`` adds the query with ``foreachBatch``."""
+    setting = {
+        "master": master,
+        "directory": str(directory),
+        "conf": conf or {},
+        "batches": batches,
+        "options": {"streams": "orders", **options},
+    }
+    command = [sys.executable, "-m", __name__, json.dumps(setting)]
+    return Program(command, environment, directory / log)
+
+
 def main() -> None:
-    """Run until killed, or until a query fails."""
     setting = json.loads(sys.argv[1])
     directory = Path(setting["directory"])
     spark = _session(setting)
@@ -43,7 +66,7 @@ def main() -> None:
 
 
 def write(batch: DataFrame, number: int, directory: Path) -> None:
-    """Write a batch, in place of what an earlier attempt left, and count it."""
+    """Write a batch over the files of an earlier attempt, and count its rows."""
     place = directory / BATCHES / str(number)
     batch.write.mode("overwrite").parquet(str(place))
     order = f.crc32(f.concat("shard_id", "sequence_number", "data"))
@@ -57,7 +80,10 @@ def write(batch: DataFrame, number: int, directory: Path) -> None:
 
 
 def _rows(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """Return the streams for one query: queries that share a plan fail more often."""
+    """Return the rows of the streams, for one query only.
+
+    Queries that share the plan of one DataFrame fail more often.
+    """
     stream = spark.readStream.format("kinesumer").schema(SCHEMA)
     return stream.options(startingPosition="TRIM_HORIZON", **options).load()
 
@@ -71,9 +97,9 @@ def _session(setting: dict[str, object]) -> SparkSession:
         .config("spark.driver.memory", "700m")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
-        # Which batch wrote a file is only known while the log isn't cleaned up.
+        # The log must be kept, because it tells which batch wrote a file.
         .config("spark.sql.streaming.fileSink.log.cleanupDelay", "3600000")
-        # Kills aren't the tasks' fault.
+        # The test kills many tasks, and these failures must not end a query.
         .config("spark.task.maxFailures", "20")
         .config("spark.excludeOnFailure.enabled", "false")
         .config("spark.speculation", "true")

@@ -1,15 +1,16 @@
-"""What queries wrote, row by row in its order, held against what was produced."""
+"""Compare the ordered rows that queries wrote with the produced records."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
-from itertools import pairwise
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import boto3
 import pyarrow.parquet as pq
 
-from kinesumer.demo.spark_process import committed_files
+from kinesumer.demo import events
+from kinesumer.demo.spark_process import OutputRow, committed_files, judge
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 from tests.system.spark.crashing_query import BATCHES, COUNTS, FILES
@@ -33,36 +34,31 @@ class Row(NamedTuple):
 
 
 def files(directory: Path) -> list[CommittedFile]:
-    """Return the file sink's output."""
     return committed_files(directory / FILES)
 
 
 def file_sink(directory: Path) -> Iterator[Row]:
-    """Give the file sink's rows in the order of batches, and of rows in files."""
     for found in files(directory):
         yield from _rows(found.path, found.batch)
 
 
 def by_batch(directory: Path) -> Iterator[Row]:
-    """Give the rows that ``foreachBatch`` wrote, in the order of batches."""
+    """Return the rows that ``foreachBatch`` wrote, in the order of batches."""
     for place in sorted((directory / BATCHES).iterdir(), key=lambda p: int(p.name)):
         for file in sorted(place.glob("*.parquet")):
             yield from _rows(str(file), int(place.name))
 
 
 def count(directory: Path) -> int:
-    """Return how many rows the file sink has committed."""
     return sum(pq.read_metadata(f.path).num_rows for f in files(directory))
 
 
 def count_by_batch(directory: Path) -> int:
-    """Return how many rows the second action of ``foreachBatch`` counted."""
     found = (directory / COUNTS).glob("*.json")
     return sum(json.loads(path.read_text())[0] for path in found)
 
 
 def miscounted(directory: Path) -> Iterator[str]:
-    """Compare what both actions of each batch saw."""
     for path in (directory / COUNTS).glob("*.json"):
         said, _ = json.loads(path.read_text())
         found = list((directory / BATCHES / path.stem).glob("*.parquet"))
@@ -76,15 +72,54 @@ def faults(
     produced: Iterable[Produced],
     parents: Mapping[ShardKey, Sequence[ShardKey]],
 ) -> list[str]:
-    """Tell what is wrong: nothing lost, nothing twice, all in order, parents first."""
-    seen: dict[ShardKey, list[Row]] = defaultdict(list)
+    """Return violations by the rows that queries wrote.
+
+    Rows may be lost, repeated, out of order, or written before rows of a parent shard.
+    """
+    rows, produced = list(rows), list(produced)
+    known = dict.fromkeys([*(p.shard for p in produced), *(r.shard for r in rows)])
+    shards = {shard: n for n, shard in enumerate(known)}
+    numbers = {
+        (p.shard, p.position, f"{p.number} {p.key}".encode()): n
+        for n, p in enumerate(produced)
+    }
+    verdict = judge(
+        [
+            OutputRow(
+                row.batch,
+                0,
+                shards[row.shard],
+                numbers.get((row.shard, row.position, row.data), -1),
+            )
+            for row in rows
+        ],
+        [
+            events.Produced(
+                n,
+                0,
+                shards[p.shard],
+                p.position.sequence_number,
+                p.position.sub_sequence_number or 0,
+                p.at,
+            )
+            for n, p in enumerate(produced)
+        ],
+        set(),
+        {
+            (0, n): [(0, shards[a]) for a in _ancestors(s, parents) if a in shards]
+            for s, n in shards.items()
+        },
+    )
+    return [*verdict.faults(), *_split_shards(rows)]
+
+
+def _split_shards(rows: Iterable[Row]) -> Iterator[str]:
+    names: dict[tuple[ShardKey, int], set[str]] = defaultdict(set)
     for row in rows:
-        seen[row.shard].append(row)
-    return [
-        *_differences(seen, produced),
-        *_disorder(seen),
-        *_children_before_parents(seen, parents),
-    ]
+        names[row.shard, row.batch].add(row.file)
+    for (shard, batch), found in names.items():
+        if len(found) > 1:
+            yield f"{shard.shard_id} is in several files of batch {batch}"
 
 
 def _rows(path: str, batch: int) -> Iterator[Row]:
@@ -96,47 +131,20 @@ def _rows(path: str, batch: int) -> Iterator[Row]:
         yield Row(shard, position, data, batch, path)
 
 
-def _differences(
-    seen: Mapping[ShardKey, list[Row]], produced: Iterable[Produced]
-) -> Iterator[str]:
-    found = Counter(
-        (row.shard, row.position, row.data) for rows in seen.values() for row in rows
-    )
-    wanted = {(p.shard, p.position, f"{p.number} {p.key}".encode()) for p in produced}
-    lost = sorted(wanted - found.keys())
-    twice = sorted(row for row, times in found.items() if times > 1)
-    strange = sorted(found.keys() - wanted)
-    for what, rows in (("lost", lost), ("twice", twice), ("never produced", strange)):
-        if rows:
-            yield f"{len(rows)} rows {what}, the first: {rows[0]}"
-
-
-def _disorder(seen: Mapping[ShardKey, list[Row]]) -> Iterator[str]:
-    for shard, rows in seen.items():
-        positions = [row.position for row in rows]
-        wrong = sum(b < a for a, b in pairwise(positions))
-        if wrong:
-            yield f"{wrong} rows of {shard.shard_id} out of order"
-        names: dict[int, set[str]] = defaultdict(set)
-        for row in rows:
-            names[row.batch].add(row.file)
-        split = [batch for batch, found in names.items() if len(found) > 1]
-        if split:
-            yield f"{shard.shard_id} is in several files of batches {split}"
-
-
-def _children_before_parents(
-    seen: Mapping[ShardKey, list[Row]],
-    parents: Mapping[ShardKey, Sequence[ShardKey]],
-) -> Iterator[str]:
-    for shard, rows in seen.items():
-        for ancestor in _ancestors(shard, parents):
-            if ancestor in seen and seen[ancestor][-1].batch > rows[0].batch:
-                yield f"{shard.shard_id} was read before {ancestor.shard_id}"
-
-
 def _ancestors(
     shard: ShardKey, parents: Mapping[ShardKey, Sequence[ShardKey]]
 ) -> set[ShardKey]:
     found = set(parents.get(shard, ()))
     return found.union(*(_ancestors(parent, parents) for parent in found))
+
+
+def data_of(stream: str) -> list[bytes]:
+    """Return the data of all records of a stream, shard by shard."""
+    kinesis = boto3.client("kinesis")
+    found: list[bytes] = []
+    for shard in kinesis.list_shards(StreamName=stream)["Shards"]:
+        which = {"StreamName": stream, "ShardId": shard["ShardId"]}
+        first = kinesis.get_shard_iterator(**which, ShardIteratorType="TRIM_HORIZON")
+        page = kinesis.get_records(ShardIterator=first["ShardIterator"], Limit=10_000)
+        found += [record["Data"] for record in page["Records"]]
+    return found

@@ -1,4 +1,4 @@
-"""Programs of Spark as processes of a session of their own: none of them is left."""
+"""Run Spark's programs in their own process sessions, and end all their processes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -15,11 +16,26 @@ import pyspark
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pyspark.sql import SparkSession
+
 SPARK_HOME = Path(pyspark.__file__).parent
 BIN = Path(sys.executable).parent
 PROC = Path("/proc")
 SESSION_FIELD, PARENT_FIELD = 3, 1
 GONE_SECONDS = 20.0
+# Tests are too short to profit from an optimizing compiler, and they run in parallel.
+# Verifying Spark's classes would take a fifth of the CPU time of its start.
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+
+# The tests' plans run once over few rows, so compiling them costs more than it saves.
+INTERPRETED = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+}
 
 
 class Member(NamedTuple):
@@ -31,22 +47,19 @@ class Member(NamedTuple):
 
     @property
     def is_python_worker(self) -> bool:
-        """Tell whether it is a process that Spark forks for tasks and data sources."""
         return "pyspark.daemon" in self.command
 
     @property
     def is_executor(self) -> bool:
-        """Tell whether it is an executor's JVM."""
         return "CoarseGrainedExecutorBackend" in self.command
 
     @property
     def is_driver_jvm(self) -> bool:
-        """Tell whether it is the JVM of a driver."""
         return "org.apache.spark.deploy.SparkSubmit" in self.command
 
 
 class Program:
-    """One command and everything that it started, however it detached itself.
+    """One command and all its descendants, even detached ones.
 
     Spark's Python daemons make process groups of their own, but stay in the session.
     """
@@ -76,15 +89,12 @@ class Program:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the command itself hasn't ended."""
         return self.process.poll() is None
 
     def members(self) -> list[Member]:
-        """Return the living processes of its session."""
         return [m for m in _processes(self.process.pid) if m.pid != os.getpid()]
 
     def kill(self) -> None:
-        """Kill the whole session, and wait until nothing of it lives."""
         deadline = time.monotonic() + GONE_SECONDS
         while members := self.members():
             for member in members:
@@ -96,7 +106,10 @@ class Program:
         self.process.wait()
 
     def wait(self, seconds: float) -> int:
-        """Wait for the command's end and return its status; show its log if late."""
+        """Wait for the command's end, and return its status.
+
+        If the command doesn't end in time, the error shows its log.
+        """
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -106,12 +119,11 @@ class Program:
             ) from None
 
     def tail(self, lines: int = 60) -> str:
-        """Return the end of its log, without the JVM's stacks."""
+        """Return the end of the command's log, without the JVM's stacks."""
         found = self.log.read_text(errors="replace").splitlines()
         return "\n".join([line for line in found if line[:4] != "\tat "][-lines:])
 
     def wait_until(self, is_so: Callable[[], bool], what: str, seconds: float) -> None:
-        """Wait for something that the program brings about."""
         deadline = time.monotonic() + seconds
         while not is_so():
             if not self.is_running:
@@ -122,7 +134,6 @@ class Program:
 
 
 def kill(pid: int) -> bool:
-    """Kill a process; tell whether it was still there."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -138,7 +149,7 @@ def _processes(session: int) -> list[Member]:
             command = (directory / "cmdline").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        # The name in parentheses may hold anything.
+        # The name in parentheses may contain any character.
         state, *fields = stat[stat.rindex(")") + 2 :].split()
         if state == "Z" or int(fields[SESSION_FIELD - 1]) != session:
             continue
@@ -149,7 +160,6 @@ def _processes(session: int) -> list[Member]:
 
 
 def spark_environment(aws: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """Return what programs of Spark are started with: they reach 127.0.0.1 only."""
     kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
     return {
         **kept,
@@ -157,8 +167,7 @@ def spark_environment(aws: Mapping[str, str], directory: Path) -> dict[str, str]
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(Path(__file__).parents[3]),
         "PYTHONWARNINGS": "ignore",
-        # Tests end before it pays to compile for speed, and run beside each other.
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -166,3 +175,24 @@ def spark_environment(aws: Mapping[str, str], directory: Path) -> dict[str, str]
         "SPARK_WORKER_DIR": str(directory / "spark-work"),
         "NO_PROXY": "127.0.0.1,localhost",
     }
+
+
+def local_session(**settings: str) -> SparkSession:
+    """Start a local session of two cores that reaches 127.0.0.1 only."""
+    from pyspark.sql import SparkSession
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PySpark's own warnings about pandas
+        import pyspark.testing.utils  # noqa: F401
+    builder = SparkSession.builder.master("local[2]").config(
+        map={
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            **INTERPRETED,
+            **{f"spark.{name}": value for name, value in settings.items()},
+        }
+    )
+    return builder.getOrCreate()

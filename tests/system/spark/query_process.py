@@ -1,4 +1,4 @@
-"""Runs a streaming reader as Spark's worker does: started by tests as a process.
+"""Run a streaming reader as Spark's worker does. Tests start it as a process.
 
 Arguments: a file for the last offset, then options as ``name=value``. Writes the data
 of all rows to standard output, a line each.
@@ -24,7 +24,6 @@ TRIGGER_SECONDS = 0.2
 
 
 def run(log: Path, options: Mapping[str, str]) -> None:
-    """Run batches until SIGTERM, which unwinds to ``stop()``."""
     connection = connection_from(options)
     schema = StructType([StructField("data", BinaryType())])
     reader = StreamReader(parse_read(options, connection), schema)

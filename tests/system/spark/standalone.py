@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on 127.0.0.1, from the PySpark package alone."""
+"""Start a Spark standalone cluster on 127.0.0.1, from the PySpark package alone."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ EXECUTOR_MEMORY = "600m"
 
 
 class Cluster:
-    """One master and some workers; each worker is a session with its executors."""
+    """One master and some workers. A worker's executors are in its process session."""
 
     def __init__(
         self, directory: Path, environment: Mapping[str, str], workers: int = 2
     ) -> None:
         self._directory = directory
-        # Spark's daemons size themselves by this.
+        # Spark's daemons read the size of their heap from SPARK_DAEMON_MEMORY.
         self._environment = {**environment, "SPARK_DAEMON_MEMORY": "256m"}
         self._count = workers
         self._stack = ExitStack()
@@ -36,7 +36,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """What a driver's ``spark.master`` is set to."""
+        """The value of ``spark.master`` for drivers."""
         return f"spark://{HOST}:{self._port}"
 
     def __enter__(self) -> Self:
@@ -51,7 +51,6 @@ class Cluster:
         self._stack.close()
 
     def add_worker(self) -> Program:
-        """Start one more worker."""
         name = f"worker-{len(self.workers)}"
         place = ["--work-dir", str(self._directory / name), "--webui-port", "0"]
         size = ["--cores", str(WORKER_CORES), "--memory", WORKER_MEMORY]
@@ -60,14 +59,12 @@ class Cluster:
         return worker
 
     def state(self) -> dict[str, Any]:
-        """Return what the master tells of itself."""
         url = f"http://{HOST}:{self._web_port}/json/"
         with urllib.request.urlopen(url, timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 
     def alive(self) -> int:
-        """Return how many workers the master counts on."""
         try:
             workers = self.state()["workers"]
         except OSError:
@@ -96,7 +93,6 @@ class Cluster:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,7 @@
-"""Run a short chaos. ``python -m tests.system.spark.chaos`` runs a long one."""
+"""Test a query in a short chaos run.
+
+``python -m tests.system.spark.chaos`` starts a long run.
+"""
 
 from __future__ import annotations
 
@@ -16,5 +19,5 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 def test_every_row_is_there_exactly_once_whatever_is_killed(tmp_path: Path) -> None:
     said: list[str] = []
-    plan = Plan(restarts=2, seed=7)
+    plan = Plan(restarts=1, seed=163)
     assert Chaos(plan, tmp_path, said.append).run() == [], "\n".join(said)

@@ -1,22 +1,21 @@
-"""A standalone cluster: what a worker's death interrupts is read again, the same."""
+"""Test that another worker of a cluster reads the same rows if a worker dies."""
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.system.process.producer import Producer
 from tests.system.spark import crashing_query, output
-from tests.system.spark.processes import Program, spark_environment
+from tests.system.spark.processes import spark_environment
 from tests.system.spark.standalone import EXECUTOR_MEMORY, Cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesumer.local import EmbeddedAws
+    from tests.system.spark.processes import Program
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -31,14 +30,20 @@ def test_a_worker_killed_in_a_batch_changes_no_row(
     arn = kinesumer_aws.create_stream("orders", SHARDS)
     producer = Producer(kinesumer_aws)
     producer.put(arn, RECORDS)
-    # Long enough a batch to be killed in.
+    # Slow the batch down, so that a worker can be killed during it.
     slow = kinesumer_aws.fault(
         "latency", operation="GetRecords", probability=0.5, latency_seconds=0.5
     )
     environment = spark_environment(kinesumer_aws.environment(), tmp_path)
     with (
         Cluster(tmp_path, environment) as cluster,
-        _driver(cluster, environment, tmp_path) as driver,
+        crashing_query.start(
+            environment,
+            tmp_path,
+            master=cluster.url,
+            conf={"spark.executor.memory": EXECUTOR_MEMORY},
+            maxPartitions=str(SHARDS),
+        ) as driver,
     ):
         victim = cluster.workers[0]
         driver.wait_until(
@@ -57,20 +62,8 @@ def test_a_worker_killed_in_a_batch_changes_no_row(
     assert faults == []
 
 
-def _driver(cluster: Cluster, environment: dict[str, str], directory: Path) -> Program:
-    setting = {
-        "master": cluster.url,
-        "directory": str(directory),
-        "conf": {"spark.executor.memory": EXECUTOR_MEMORY},
-        "batches": False,
-        "options": {"streams": "orders", "maxPartitions": str(SHARDS)},
-    }
-    command = [sys.executable, "-m", crashing_query.__name__, json.dumps(setting)]
-    return Program(command, environment, directory / "driver.log")
-
-
 def _is_in_a_batch(directory: Path) -> bool:
-    """Tell whether a batch's end is logged, but the batch isn't done."""
+    """Return whether a batch is running: its end is logged, but it isn't committed."""
     checkpoint = directory / "checkpoint-files"
     done = {path.name for path in (checkpoint / "commits").glob("[0-9]*")}
     return any(p.name not in done for p in (checkpoint / "offsets").glob("[0-9]*"))

@@ -1,17 +1,18 @@
-"""Exactly once into Delta, with the oldest PySpark that is supported.
+"""Test that rows are in Delta exactly once, with the oldest supported PySpark.
 
-Runs in an environment of its own, which scripts/test makes: Delta's jars are there.
+scripts/test runs this test in a separate environment with Delta's jars.
 """
 
 from __future__ import annotations
 
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
+
+from tests.system.spark.processes import JAVA_OPTIONS, local_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,32 +31,21 @@ pytestmark = [pytest.mark.spark]
 def session(
     kinesumer_aws: EmbeddedAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SparkSession]:
-    """A session with Delta; a JVM keeps the environment that it is started with."""
-    from pyspark.sql import SparkSession
-
+    """A session with Delta, whose JVM keeps the environment of its start."""
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PySpark's own, about pandas
-        import pyspark.testing.utils  # noqa: F401
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
-        "spark.jars": ",".join(map(str, sorted(JARS.glob("*.jar")))),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": (
-            "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-        ),
-    }
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    started = builder.getOrCreate()
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+    started = local_session(
+        **{
+            "databricks.delta.snapshotPartitions": "2",
+            "sql.warehouse.dir": str(tmp_path / "warehouse"),
+            "jars": ",".join(map(str, sorted(JARS.glob("*.jar")))),
+            "sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "sql.catalog.spark_catalog": (
+                "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+            ),
+        }
+    )
     yield started
     started.stop()
 
@@ -102,8 +92,8 @@ def test_each_record_is_once_in_a_delta_table_across_restarts(
     run()
     assert found() == list(range(500))
 
-    # As if the driver had died after Delta's commit and before Spark's own: the last
-    # batch is computed and written again, and Delta knows it.
+    # Simulate a driver that died after Delta's commit and before Spark's commit. Then
+    # the last batch is computed and written again, and Delta recognises the repeat.
     commits = checkpoint / "commits"
     last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
     for file in commits.glob(f"*{last}*"):

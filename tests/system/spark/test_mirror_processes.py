@@ -1,61 +1,49 @@
-"""A query's driver and plain clients as real processes, on one state store."""
+"""Test a query's driver and ordinary clients as processes with one state store."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.cli.main import cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from kinesumer.local import EmbeddedAws
+
 PATIENCE_SECONDS = 60
-TABLE = "kinesumer-state-store"
-COMMAND = [sys.executable, "-m", "kinesumer.cli"]
-QUERY = [sys.executable, "-m", "tests.system.spark.query_process"]
+CLIENT = (
+    *(sys.executable, "-m", "kinesumer.cli", "consume", "orders", "--app", "billing"),
+    *("--output", "text", "--start", "TRIM_HORIZON"),
+)
+QUERY = (sys.executable, "-m", "tests.system.spark.query_process")
+OPTIONS = (
+    *("streams=orders", "app=billing", "table=kinesumer-state-store"),
+    "startingPosition=checkpoint",
+)
 Process = subprocess.Popen[str]
 
 
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
-    """An embedded AWS with a state store, which new processes find."""
-    for name in [n for n in os.environ if n.startswith(("AWS_", "KINESUMER_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with background(EmbeddedAws()) as embedded:
-        for name, value in embedded.environment().items():
-            monkeypatch.setenv(name, value)
-        embedded.create_table(TABLE)
-        yield embedded
-
-
 class Processes:
-    """The processes of a test; those that are left over are killed."""
+    """The processes of a test. Remaining processes are killed at the end."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._all: list[Process] = []
 
     def client(self) -> Process:
-        return self._start(
-            *COMMAND,
-            *("consume", "orders", "--app", "billing", "--output", "text"),
-            *("--start", "TRIM_HORIZON"),
-        )
+        return self._start(*CLIENT)
 
     def query(self) -> Process:
-        options = "streams=orders", "app=billing", f"table={TABLE}"
-        return self._start(
-            *QUERY, str(self._log), *options, "startingPosition=checkpoint"
-        )
+        return self._start(*QUERY, str(self._log), *OPTIONS)
 
     def _start(self, *command: str) -> Process:
         pipe = subprocess.PIPE
@@ -70,42 +58,32 @@ class Processes:
 
 
 @pytest.fixture
-def processes(aws: EmbeddedAws, tmp_path: Path) -> Iterator[Processes]:
+def processes(kinesumer_aws: EmbeddedAws, tmp_path: Path) -> Iterator[Processes]:
     started = Processes(tmp_path / "offset.json")
     yield started
     started.end()
 
 
-def lines(process: Process, count: int) -> list[str]:
-    """Return the next lines of its standard output."""
+def read_until(process: Process, last: str) -> list[str]:
+    """Return the records that a process reads until the last one."""
     assert process.stdout is not None
-    found = [process.stdout.readline().strip() for _ in range(count)]
-    assert all(found), process.communicate(timeout=PATIENCE_SECONDS)
+    found: list[str] = []
+    while last not in found:
+        found.append(process.stdout.readline().strip())
+        assert found[-1], process.communicate(timeout=PATIENCE_SECONDS)
     return found
 
 
-def stop(process: Process, number: int = signal.SIGTERM) -> str:
-    """End a process; return what it wrote to standard error."""
+def stop(process: Process, number: int = signal.SIGTERM) -> None:
     process.send_signal(number)
-    return process.communicate(timeout=PATIENCE_SECONDS)[1]
+    process.communicate(timeout=PATIENCE_SECONDS)
 
 
-def refused(process: Process) -> str:
-    """Wait for a process that has to fail; return why."""
+def refusal(process: Process) -> str:
+    """Return the error of a process that isn't allowed to start."""
     _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode != 0
     return errors
-
-
-def status() -> dict[str, Any]:
-    command = [*COMMAND, "status", "--app", "billing", "--json"]
-    answer: dict[str, Any] = json.loads(subprocess.check_output(command))
-    return answer
-
-
-def member(found: dict[str, Any]) -> tuple[str, str, int]:
-    [only] = found["members"]
-    return only["client_id"], only["kind"], only["shards"]
 
 
 def put(aws: EmbeddedAws, *texts: str) -> None:
@@ -113,55 +91,30 @@ def put(aws: EmbeddedAws, *texts: str) -> None:
         aws.put("orders", text.encode())
 
 
-def take_over(process: Process, last: str) -> list[str]:
-    """Return what it reads until the last record."""
-    found: list[str] = []
-    while last not in found:
-        found += lines(process, 1)
-    return found
-
-
 def test_a_group_moves_from_clients_to_a_query_and_back(
-    aws: EmbeddedAws, processes: Processes
+    kinesumer_aws: EmbeddedAws, processes: Processes
 ) -> None:
-    aws.create_stream("orders")
-    put(aws, "1", "2")
+    kinesumer_aws.create_stream("orders")
+    put(kinesumer_aws, "1", "2")
     client = processes.client()
-    assert lines(client, 2) == ["1", "2"]
-    assert "clients of app 'billing' are alive" in refused(processes.query())
-    stop(client)
-
-    put(aws, "3")
-    query = processes.query()
-    assert lines(query, 1) == ["3"]
-    put(aws, "4")
-    assert lines(query, 1) == ["4"]
-    found = status()
-    assert member(found) == ("spark-query", "query", 1)
-    assert found["problems"] == []
-    assert "a Spark query holds app 'billing'" in refused(processes.client())
-    query.terminate()
-    stop(query)  # Spark sends it twice
-
-    put(aws, "5")
-    client = processes.client()
-    assert take_over(client, "5") == ["5"]
-    stop(client)
-
-
-def test_nothing_is_lost_when_either_side_is_killed(
-    aws: EmbeddedAws, processes: Processes
-) -> None:
-    aws.create_stream("orders")
-    put(aws, "1")
-    client = processes.client()
-    assert lines(client, 1) == ["1"]
+    assert read_until(client, "2") == ["1", "2"]
+    assert "clients of app 'billing' are alive" in refusal(processes.query())
     stop(client, signal.SIGKILL)
 
-    put(aws, "2")
-    query = processes.query()
-    assert take_over(query, "2")[-1] == "2"
-    stop(query, signal.SIGKILL)
+    put(kinesumer_aws, "3")
+    query = processes.query()  # waits until the client's lease has expired
+    assert read_until(query, "3")[-1] == "3"
+    put(kinesumer_aws, "4")
+    assert read_until(query, "4") == ["4"]
+    status = CliRunner().invoke(cli, ["status", "--app", "billing", "--json"])
+    shown = json.loads(status.stdout)
+    [member] = shown["members"]
+    assert (member["client_id"], member["kind"]) == ("spark-query", "query")
+    assert member["shards"] == 1
+    assert shown["problems"] == []
+    assert "a Spark query holds app 'billing'" in refusal(processes.client())
+    query.terminate()
+    stop(query)  # Spark sends the signal twice
 
-    put(aws, "3")
-    assert take_over(processes.client(), "3")[-1] == "3"
+    put(kinesumer_aws, "5")
+    assert read_until(processes.client(), "5") == ["5"]

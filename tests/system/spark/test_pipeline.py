@@ -1,22 +1,23 @@
-"""The declarative pipeline of examples/, held against a computation in plain Python."""
+"""Test that the declarative pipeline of examples/ computes what plain Python does."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import shutil
+import sys
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import boto3
 import pyarrow.parquet as pq
 import pytest
 
 from kinesumer.demo.spark_process import committed_files
 from kinesumer.spark.options.table import COLUMNS
+from tests.system.spark.output import data_of
 from tests.system.spark.processes import SPARK_HOME, Program, spark_environment
 
 if TYPE_CHECKING:
@@ -28,12 +29,16 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline"
-PLACE = "/tmp/kinesumer-pipeline"
-"""Where the example keeps what it makes."""
+PLACE = "/tmp/kinesumer-pipeline"  # the directory of the example's output
 LATENESS, WINDOW = timedelta(minutes=10), timedelta(minutes=5)
 IN_TIME = timedelta(hours=1)
 RUN_SECONDS = 240.0
-ROUNDS = 2
+# The first command is the one for users. It starts a JVM, which then starts the Python
+# file of the second command.
+COMMANDS = (
+    [str(SPARK_HOME / "bin" / "spark-pipelines"), "--remote", "local[2]"],
+    [sys.executable, str(SPARK_HOME / "pipelines" / "cli.py")],
+)
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -49,21 +54,24 @@ def test_the_pipeline_computes_what_plain_python_does(
         **spark_environment(kinesumer_aws.environment(), tmp_path),
         **produce.set_up(),
         "SPARK_CONF_DIR": str(tmp_path / "conf"),
-        "SPARK_TESTING": "1",  # the server of Spark Connect takes a free port
+        "SPARK_TESTING": "1",  # the server of Spark Connect uses a free port
+        "SPARK_REMOTE": "local[2]",  # for the second run
     }
     rounds = []
-    for number in range(ROUNDS):
+    for number in range(len(COMMANDS)):
         events = produce.events(number)
         tenth = len(events) // 10
-        produce.put(events[:tenth])
-        if number:
-            _split("orders")
-        produce.put(events[tenth : 2 * tenth])
-        if number:
-            _split("orders")
+        for part in (events[:tenth], events[tenth : 2 * tenth]):
+            produce.put(part)
+            if number:
+                # Split the newest shard while its records wait to be read. Split twice,
+                # since Spark drops late rows by the watermark of the batch before the
+                # last.
+                newest = max(kinesumer_aws.open_shards("orders"))
+                kinesumer_aws.split("orders", newest)
         produce.put(events[2 * tenth :])
         rounds.append(events)
-        _run(environment, tmp_path)
+        _run(COMMANDS[number], environment, tmp_path)
 
     found, expected = _found(tmp_path / "tables"), _expected(rounds)
 
@@ -72,26 +80,6 @@ def test_the_pipeline_computes_what_plain_python_does(
     for name, rows in expected.items():
         assert rows, f"nothing is in {name}: the data tests nothing"
         assert _sorted(found[name]) == _sorted(rows), name
-
-
-def _split(stream: str) -> None:
-    """Split the newest shard while its records wait to be read.
-
-    Spark drops what is late by the batch before the last one: it takes two splits.
-    """
-    kinesis = boto3.client("kinesis")
-    shards = kinesis.list_shards(StreamName=stream)["Shards"]
-    ends = "EndingSequenceNumber"
-    [*_, shard] = (s for s in shards if ends not in s["SequenceNumberRange"])
-    hashes = shard["HashKeyRange"]
-    first, last = int(hashes["StartingHashKey"]), int(hashes["EndingHashKey"])
-    kinesis.split_shard(
-        StreamName=stream,
-        ShardToSplit=shard["ShardId"],
-        NewStartingHashKey=str((first + last) // 2),
-    )
-    waiter = kinesis.get_waiter("stream_exists")
-    waiter.wait(StreamName=stream, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
 
 
 def _copy(directory: Path) -> None:
@@ -106,11 +94,9 @@ def _copy(directory: Path) -> None:
     spec.write_text(text.replace(f'{partitions}: "2"', f'{partitions}: "1"'))
 
 
-def _run(environment: dict[str, str], directory: Path) -> None:
-    command = [str(SPARK_HOME / "bin" / "spark-pipelines"), "--remote", "local[2]"]
-    spec = str(directory / "spark-pipeline.yml")
-    log = directory / "run.log"
-    with Program([*command, "run", "--spec", spec], environment, log) as program:
+def _run(command: list[str], environment: dict[str, str], directory: Path) -> None:
+    command = [*command, "run", "--spec", str(directory / "spark-pipeline.yml")]
+    with Program(command, environment, directory / "run.log") as program:
         assert program.wait(RUN_SECONDS) == 0, program.tail()
 
 
@@ -121,7 +107,7 @@ def _found(tables: Path) -> Tables:
     streaming = ("orders", "payments", "paid_orders", "revenue", "unreadable")
     found = {name: _streamed(tables / name) for name in streaming}
     found["countries"] = pq.read_table(tables / "countries").to_pylist()
-    found["alerts"] = [json.loads(data) for data in _records("alerts")]
+    found["alerts"] = [json.loads(data) for data in data_of("alerts")]
     return found
 
 
@@ -130,19 +116,8 @@ def _streamed(table: Path) -> list[Row]:
     return [row for f in files for row in pq.ParquetFile(f.path).read().to_pylist()]
 
 
-def _records(stream: str) -> list[bytes]:
-    kinesis = boto3.client("kinesis")
-    found: list[bytes] = []
-    for shard in kinesis.list_shards(StreamName=stream)["Shards"]:
-        which = {"StreamName": stream, "ShardId": shard["ShardId"]}
-        first = kinesis.get_shard_iterator(**which, ShardIteratorType="TRIM_HORIZON")
-        page = kinesis.get_records(ShardIterator=first["ShardIterator"], Limit=10_000)
-        found += [record["Data"] for record in page["Records"]]
-    return found
-
-
 def _sorted(rows: list[Row]) -> list[str]:
-    """Return rows as comparable text, without when and where they arrived."""
+    """Return rows as comparable text, without their arrival times and positions."""
     return sorted(
         str({name: _plain(row[name]) for name in sorted(row) if name not in COLUMNS})
         for row in rows
@@ -151,7 +126,7 @@ def _sorted(rows: list[Row]) -> list[str]:
 
 def _plain(value: Any) -> Any:
     match value:
-        case datetime():  # Spark writes UTC, and leaves it to the reader to know so
+        case datetime():  # Spark writes UTC times without a zone
             return value.replace(tzinfo=UTC).isoformat()
         case Decimal() | float():
             return f"{value:.2f}"
@@ -162,7 +137,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Clean(NamedTuple):
-    """What passes of one kind of events, run by run."""
+    """Selects the events of one kind that are neither late nor repeated, run by run."""
 
     id: str
     time: str
@@ -178,7 +153,8 @@ class _Clean(NamedTuple):
                     seen.add(event[self.id])
                     passed.append(event)
             runs.append(passed)
-            # Only what an earlier run has seen makes an event late: a run is one batch.
+            # A run is one batch, so an event is late only compared to events of earlier
+            # runs.
             newest = max(event[self.time] for event in events)
             watermark = max(watermark, newest - LATENESS)
         return runs
@@ -238,7 +214,7 @@ def _money(value: float) -> Decimal:
 
 
 def _paid(orders: list[list[Row]], payments: list[list[Row]]) -> list[list[Row]]:
-    """Return orders with their payments, by the run in which both were there."""
+    """Return the pairs of an order and its payment, by the run that completed them."""
     place = {row["order_id"]: (n, row) for n, run in enumerate(orders) for row in run}
     found: list[list[Row]] = [[] for _ in orders]
     for number, run in enumerate(payments):
@@ -253,7 +229,7 @@ def _paid(orders: list[list[Row]], payments: list[list[Row]]) -> list[list[Row]]
 
 
 def _revenue(paid: list[list[Row]]) -> list[Row]:
-    """Return the windows that are over: what comes for those later is too late."""
+    """Return the closed windows, which later events can't change."""
     watermark = datetime.min.replace(tzinfo=UTC)
     windows: dict[tuple[datetime, str], list[Decimal]] = defaultdict(list)
     for run in paid:

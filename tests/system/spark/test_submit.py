@@ -1,13 +1,12 @@
-"""Other ways to Spark find the format by themselves: spark-submit, Spark Connect."""
+"""Test that spark-submit and Spark Connect find the format by themselves."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import boto3
+import pyarrow.parquet as pq
 import pytest
 
 from tests.system.spark import plain_job
@@ -29,38 +28,33 @@ SUBMIT = [
     *(part for conf in CONF for part in ("--conf", conf)),
     JOB,
 ]
-RECORDS = [f"record {number}" for number in range(50)]
+RECORDS = [b"record %d" % number for number in range(50)]
 SECONDS = 240.0
 
 
-@pytest.mark.parametrize(
-    ("command", "how"),
-    [(SUBMIT, "submit"), ([sys.executable, JOB], "local[2]")],
-    ids=["spark-submit", "spark-connect"],
-)
-def test_nothing_has_to_be_registered(
-    kinesumer_aws: EmbeddedAws, tmp_path: Path, command: list[str], how: str
-) -> None:
-    kinesumer_aws.create_stream("orders", 2)
-    kinesumer_aws.create_stream("copies", 2)
-    for text in RECORDS:
-        kinesumer_aws.put("orders", text.encode(), text)
-    environment = spark_environment(kinesumer_aws.environment(), tmp_path)
-    log = tmp_path / "job.log"
-    with Program([*command, str(tmp_path), how], environment, log) as job:
+def copied_by(
+    command: list[str], arguments: list[str], aws: EmbeddedAws, directory: Path
+) -> list[bytes]:
+    """Run the job on a new stream, and return the data that it copied and read."""
+    stream = f"submitted-{len(arguments)}"
+    aws.create_stream(stream, 2)
+    aws.create_stream(f"{stream}-copy", 2)
+    for data in RECORDS:
+        aws.put(stream, data, data.decode())
+    environment = spark_environment(aws.environment(), directory)
+    command = [*command, str(directory), stream, *arguments]
+    with Program(command, environment, directory / "job.log") as job:
         assert job.wait(SECONDS) == 0, job.tail()
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["batch"] == found["stream"] == sorted(RECORDS)
-    assert found["progress"]
-    assert sorted(copied()) == sorted(RECORDS)
+    copied: list[bytes] = pq.read_table(directory / "rows")["data"].to_pylist()
+    return sorted(copied)
 
 
-def copied() -> list[str]:
-    kinesis = boto3.client("kinesis")
-    found: list[str] = []
-    for shard in kinesis.list_shards(StreamName="copies")["Shards"]:
-        which = {"StreamName": "copies", "ShardId": shard["ShardId"]}
-        first = kinesis.get_shard_iterator(**which, ShardIteratorType="TRIM_HORIZON")
-        page = kinesis.get_records(ShardIterator=first["ShardIterator"])
-        found += [record["Data"].decode() for record in page["Records"]]
-    return found
+def test_submit_needs_no_registration(spark_aws: EmbeddedAws, tmp_path: Path) -> None:
+    assert copied_by(SUBMIT, [], spark_aws, tmp_path) == sorted(RECORDS)
+
+
+def test_connect_needs_no_registration(
+    spark_connect: str, spark_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    job = [sys.executable, JOB]
+    assert copied_by(job, [spark_connect], spark_aws, tmp_path) == sorted(RECORDS)

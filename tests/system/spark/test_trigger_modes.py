@@ -1,9 +1,10 @@
-"""A real query on the embedded AWS: every trigger mode, restarts, reshards, limits."""
+"""Test real queries on the embedded AWS: trigger modes, restarts, reshards, limits."""
 
 from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,7 +36,6 @@ class Sink:
 
     @property
     def data(self) -> list[bytes]:
-        """All data read so far."""
         return [bytes(row.data) for rows in self.batches.values() for row in rows]
 
 
@@ -71,19 +71,19 @@ def test_available_now_drains_all_generations_and_ends(
     spark: SparkSession, spark_aws: EmbeddedAws, tmp_path: Path
 ) -> None:
     spark_aws.create_stream("drained", shards=2)
-    data = put(spark_aws, "drained", 0, 200)
+    data = put(spark_aws, "drained", 0, 60)
     spark_aws.split("drained", "shardId-000000000000")
-    data += put(spark_aws, "drained", 200, 400)
+    data += put(spark_aws, "drained", 60, 100)
     spark_aws.merge("drained", "shardId-000000000002", "shardId-000000000003")
-    data += put(spark_aws, "drained", 400, 500)
+    data += put(spark_aws, "drained", 100, 120)
     sink = Sink()
-    query = writer(spark, "drained", sink, tmp_path, maxRowsPerBatch="100").trigger(
+    query = writer(spark, "drained", sink, tmp_path, maxRowsPerBatch="40").trigger(
         availableNow=True
     )
     assert query.start().awaitTermination(120)
     assert sorted(sink.data) == data
-    assert max(len(rows) for rows in sink.batches.values()) <= 100
-    # Nothing is new: a second run computes no batch.
+    assert max(len(rows) for rows in sink.batches.values()) <= 40
+    # Without new records, a second run computes no batch.
     done = len(sink.batches)
     assert query.start().awaitTermination(60)
     assert len(sink.batches) == done
@@ -93,20 +93,20 @@ def test_one_batch_of_trigger_once_holds_all_that_parents_first_allows(
     spark: SparkSession, spark_aws: EmbeddedAws, tmp_path: Path
 ) -> None:
     spark_aws.create_stream("once", shards=2)
-    data = put(spark_aws, "once", 0, 500)
     sink = Sink()
-    for rows in (500, 300):
+    data = []
+    for first in (0, 100):
+        data += put(spark_aws, "once", first, first + 100)
         query = writer(spark, "once", sink, tmp_path).trigger(once=True)
         assert query.start().awaitTermination(60)
-        assert len(sink.data) == len(data)
-        data += put(spark_aws, "once", 500, 500 + rows)
+        assert sorted(sink.data) == data
 
 
 def test_a_running_query_follows_reshards_runs_no_empty_batch_and_shows_its_lag(
     spark: SparkSession, spark_aws: EmbeddedAws, tmp_path: Path
 ) -> None:
     arn = spark_aws.create_stream("followed", shards=2)
-    data = put(spark_aws, "followed", 0, 50)
+    data = put(spark_aws, "followed", 0, 20)
     sink = Sink()
     start = writer(spark, "followed", sink, tmp_path).trigger(
         processingTime="0 seconds"
@@ -115,11 +115,11 @@ def test_a_running_query_follows_reshards_runs_no_empty_batch_and_shows_its_lag(
     try:
         until(lambda: len(sink.data) == len(data), query)
         spark_aws.split("followed", "shardId-000000000001")
-        data += put(spark_aws, "followed", 50, 120)
+        data += put(spark_aws, "followed", 20, 40)
         until(lambda: len(sink.data) == len(data), query)
         quiet = len(sink.batches)
-        time.sleep(3)
-        assert len(sink.batches) <= quiet + 1  # the split shard's end
+        time.sleep(1.5)  # three triggers
+        assert len(sink.batches) <= quiet + 1  # one for the end of the split shard
         progress = query.lastProgress
         assert progress is not None
         shown = progress["sources"][0]["latestOffset"]
@@ -128,12 +128,8 @@ def test_a_running_query_follows_reshards_runs_no_empty_batch_and_shows_its_lag(
         assert shown["data_losses"] == 0
     finally:
         query.stop()
-    data += put(spark_aws, "followed", 120, 200)
-    query = start.start()
-    try:
-        until(lambda: len(sink.data) >= len(data), query)
-    finally:
-        query.stop()
+    data += put(spark_aws, "followed", 40, 60)
+    assert start.trigger(availableNow=True).start().awaitTermination(60)
     assert sorted(sink.data) == data
 
 
@@ -141,32 +137,31 @@ def test_a_bounded_read_takes_what_lies_between_two_times(
     spark: SparkSession, spark_aws: EmbeddedAws
 ) -> None:
     spark_aws.create_stream("bounded", shards=1)
-    put(spark_aws, "bounded", 0, 150)
-    time.sleep(0.01)
-    begin = time.time()
-    time.sleep(0.01)
-    wanted = put(spark_aws, "bounded", 150, 400)
-    spark_aws.split("bounded", "shardId-000000000000")
-    wanted += put(spark_aws, "bounded", 400, 600)
-    time.sleep(0.01)
-    end = time.time()
-    time.sleep(0.01)
-    put(spark_aws, "bounded", 600, 700)
+    data = put(spark_aws, "bounded", 0, 20)
+    times = []
+    for first in (20, 60):
+        times.append(time.time() + 0.01)
+        time.sleep(0.02)
+        data += put(spark_aws, "bounded", first, first + 20)
+        if first == 20:
+            spark_aws.split("bounded", "shardId-000000000000")
+            data += put(spark_aws, "bounded", 40, 60)
+    begin, end = (
+        f"AT_TIMESTAMP {datetime.fromtimestamp(at, UTC).isoformat()}" for at in times
+    )
 
     def read(**options: str) -> list[bytes]:
         source = spark.read.format("kinesumer").options(streams="bounded", **options)
         return sorted(bytes(row.data) for row in source.load().collect())
 
-    def moment(seconds: float) -> str:
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-        return f"AT_TIMESTAMP {text}.{int(seconds % 1 * 1e6):06}Z"
-
-    assert read() == [f"{i:06}".encode() for i in range(700)]
-    assert read(startingPosition=moment(begin), endingPosition=moment(end)) == wanted
+    assert read() == data
+    assert read(startingPosition=begin, endingPosition=end) == data[20:60]
+    # LATEST begins at the Date of an answer, which Kinesis cuts to whole seconds.
+    time.sleep(max(0.0, times[1] + 1.1 - time.time()))
     assert read(startingPosition="LATEST") == []
 
 
-def test_a_stream_made_anew_fails_the_query_unless_loss_is_allowed(
+def test_a_recreated_stream_fails_the_query_unless_loss_is_allowed(
     spark: SparkSession, spark_aws: EmbeddedAws, tmp_path: Path
 ) -> None:
     spark_aws.create_stream("anew", shards=1)
@@ -184,3 +179,29 @@ def test_a_stream_made_anew_fails_the_query_unless_loss_is_allowed(
     query = allowed.trigger(availableNow=True).start()
     assert query.awaitTermination(60)
     assert sorted(sink.data)[10:] == data
+
+
+def test_large_batches_are_read_by_subscriptions_of_one_consumer(
+    spark: SparkSession, spark_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    spark_aws.create_stream("pushed", shards=2)
+    filler = b"x" * 40_000
+
+    def put_large(first: int, last: int) -> list[bytes]:
+        data = [b"%06d" % i + filler for i in range(first, last)]
+        for item in data:
+            spark_aws.put("pushed", item, item[:6].decode())
+        return data
+
+    data = put_large(0, 60)
+    spark_aws.split("pushed", "shardId-000000000000")
+    data += put_large(60, 120)
+    sink = Sink()
+    query = writer(spark, "pushed", sink, tmp_path, fanOut="billing").trigger(
+        availableNow=True
+    )
+    assert query.start().awaitTermination(120)
+    assert sorted(sink.data) == data
+    count = spark_aws.journal.count
+    assert count("kinesis", "RegisterStreamConsumer") == 1
+    assert count("kinesis", "SubscribeToShard") >= 2

@@ -1,4 +1,4 @@
-"""The report on the distribution of shards."""
+"""Test the report on the distribution of shards."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from kinesumer.admin.distribution import (
     cluster_by,
     report,
 )
+from kinesumer.admin.plan_reasons import PlanReasons
 from kinesumer.core.assignment import Member, assign_range
 from kinesumer.errors import ConfigurationError
-from kinesumer.migration.kcl import read_table
-from kinesumer.migration.kcl_workers import spread_of
-from kinesumer.model.streams import HASH_KEYS
-from tests.unit.migration.fleet import FIXTURE
+from kinesumer.model.loads import Load
+from kinesumer.model.streams import HASH_KEYS, ShardKey
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 
 
-def clusters(told: dict[str, Any]) -> dict[str, tuple[int, int, float]]:
-    """Return clients, shards and the fair share by cluster."""
+def clusters(answer: dict[str, Any]) -> dict[str, tuple[int, int, float]]:
+    """Return each cluster's number of clients, number of shards, and fair share."""
     return {
         row["cluster"]: (row["clients"], row["shards"], row["fair_shards"])
-        for row in told["clusters"]
+        for row in answer["clusters"]
     }
 
 
-def test_two_clusters_of_a_hundred_share_500_shards_evenly() -> None:
-    # Ids in turn: by their order alone one cluster would get 300.
+def test_two_clusters_of_twenty_share_100_shards_evenly() -> None:
+    # The ids of the two clusters' clients alternate. Without labels, the clients would
+    # get 3 and 2 shards in turn, so one cluster would get 60 shards.
     members = [
-        Member(f"{number:03}", 1, frozenset({ARN}), "ab"[number % 2])
-        for number in range(200)
+        Member(f"{number:02}", 1, frozenset({ARN}), "ab"[number % 2])
+        for number in range(40)
     ]
-    firsts = [place * HASH_KEYS // 500 for place in range(500)]
+    firsts = [n * HASH_KEYS // 100 for n in range(100)]
     plan = assign_range(members, {ARN: firsts})
     owners = [
         next(
@@ -47,19 +47,17 @@ def test_two_clusters_of_a_hundred_share_500_shards_evenly() -> None:
         )
         for first in firsts
     ]
-    told = report(
+    answer = report(
         Distribution(
             [Consumer(m.client_id, m.label) for m in members],
             [ShardLoad(owner, 1024.0) for owner in owners],
         ),
         "label",
     )
-    assert clusters(told) == {"a": (100, 250, 250.0), "b": (100, 250, 250.0)}
-    assert [row["bytes_per_second"] for row in told["clusters"]] == [256_000.0] * 2
-    assert {
-        (row["fewest_of_a_client"], row["most_of_a_client"])
-        for row in (told["clusters"])
-    } == {(2, 3)}
+    assert clusters(answer) == {"a": (20, 50, 50.0), "b": (20, 50, 50.0)}
+    assert [row["bytes_per_second"] for row in answer["clusters"]] == [51_200.0] * 2
+    for row in answer["clusters"]:
+        assert (row["fewest_of_a_client"], row["most_of_a_client"]) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +89,7 @@ def test_an_unknown_cluster_kind_is_rejected(by: str) -> None:
 
 
 def test_unowned_shards_and_unknown_rates_are_reported() -> None:
-    found = Distribution(
+    distribution = Distribution(
         [Consumer("a-1", weight=2), Consumer("a-2"), Consumer("b-1", weight=0)],
         [
             ShardLoad("a-1", 10.0),
@@ -100,22 +98,55 @@ def test_unowned_shards_and_unknown_rates_are_reported() -> None:
             ShardLoad("", 1.0),
         ],
     )
-    told = report(found, "prefix")
-    assert (told["shards"], told["unowned"]) == (4, 1)
-    assert told["bytes_per_second"] is None
-    assert clusters(told) == {"a": (2, 3, 4.0), "b": (1, 0, 0.0)}
-    rates = {row["client_id"]: row["bytes_per_second"] for row in told["clients"]}
+    answer = report(distribution, "prefix")
+    assert (answer["shards"], answer["unowned"]) == (4, 1)
+    assert answer["bytes_per_second"] is None
+    assert clusters(answer) == {"a": (2, 3, 4.0), "b": (1, 0, 0.0)}
+    rates = {row["client_id"]: row["bytes_per_second"] for row in answer["clients"]}
     assert rates == {"a-1": 15.0, "a-2": None, "b-1": 0.0}
 
 
+def test_the_work_of_clients_clusters_and_the_busiest_shards_is_reported() -> None:
+    loads = [Load(1000.0, 10.0, seconds) for seconds in (0.6, 0.1, 0.1)]
+    keys = [ShardKey(ARN, f"shardId-{number}") for number in range(4)]
+    distribution = Distribution(
+        [Consumer("a-1"), Consumer("b-1", weight=2), Consumer("b-2", weight=0)],
+        [
+            ShardLoad("a-1", None, keys[0], loads[1]),
+            ShardLoad("b-1", None, keys[1], loads[0], hot=True),
+            ShardLoad("b-1", None, keys[2], loads[2]),
+            ShardLoad("b-2", None, keys[3]),
+        ],
+        plan=PlanReasons("load", 3.21, ["so"]),
+    )
+    answer = report(distribution, "prefix")
+    assert answer["plan"] == {"assignor": "load", "age_seconds": 3.2, "reasons": ["so"]}
+    one, two, idle = answer["clients"]
+    assert one["load"]["handler_seconds_per_second"] == 0.1
+    assert two["load"]["records_per_second"] == 20
+    assert idle["load"] is None
+    assert one["work_share"] + two["work_share"] == 1
+    assert one["work_share"] == pytest.approx(0.126, abs=0.001)
+    # Its fair share is a third of the work, and that of the other one two thirds.
+    assert (one["load_share"], two["load_share"]) == (0.38, 1.31)
+    assert (idle["work_share"], idle["load_share"]) == (0, None)
+    assert [row["load_share"] for row in answer["clusters"]] == [0.38, 1.31]
+    busiest, *others = answer["busiest_shards"]
+    assert (busiest["shard_id"], busiest["owner"], busiest["hot"]) == (
+        "shardId-1",
+        "b-1",
+        True,
+    )
+    assert [row["shard_id"] for row in others] == ["shardId-0", "shardId-2"]
+
+
+def test_without_loads_the_work_is_unknown() -> None:
+    answer = report(Distribution([Consumer("a")], [ShardLoad("a", 1.0)]), "label")
+    assert (answer["plan"], answer["busiest_shards"]) == (None, [])
+    [client] = answer["clients"]
+    assert (client["load"], client["work_share"], client["load_share"]) == (None,) * 3
+
+
 def test_an_app_without_clients_is_reported() -> None:
-    told = report(Distribution([], [ShardLoad("")]), "label")
-    assert (told["clusters"], told["unowned"]) == ([], 1)
-
-
-def test_a_kcl_fleet_is_read_from_its_leases() -> None:
-    told = report(spread_of(read_table(FIXTURE["tables"]["kclmulti2"])), "prefix")
-    assert clusters(told) == {"worker": (1, 5, 5.0)}  # one has ended
-    assert told["bytes_per_second"] is None  # two have no estimate yet
-    told = report(spread_of(read_table(FIXTURE["tables"]["kclsingle"])), "prefix")
-    assert told["bytes_per_second"] == 1.9
+    answer = report(Distribution([], [ShardLoad("")]), "label")
+    assert (answer["clusters"], answer["unowned"]) == ([], 1)

@@ -1,4 +1,4 @@
-"""Lines become records in order, and failed lines are named."""
+"""Test that lines are put as records in order, and that failed lines are named."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import pytest
 from kinesumer.admin.produce import (
     FailedLines,
     KeySource,
-    LineAggregator,
     LineParser,
-    Producer,
+    LineProducer,
     ProduceResult,
     number_ranges,
     parse_key,
@@ -23,41 +22,49 @@ from kinesumer.admin.produce import (
 from kinesumer.errors import AccessDeniedError, ConfigurationError
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey
+from kinesumer.producer.aggregation import Aggregator
+from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.simulation.event_loop import VirtualLoop
-from kinesumer.wire.aggregation import open_records
-from kinesumer.wire.put_records import Entry, PutResult
+from kinesumer.wire.aggregation import hash_key_of, open_records
+from kinesumer.wire.put_records import Entry, EntryResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
 
-TAKEN = PutResult(shard_id="shardId-0", sequence_number="1")
-REFUSED = PutResult(error_code="ProvisionedThroughputExceededException")
+THROTTLED = EntryResult(error_code="ProvisionedThroughputExceededException")
 HALF = HASH_KEYS // 2
 SHARDS = [Shard("shardId-0", 0, HALF - 1), Shard("shardId-1", HALF, HASH_KEYS - 1)]
+
+
+def accepted(entry: Entry) -> EntryResult:
+    shard = SHARDS[hash_key_of(entry.partition_key, entry.explicit_hash_key) >= HALF]
+    return EntryResult(shard_id=shard.shard_id, sequence_number="1")
 
 
 class Stream:
     """A stream that throttles, and whose credentials expire after some records."""
 
-    def __init__(self, refuses: float = 0.0, most: int = 1 << 30) -> None:
-        self.refuses, self.most = refuses, most
+    def __init__(
+        self, throttled_share: float = 0.0, max_records: int = 1 << 30
+    ) -> None:
+        self.throttled_share, self.max_records = throttled_share, max_records
         self.chance = random.Random(1)
-        self.taken: list[Entry] = []
+        self.accepted: list[Entry] = []
         self.at: list[float] = []
 
-    async def list_shards(self) -> Sequence[Shard]:
+    async def list_shards(self) -> list[Shard]:
         return SHARDS
 
-    async def put_records(self, records: Sequence[Entry]) -> list[PutResult]:
+    async def put_records(self, records: Sequence[Entry]) -> list[EntryResult]:
         await asyncio.sleep(0.05)
-        if len(self.taken) >= self.most:
+        if len(self.accepted) >= self.max_records:
             raise AccessDeniedError("kinesis:PutRecords", "orders")
         results = []
         for entry in records:
-            refused = self.chance.random() < self.refuses
-            results.append(REFUSED if refused else TAKEN)
-            if not refused:
-                self.taken.append(entry)
+            throttled = self.chance.random() < self.throttled_share
+            results.append(THROTTLED if throttled else accepted(entry))
+            if not throttled:
+                self.accepted.append(entry)
                 self.at.append(asyncio.get_running_loop().time())
         return results
 
@@ -71,18 +78,34 @@ def run(work: Coroutine[Any, Any, ProduceResult]) -> ProduceResult:
 
 
 def parser(
-    *, jsonl: bool = False, key: KeySource | None = None, most: int = 1000
+    *, jsonl: bool = False, key: KeySource | None = None, max_bytes: int = 1000
 ) -> LineParser:
     chance = random.Random(1)
-    return LineParser(jsonl=jsonl, key=key, record_bytes=most, chance=chance)
+    return LineParser(jsonl=jsonl, key=key, record_bytes=max_bytes, chance=chance)
+
+
+def record_producer(
+    stream: Stream, give_up_seconds: float = 300.0, *, aggregate: bool = False
+) -> RecordProducer:
+    return RecordProducer(
+        stream.put_records,
+        ordered=True,
+        aggregator=Aggregator(SHARDS) if aggregate else None,
+        list_shards=stream.list_shards,
+        chance=random.Random(1),
+        give_up_seconds=give_up_seconds,
+    )
 
 
 async def produce(
-    stream: Stream, lines: Sequence[bytes], parse: LineParser, **more: Any
+    stream: Stream,
+    lines: Sequence[bytes],
+    parse: LineParser,
+    give_up: float = 300.0,
+    **more: Any,
 ) -> ProduceResult:
-    packing = LineAggregator(SHARDS if more.pop("aggregate", False) else None)
-    producer = Producer(stream, parse, packing, chance=random.Random(1), **more)
-    return await producer.run(portions(lines))
+    records = record_producer(stream, give_up, aggregate=more.pop("aggregate", False))
+    return await LineProducer(records, parse, **more).run(portions(lines))
 
 
 async def portions(lines: Sequence[bytes]) -> AsyncIterator[Sequence[bytes]]:
@@ -94,44 +117,46 @@ def numbered(count: int) -> list[bytes]:
     return [b'{"n": %d, "who": "customer %d"}' % (n, n % 7) for n in range(count)]
 
 
-def test_each_line_becomes_a_record_with_a_key_of_its_own() -> None:
+def test_each_line_becomes_a_record_with_its_own_random_key() -> None:
     stream = Stream()
-    outcome = run(produce(stream, numbered(1500), parser()))
-    assert sorted(entry.data for entry in stream.taken) == sorted(numbered(1500))
-    assert len({entry.partition_key for entry in stream.taken}) == 1500
-    assert (outcome.lines, outcome.counts.rows, outcome.not_put) == (1500, 1500, [])
+    result = run(produce(stream, numbered(1500), parser()))
+    assert sorted(entry.data for entry in stream.accepted) == sorted(numbered(1500))
+    assert len({entry.partition_key for entry in stream.accepted}) == 1500
+    assert (result.lines, result.counts.rows, result.not_put) == (1500, 1500, [])
 
 
-def test_a_keys_records_are_put_in_their_order_though_some_are_refused() -> None:
-    stream = Stream(refuses=0.4)
+def test_a_keys_records_are_put_in_order_even_if_some_are_throttled() -> None:
+    stream = Stream(throttled_share=0.4)
     by_field = parser(key=KeySource("field", "who"))
-    outcome = run(produce(stream, numbered(300), by_field))
-    assert outcome.counts.retried > 0
+    result = run(produce(stream, numbered(300), by_field))
+    assert result.counts.retried > 0
     for customer in range(7):
-        of_key = [e for e in stream.taken if e.partition_key == f"customer {customer}"]
+        of_key = [
+            e for e in stream.accepted if e.partition_key == f"customer {customer}"
+        ]
         assert [json.loads(e.data)["n"] for e in of_key] == list(
             range(customer, 300, 7)
         )
 
 
-def test_aggregates_hold_every_record_once_in_its_shard() -> None:
-    stream = Stream(refuses=0.2)
+def test_aggregates_contain_each_record_once() -> None:
+    stream = Stream(throttled_share=0.2)
     by_field = parser(key=KeySource("field", "who"))
-    outcome = run(produce(stream, numbered(5000), by_field, aggregate=True))
+    result = run(produce(stream, numbered(5000), by_field, aggregate=True))
     source = Source(Fence(ShardKey("arn/x", "0"), 0), 0, HASH_KEYS - 1)
-    whole = [Record("1", entry.data, entry.partition_key) for entry in stream.taken]
+    whole = [Record("1", entry.data, entry.partition_key) for entry in stream.accepted]
     opened = open_records(whole, source)
-    found = Counter(record.data for record in opened.records)
-    assert found == Counter(numbered(5000))
-    assert outcome.counts.rows == 5000
-    assert outcome.counts.records < 50
+    counts = Counter(record.data for record in opened.records)
+    assert counts == Counter(numbered(5000))
+    assert result.counts.rows == 5000
+    assert result.counts.records < 50
 
 
 def test_a_rate_is_kept() -> None:
     stream = Stream()
     run(produce(stream, numbered(200), parser(), rate=50.0))
-    taken_by = [sum(at <= second for at in stream.at) for second in (1.2, 2.2, 3.2)]
-    assert all(abs(taken_by[n] - 50 * (n + 1)) <= 12 for n in range(3)), taken_by
+    accepted_by = [sum(at <= second for at in stream.at) for second in (1.2, 2.2, 3.2)]
+    assert all(abs(accepted_by[n] - 50 * (n + 1)) <= 12 for n in range(3)), accepted_by
 
 
 @pytest.mark.parametrize(("rate", "lines"), [(2.0, 201), (0.001, 1)])
@@ -139,64 +164,62 @@ def test_stopping_puts_the_accepted_lines_only(rate: float, lines: int) -> None:
     stream = Stream()
 
     async def stopped() -> ProduceResult:
-        producer = Producer(
-            stream, parser(), LineAggregator(None), chance=random.Random(1), rate=rate
-        )
+        producer = LineProducer(record_producer(stream), parser(), rate=rate)
         asyncio.get_running_loop().call_later(100.2, producer.stop)
         return await producer.run(portions(numbered(10_000)))
 
-    outcome = run(stopped())
-    assert len(stream.taken) == outcome.lines == lines
-    assert not outcome.not_put
-    assert outcome.seconds < 102
+    result = run(stopped())
+    assert len(stream.accepted) == result.lines == lines
+    assert not result.not_put
+    assert result.seconds < 102
 
 
-def test_lines_that_cant_be_records_are_named_and_the_rest_is_put() -> None:
-    said: list[FailedLines] = []
+def test_invalid_lines_are_reported_and_the_others_are_put() -> None:
+    failed: list[FailedLines] = []
     lines = [b"good", b"x" * 2000, b"good too"]
     stream = Stream()
-    outcome = run(produce(stream, lines, parser(), on_failed=said.append))
-    assert outcome.not_put == said
-    assert [(part.first, part.last) for part in said] == [(2, 2)]
-    assert "more than the 1,000" in said[0].reason
-    assert len(stream.taken) == 2
+    result = run(produce(stream, lines, parser(), on_failed=failed.append))
+    assert result.not_put == failed
+    assert [(part.first, part.last) for part in failed] == [(2, 2)]
+    assert "more than the 1,000" in failed[0].reason
+    assert len(stream.accepted) == 2
 
 
 @pytest.mark.parametrize("aggregate", [False, True])
-def test_after_a_failure_every_line_was_taken_or_is_named(aggregate: bool) -> None:
-    stream = Stream(refuses=0.3, most=0 if aggregate else 1500)
+def test_after_a_failure_each_line_was_accepted_or_is_reported(aggregate: bool) -> None:
+    stream = Stream(throttled_share=0.3, max_records=0 if aggregate else 1500)
     by_field = parser(key=KeySource("field", "who"))
     lines = numbered(4000)
     work = produce(stream, lines, by_field, aggregate=aggregate, rate=20_000.0)
-    outcome = run(work)
-    assert "access denied" in (outcome.failure or "")
-    named = {n for first, last, _ in outcome.not_put for n in range(first - 1, last)}
-    taken = {json.loads(e.data)["n"] for e in stream.taken} if not aggregate else set()
-    assert taken | named == set(range(outcome.lines))
+    result = run(work)
+    assert "access denied" in (result.failure or "")
+    named = {n for first, last, _ in result.not_put for n in range(first - 1, last)}
+    accepted = (
+        {json.loads(e.data)["n"] for e in stream.accepted} if not aggregate else set()
+    )
+    assert accepted | named == set(range(result.lines))
 
 
-def test_a_long_outage_ends_it_and_names_the_lines() -> None:
-    stream = Stream(refuses=1.0)
-    outcome = run(produce(stream, numbered(10), parser(), give_up_seconds=20.0))
-    assert [(part.first, part.last) for part in outcome.not_put] == [(1, 10)]
-    assert "ProvisionedThroughputExceeded" in (outcome.failure or "")
+def test_a_long_outage_ends_the_run_and_reports_the_lines() -> None:
+    stream = Stream(throttled_share=1.0)
+    result = run(produce(stream, numbered(10), parser(), give_up=20.0))
+    assert [(part.first, part.last) for part in result.not_put] == [(1, 10)]
+    assert "ProvisionedThroughputExceeded" in (result.failure or "")
 
 
-def test_input_that_fails_is_a_failure_though_all_of_it_was_put() -> None:
+def test_failing_input_is_a_failure_even_if_all_its_lines_were_put() -> None:
     async def broken() -> AsyncIterator[Sequence[bytes]]:
         yield [b"one"]
         await asyncio.sleep(10)
         raise ConfigurationError("a line is longer than any record")
 
     async def work() -> ProduceResult:
-        producer = Producer(
-            Stream(), parser(), LineAggregator(None), chance=random.Random(1)
-        )
+        producer = LineProducer(record_producer(Stream()), parser())
         return await producer.run(broken())
 
-    outcome = run(work())
-    assert outcome.failure == "a line is longer than any record"
-    assert (outcome.counts.rows, outcome.not_put) == (1, [])
+    result = run(work())
+    assert result.failure == "a line is longer than any record"
+    assert (result.counts.rows, result.not_put) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -234,21 +257,23 @@ def test_a_line_of_json_is_a_record(line: bytes, entry: Entry | None) -> None:
     ],
 )
 def test_an_invalid_line_has_a_reason(line: bytes, reason: str) -> None:
-    told = parser(jsonl=True).parse(line)
-    assert isinstance(told, str)
-    assert reason in told
+    error = parser(jsonl=True).parse(line)
+    assert isinstance(error, str)
+    assert reason in error
 
 
 @pytest.mark.parametrize(
-    ("key", "line", "made"),
+    ("key", "line", "expected"),
     [
         (KeySource("constant", "all"), b"x", "all"),
         (KeySource("field", "who"), b'{"who": "ann"}', "ann"),
         (KeySource("field", "n"), b'{"n": 17}', "17"),
     ],
 )
-def test_keys_come_from_the_key_source(key: KeySource, line: bytes, made: str) -> None:
-    assert parser(key=key).parse(line) == Entry(line, made)
+def test_keys_come_from_the_key_source(
+    key: KeySource, line: bytes, expected: str
+) -> None:
+    assert parser(key=key).parse(line) == Entry(line, expected)
 
 
 @pytest.mark.parametrize("line", [b"x", b"[]", b'{"other": 1}', b'{"who": ""}'])

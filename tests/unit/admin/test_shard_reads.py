@@ -1,4 +1,4 @@
-"""Reads of operators' commands: pacing, retries and outages."""
+"""Test the pacing, retries and outages of operators' reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE = Page([], "next", 0)
 
 
 class Source:
-    """Fails as configured, then answers."""
+    """A source whose reads raise the given errors, one each, and then succeed."""
 
     def __init__(self, *faults: KinesumerError) -> None:
         self.faults = list(faults)
@@ -46,15 +46,15 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_reads, "PAUSE_SECONDS", 0.0)
 
 
-async def read(source: Any, asked: PacedReader) -> Page:
-    return await asked.read(source, KEY, Start.LATEST, 1)
+async def read(source: Any, reader: PacedReader) -> Page:
+    return await reader.read(source, KEY, Start.LATEST, 1)
 
 
 async def test_throttled_reads_are_retried_and_counted() -> None:
-    asked = PacedReader()
+    reader = PacedReader()
     faults = SourceThrottledError("slow down"), SourceUnavailableError("503")
-    assert await read(Source(*faults), asked) == PAGE
-    assert asked.throttled == {KEY: 1}
+    assert await read(Source(*faults), reader) == PAGE
+    assert reader.throttled == {KEY: 1}
 
 
 async def test_it_gives_up_in_the_end() -> None:
@@ -78,17 +78,17 @@ async def test_an_outage_of_a_thousand_shards_is_detected_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source: Any = Source(*[SourceUnavailableError("timed out")] * 10_000)
-    asked = PacedReader()
+    reader = PacedReader()
     keys = [ShardKey("orders", f"shardId-{n}") for n in range(1_000)]
-    calls = (asked.read(source, key, Start.LATEST, 1) for key in keys)
-    found = await asyncio.gather(*calls, return_exceptions=True)
-    assert all(isinstance(each, SourceUnavailableError) for each in found)
+    calls = (reader.read(source, key, Start.LATEST, 1) for key in keys)
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(each, SourceUnavailableError) for each in results)
     assert 10_000 - len(source.faults) <= 2 * PARALLEL_READS * MAX_ATTEMPTS
-    assert "gave no answer: timed out" in str(found[-1])
+    assert "gave no answer: timed out" in str(results[-1])
     other = ShardKey("payments", "shardId-0")
-    assert await asked.read(Source(), other, Start.LATEST, 1) == PAGE  # type: ignore[arg-type]
+    assert await reader.read(Source(), other, Start.LATEST, 1) == PAGE  # type: ignore[arg-type]
     monkeypatch.setattr(shard_reads, "GIVE_UP_SECONDS", 0.0)
-    assert await read(Source(), asked) == PAGE
+    assert await read(Source(), reader) == PAGE
 
 
 async def test_the_first_error_ends_concurrent_reads() -> None:
@@ -124,8 +124,8 @@ async def test_reads_of_one_shard_keep_their_interval(
         slept.append(round(seconds))
 
     monkeypatch.setattr("asyncio.sleep", sleep)
-    asked = PacedReader(interval_seconds=60.0)
+    reader = PacedReader(interval_seconds=60.0)
     for _ in range(3):
-        await read(Source(), asked)
-    await asked.read(Source(), KEY._replace(shard_id="1"), Start.LATEST, 1)  # type: ignore[arg-type]
+        await read(Source(), reader)
+    await reader.read(Source(), KEY._replace(shard_id="1"), Start.LATEST, 1)  # type: ignore[arg-type]
     assert slept == [0, 60, 120, 0]

@@ -1,4 +1,4 @@
-"""The long run's verdict: what grows is told from what only goes up and down."""
+"""Test that the long run's verdict distinguishes growth from variation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOURS = 2
 
 
 def samples(measure: str, at: Callable[[float], float]) -> Samples:
-    """Return two hours of samples in which one measure follows the minutes."""
+    """Return samples of two hours in which only ``measure`` changes with the minute."""
     steady = dict.fromkeys(MEASURES, 40.0)
     return [
         {**steady, "at": BEGAN + second, measure: at(second / 60)}

@@ -1,4 +1,4 @@
-"""Several tasks that ask for batches (manual commits): what each has in hand."""
+"""Test several tasks that each work at a batch of their own, with manual commits."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import pytest
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
-from tests.support.delivery import Desk
-from tests.support.world import World, hold, in_virtual_time, shard_row
+from tests.support.delivery import Desk, deliver
+from tests.support.world import World, hold, shard_row
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.batch import Batch
+    from kinesumer.model.records import Batch
 
-EACH_BYTES = 426
-"""What a record of the tests takes in the buffer."""
+EACH_BYTES = 426  # the memory of one test record in the buffer
 
 
 def numbers(batch: Batch) -> list[int]:
@@ -25,7 +24,7 @@ def numbers(batch: Batch) -> list[int]:
 
 
 class Worker:
-    """A task that takes batches and works at each until it is let go on."""
+    """A task that takes a batch, and works until the test calls a method."""
 
     def __init__(self, desk: Desk, *, marks: bool = True) -> None:
         self.desk = desk
@@ -37,12 +36,12 @@ class Worker:
         self.task = desk.world.loop.create_task(self._work())
 
     async def go_on(self) -> None:
-        """Let it end its work, mark it and ask for the next batch."""
+        """Let the task finish its batch, and mark it as done if ``marks`` is set."""
         self._go_on.set()
         await asyncio.sleep(0.1)
 
     async def fail(self, error: BaseException) -> None:
-        """Let it raise an error with its batch in hand."""
+        """Let the task raise an error while it works at its batch."""
         self.error = error
         await self.go_on()
 
@@ -63,7 +62,7 @@ class Worker:
 async def two_with_a_batch_each(
     world: World, one: OwnedShard, other: OwnedShard
 ) -> tuple[Desk, Worker, Worker]:
-    """Let two tasks wait, and put a batch for each."""
+    """Start two tasks that wait for batches, and give each of them one."""
     desk = Desk(world, auto=False)
     a, b = Worker(desk), Worker(desk)
     await asyncio.sleep(1)
@@ -74,10 +73,7 @@ async def two_with_a_batch_each(
     return desk, a, b
 
 
-@in_virtual_time
-async def test_the_bytes_of_each_batch_are_given_back_when_its_task_asks_again(
-    world: World,
-) -> None:
+async def test_a_tasks_next_request_releases_its_bytes(world: World) -> None:
     desk, a, b = await two_with_a_batch_each(world, hold(), hold())
     assert desk.buffer.used == 5 * EACH_BYTES
     await b.go_on()
@@ -88,10 +84,7 @@ async def test_the_bytes_of_each_batch_are_given_back_when_its_task_asks_again(
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-@in_virtual_time
-async def test_a_planned_move_waits_for_every_task_that_has_some_of_the_shard(
-    world: World, shards: int
-) -> None:
+async def test_a_planned_move_waits_for_every_task(world: World, shards: int) -> None:
     one = hold()
     other = one if shards == 1 else hold()
     desk, a, b = await two_with_a_batch_each(world, one, other)
@@ -108,10 +101,7 @@ async def test_a_planned_move_waits_for_every_task_that_has_some_of_the_shard(
     assert desk.done(other) == Position("5")
 
 
-@in_virtual_time
-async def test_the_watchdog_is_told_of_the_batch_that_was_taken_first(
-    world: World,
-) -> None:
+async def test_the_watchdog_sees_the_oldest_batch(world: World) -> None:
     desk = Desk(world, auto=False)
     a, b = Worker(desk), Worker(desk)
     other = hold(shard_row("shardId-000000000001"))
@@ -132,8 +122,7 @@ async def test_the_watchdog_is_told_of_the_batch_that_was_taken_first(
     assert desk.delivery.oldest_work() is None
 
 
-@in_virtual_time
-async def test_what_a_failed_task_had_in_hand_goes_to_the_next_that_asks(
+async def test_a_failed_tasks_batch_goes_to_the_next(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     owned = hold()
@@ -145,59 +134,42 @@ async def test_what_a_failed_task_had_in_hand_goes_to_the_next_that_asks(
     await b.go_on()
     assert b.seen[1:] == [[2]]
     assert desk.buffer.used == EACH_BYTES
-    await b.go_on()
+    waiting = Worker(desk)
+    b.task.cancel()
+    await asyncio.sleep(1)
+    assert waiting.seen == [[2]]
+    await waiting.go_on()
     assert desk.done(owned) == Position("5")
     assert desk.buffer.used == 0
 
 
-@in_virtual_time
-async def test_a_task_that_waits_is_given_what_a_cancelled_one_had(
-    world: World,
+@pytest.mark.parametrize("fails_first", [True, False])
+async def test_a_planned_move_waits_for_no_task_that_has_failed(
+    world: World, *, fails_first: bool
 ) -> None:
-    _, a, b = await two_with_a_batch_each(world, hold(), hold())
-    await b.go_on()
-    a.task.cancel()
-    await asyncio.sleep(1)
-    assert b.seen[1:] == [[1, 2]]
-
-
-@in_virtual_time
-async def test_a_planned_move_waits_for_no_task_that_has_failed(world: World) -> None:
     owned = hold()
     desk, a, b = await two_with_a_batch_each(world, owned, owned)
-    await a.fail(ValueError())
+    if fails_first:
+        await a.fail(ValueError())
     desk.delivery.sync_progress()
     owned.revoke()
-    assert not await owned.drained(1)  # the other one is still at it
-    await b.go_on()
-    assert await owned.drained(1)
+    if not fails_first:
+        await b.go_on()
+    draining = world.loop.create_task(owned.drained(30))
+    await asyncio.sleep(1)
+    assert not draining.done()  # the other task still works at its batch
+    if fails_first:
+        await b.go_on()
+    else:
+        a.task.cancel()
+    await asyncio.sleep(0.1)
+    assert draining.done()
     assert desk.done(owned) is None
     assert desk.buffer.used == 0
 
 
-@in_virtual_time
-async def test_a_move_under_way_ends_when_the_last_task_with_some_fails(
-    world: World,
-) -> None:
-    owned = hold()
-    desk, a, b = await two_with_a_batch_each(world, owned, owned)
-    desk.delivery.sync_progress()
-    owned.revoke()
-    await b.go_on()
-    draining = world.loop.create_task(owned.drained(30))
-    await asyncio.sleep(1)
-    assert not draining.done()
-    a.task.cancel()
-    await asyncio.sleep(0.1)
-    assert draining.done()
-
-
-@in_virtual_time
-async def test_what_a_task_handed_on_is_neither_repeated_nor_counted(
-    world: World,
-) -> None:
-    desk, owned = Desk(world, auto=False), hold()
-    desk.put(owned, 1, 2)
+async def test_a_batch_passed_on_is_not_repeated(world: World) -> None:
+    desk, owned = deliver(world, 1, 2, auto=False)
     desk.put(owned, 3)
 
     async def first() -> Batch:
@@ -215,12 +187,8 @@ async def test_what_a_task_handed_on_is_neither_repeated_nor_counted(
     assert desk.done(owned) == Position("2")
 
 
-@in_virtual_time
-async def test_what_is_left_of_a_loop_over_records_goes_to_the_next_that_asks(
-    world: World,
-) -> None:
-    desk, owned = Desk(world, auto=False), hold()
-    desk.put(owned, 1, 2, 3)
+async def test_the_rest_of_a_left_loop_goes_to_the_next_task(world: World) -> None:
+    desk, _ = deliver(world, 1, 2, 3, auto=False)
     async for _ in desk.records:
         break
     await asyncio.sleep(0.1)
@@ -230,7 +198,6 @@ async def test_what_is_left_of_a_loop_over_records_goes_to_the_next_that_asks(
     assert worker.seen == [[2, 3]]
 
 
-@in_virtual_time
 async def test_several_tasks_may_loop_over_records(world: World) -> None:
     desk, seen = Desk(world, auto=False), list[str]()
 
@@ -252,7 +219,6 @@ async def test_several_tasks_may_loop_over_records(world: World) -> None:
         task.cancel()
 
 
-@in_virtual_time
 async def test_several_tasks_may_ask_by_anext(world: World) -> None:
     desk = Desk(world, auto=False)
     asked = [world.loop.create_task(anext(desk.records)) for _ in range(2)]
@@ -268,7 +234,6 @@ async def test_several_tasks_may_ask_by_anext(world: World) -> None:
 
 
 @pytest.mark.parametrize("asks", ["records", "batches"])
-@in_virtual_time
 async def test_with_automatic_commits_a_second_task_is_refused(
     world: World, asks: str
 ) -> None:
@@ -286,10 +251,7 @@ async def test_with_automatic_commits_a_second_task_is_refused(
     first.cancel()
 
 
-@in_virtual_time
-async def test_a_task_may_ask_at_once_when_it_has_cancelled_the_one_that_waits(
-    world: World,
-) -> None:
+async def test_a_task_may_replace_one_that_it_cancelled(world: World) -> None:
     desk = Desk(world)
     waiting = world.loop.create_task(anext(desk.records))
     await asyncio.sleep(1)
@@ -300,12 +262,10 @@ async def test_a_task_may_ask_at_once_when_it_has_cancelled_the_one_that_waits(
         break
 
 
-@in_virtual_time
 async def test_a_task_that_fails_with_a_record_in_hand_is_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk, owned = Desk(world), hold()
-    desk.put(owned, 1, 2)
+    desk, owned = deliver(world, 1, 2)
 
     async def fail() -> None:
         async for _ in desk.records:
@@ -315,16 +275,13 @@ async def test_a_task_that_fails_with_a_record_in_hand_is_logged(
     await asyncio.sleep(0.1)
     assert "marks them as done" in caplog.text
     desk.delivery.sync_progress()
-    assert owned.is_idle  # no move waits for it
+    assert owned.is_idle  # so a move of the shard needn't wait
     assert desk.done(owned) is None
     assert await desk.next() == "2"
     assert desk.done(owned) == Position("1")
 
 
-@in_virtual_time
-async def test_a_timeout_within_a_loop_over_records_does_not_end_it(
-    world: World,
-) -> None:
+async def test_a_timeout_within_a_loop_does_not_end_it(world: World) -> None:
     desk, owned, seen = Desk(world), hold(), list[str]()
     desk.put(owned, 1)
     world.loop.call_later(5, desk.put, owned, 2, 3)
@@ -337,7 +294,6 @@ async def test_a_timeout_within_a_loop_over_records_does_not_end_it(
     assert desk.done(owned) == Position("2")
 
 
-@in_virtual_time
 async def test_an_iterator_of_batches_outlives_a_timeout(world: World) -> None:
     desk = Desk(world)
     batches = desk.records.batches()

@@ -1,4 +1,4 @@
-"""One shard while it is owned: its capacity, and what a release awaits."""
+"""Test an owned shard's capacity, and the conditions of its release."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from kinesumer.consuming.owned_shard import State
 from kinesumer.model.positions import Position
-from tests.support.world import APP, ARN, World, batch_of, hold, in_virtual_time
+from tests.support.world import APP, ARN, World, batch_of, hold
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
 
 
 def fetch(owned: OwnedShard, *numbers: int) -> None:
-    """Queue a batch and have it taken by the delivery."""
+    """Queue a batch, and let the delivery take the batch."""
     batch = batch_of(owned, *numbers)
     owned.progress.deliver(batch.records)
 
@@ -38,37 +38,20 @@ def test_it_is_known_by_its_shard_and_epoch() -> None:
     }
 
 
-@in_virtual_time
-async def test_reading_pauses_at_max_uncommitted_and_goes_on_after_a_commit(
-    world: World,
-) -> None:
+async def test_reading_pauses_at_max_uncommitted(world: World) -> None:
     owned = hold(max_uncommitted_records=4)
-    await owned.wait_for_capacity(2)
-    fetch(owned, 1, 2)
-    await owned.wait_for_capacity(2)
-    fetch(owned, 3, 4)
+    for first in (1, 3):
+        await owned.wait_for_capacity(2)
+        fetch(owned, first, first + 1)
     waiting = world.loop.create_task(owned.wait_for_capacity(2))
-    owned.progress.done_through(4)
-    await asyncio.sleep(60)
-    assert not waiting.done()
-    commit(owned)
-    await waiting
-
-
-@in_virtual_time
-async def test_a_commit_that_frees_too_little_keeps_it_waiting(world: World) -> None:
-    owned = hold(max_uncommitted_records=4)
-    fetch(owned, 1, 2, 3, 4)
-    waiting = world.loop.create_task(owned.wait_for_capacity(2))
-    for done in (1, 2):
-        await asyncio.sleep(1)
-        assert not waiting.done()
+    for done in (1, 2):  # one committed record doesn't make room for two
         owned.progress.done_through(done)
+        await asyncio.sleep(60)
+        assert not waiting.done()
         commit(owned)
     await waiting
 
 
-@in_virtual_time
 async def test_a_batch_larger_than_the_limit_passes_alone(world: World) -> None:
     owned = hold(max_uncommitted_records=1)
     await owned.wait_for_capacity(5)
@@ -90,30 +73,24 @@ def test_half_the_limit_done_wants_a_commit(limit: int, done: int, wants: bool) 
     fetch(owned, 1, 2, 3, 4)
     owned.progress.done_through(done)
     assert owned.wants_commit is wants
-
-
-def test_a_commit_wants_no_other() -> None:
-    owned = hold(max_uncommitted_records=2)
-    fetch(owned, 1, 2)
-    owned.progress.done_through(2)
-    commit(owned)
-    assert not owned.wants_commit
-    assert owned.position is None
+    if done:
+        commit(owned)
+        assert not owned.wants_commit
+        assert owned.position is None
 
 
 def test_it_is_finished_when_all_that_was_fetched_is_done() -> None:
     owned = hold()
     fetch(owned, 1, 2)
-    batch_of(owned, 3)
+    batch = batch_of(owned, 3)
     owned.progress.done_through(2)
     before = owned.is_finished
-    owned.progress.deliver(batch_of(hold(), 3).records)
+    owned.progress.deliver(batch.records)
     owned.progress.done_through(3)
     assert (before, owned.is_finished) == (False, True)
     assert owned.position == Position("3")
 
 
-@in_virtual_time
 async def test_draining_waits_for_what_user_code_has(world: World) -> None:
     owned = hold()
     fetch(owned, 1, 2, 3)
@@ -123,47 +100,23 @@ async def test_draining_waits_for_what_user_code_has(world: World) -> None:
     assert world.clock.now() == pytest.approx(5, abs=0.1)
 
 
-@in_virtual_time
-async def test_draining_gives_up_in_time(world: World) -> None:
-    owned = hold()
-    fetch(owned, 1, 2)
-    owned.set_delivered(1)
-    assert not await owned.drained(30)
-    assert world.clock.now() == 30
-
-
-@in_virtual_time
-async def test_what_another_session_owns_needs_no_draining(world: World) -> None:
-    owned = hold()
-    fetch(owned, 1)
-    owned.set_delivered(1)
-    owned.lose()
-    assert await owned.drained(30)
-    assert world.clock.now() == 0
-
-
-@in_virtual_time
-async def test_nothing_in_user_code_needs_no_draining_even_without_patience(
+async def test_draining_gives_up_in_time_or_when_the_shard_is_lost(
     world: World,
 ) -> None:
     owned = hold()
-    fetch(owned, 1)
-    assert await owned.drained(0)
-    owned.set_delivered(1)
-    assert not await owned.drained(0)
-
-
-@in_virtual_time
-async def test_what_was_handed_out_is_never_taken_back(world: World) -> None:
-    owned = hold()
     fetch(owned, 1, 2)
+    assert await owned.drained(0)  # user code has no record yet
     owned.set_delivered(2)
-    owned.set_delivered(1)
+    owned.set_delivered(1)  # a lower number changes nothing
     owned.progress.done_through(1)
-    assert not owned.is_idle
+    assert not await owned.drained(0)
+    assert not await owned.drained(30)
+    assert world.clock.now() == 30
+    owned.lose()
+    assert await owned.drained(30)
+    assert world.clock.now() == 30
 
 
-@in_virtual_time
 async def test_revoking_ends_the_reading(world: World) -> None:
     owned = hold()
     owned.task = world.loop.create_task(asyncio.sleep(3600))
@@ -173,11 +126,7 @@ async def test_revoking_ends_the_reading(world: World) -> None:
     assert owned.task.cancelled()
 
 
-STEPS = {
-    "revoke": State.RELEASING,
-    "seek_away": State.SEEKED,
-    "lose": State.LOST,
-}
+STEPS = {"revoke": State.RELEASING, "seek_away": State.SEEKED, "lose": State.LOST}
 
 
 @pytest.mark.parametrize("second", STEPS)
@@ -201,7 +150,7 @@ def test_an_impossible_step_is_an_error() -> None:
 
 
 class Listener:
-    """Counts how often it is told that a shard is revoked."""
+    """Remembers each notification that a shard was revoked."""
 
     def __init__(self) -> None:
         self.revoked: list[OwnedShard] = []

@@ -1,28 +1,28 @@
-"""Reading over links of any speed: nothing stands still, and memory is bounded."""
+"""Test that all shards progress in bounded memory on networks of any speed."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.core.congestion import FULL_PAGE_BYTES
-from kinesumer.wire.put_records import UserRecord, aggregate
+from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.links import ANSWER_SECONDS, Crowd
-from tests.support.world import World, in_virtual_time
+
+if TYPE_CHECKING:
+    from tests.support.world import World
 
 MB = 1_000_000
-PAGE = 10 * MB  # of records
+PAGE = 10 * MB  # bytes of records
 
 
-@in_virtual_time
-async def test_after_an_outage_a_shared_link_is_used_and_no_answer_is_thrown_away(
-    world: World,
-) -> None:
+async def test_after_an_outage_no_answer_is_dropped(world: World) -> None:
     crowd = Crowd(world, 14, rate=4 * MB)
     crowd.put(1000, 1)
     await crowd.until(1, 60)
-    await asyncio.sleep(10)  # caught up: small pages are expected
+    await asyncio.sleep(10)  # all shards are caught up, so readers expect small pages
     crowd.link.is_cut = True
     await asyncio.sleep(20)
     crowd.put(MB, 10)
@@ -35,7 +35,6 @@ async def test_after_an_outage_a_shared_link_is_used_and_no_answer_is_thrown_awa
     assert crowd.failed_seconds < 30
 
 
-@in_virtual_time
 async def test_a_cold_start_with_a_large_budget_is_no_slower(world: World) -> None:
     crowd = Crowd(world, 14, rate=4 * MB, budget=1 << 30)
     crowd.put(MB, 10)
@@ -44,28 +43,23 @@ async def test_a_cold_start_with_a_large_budget_is_no_slower(world: World) -> No
     assert crowd.failed_seconds == 0
 
 
-@in_virtual_time
-async def test_on_a_fast_link_what_is_fetched_stays_within_the_budget(
-    world: World,
-) -> None:
+async def test_on_a_fast_link_pages_stay_within_the_budget(world: World) -> None:
     crowd = Crowd(world, 40, rate=1000 * MB)
     await asyncio.sleep(10)
-    crowd.put(MB, 20)  # while all are caught up
+    crowd.put(MB, 20)  # while all shards are caught up
     await crowd.until(20, 60)
     assert crowd.most_used <= crowd.budget
     assert crowd.link.most_under_way <= crowd.budget
 
 
-@in_virtual_time
 async def test_on_a_fast_link_the_window_grows_to_the_budget(world: World) -> None:
     crowd = Crowd(world, 40, rate=1000 * MB, budget=1 << 30)
-    crowd.put(MB, 60)
-    await crowd.until(60, 60)
+    crowd.put(MB, 40)
+    await crowd.until(40, 60)
     assert crowd.link.most_under_way > 200 * MB
 
 
 @pytest.mark.parametrize("size", [2_000, 100_000, MB])
-@in_virtual_time
 async def test_a_link_that_carries_no_page_in_time_is_asked_for_fewer_records(
     world: World, size: int
 ) -> None:
@@ -79,10 +73,7 @@ async def test_a_link_that_carries_no_page_in_time_is_asked_for_fewer_records(
     assert crowd.failed_seconds == 0
 
 
-@in_virtual_time
-async def test_larger_pages_are_asked_for_again_once_the_link_carries_them(
-    world: World,
-) -> None:
+async def test_on_a_link_that_gets_faster_pages_grow_again(world: World) -> None:
     crowd = Crowd(world, 3, rate=0.2 * MB)
     crowd.put(2_000, 3_000)
     await crowd.until(3_000, 600)
@@ -90,13 +81,10 @@ async def test_larger_pages_are_asked_for_again_once_the_link_carries_them(
     crowd.put(2_000, 30_000)
     await crowd.until(33_000, 60)
     assert min(crowd.source.limits) < 200
-    assert crowd.source.limits[-1] > 700  # what a shard's second carries
+    assert crowd.source.limits[-1] > 700  # 2 MB/s are 1,000 records a second
 
 
-@in_virtual_time
-async def test_an_answer_that_waits_for_room_is_no_failure_and_not_under_way(
-    world: World,
-) -> None:
+async def test_an_answer_that_waits_for_memory_is_not_a_failure(world: World) -> None:
     crowd = Crowd(world, 1, rate=4 * MB)
     [owned] = crowd.owned_shards
     await asyncio.sleep(10)
@@ -105,7 +93,7 @@ async def test_an_answer_that_waits_for_room_is_no_failure_and_not_under_way(
     await asyncio.sleep(5)
     assert crowd.received.total() == crowd.link.under_way == 0
     assert owned.request_since is None
-    await asyncio.sleep(100)  # it is given up, and asked for with room for a page
+    await asyncio.sleep(100)  # the page needs more memory than is free
     assert len(crowd.source.limits) < 60
     assert crowd.received.total() == 0
     assert owned.request_since is None
@@ -115,10 +103,7 @@ async def test_an_answer_that_waits_for_room_is_no_failure_and_not_under_way(
     assert crowd.stream.failing is None
 
 
-@in_virtual_time
-async def test_a_link_that_carries_nothing_in_time_degrades_in_the_end(
-    world: World,
-) -> None:
+async def test_a_link_that_is_too_slow_counts_as_failing(world: World) -> None:
     crowd = Crowd(world, 1, rate=1000)
     crowd.put(MB, 10)
     with pytest.raises(TimeoutError):
@@ -126,15 +111,14 @@ async def test_a_link_that_carries_nothing_in_time_degrades_in_the_end(
     assert crowd.failed_seconds > 30
 
 
-@in_virtual_time
 async def test_aggregates_are_opened_as_memory_allows(world: World) -> None:
-    crowd = Crowd(world, 8, rate=1000 * MB)
-    frame = aggregate([UserRecord(b"x" * 20, "key", None)] * 35_000)
+    crowd = Crowd(world, 4, rate=1000 * MB)
+    frame = aggregate([Entry(b"x" * 20, "key", None)] * 35_000)
     for shard in world.kinesis.stream(crowd.name).open:
-        for _ in range(10):
+        for _ in range(4):
             first = shard.shard.first_hash
             world.kinesis.put(crowd.name, frame, explicit_hash_key=first)
-    await crowd.until(350_000, 600)
+    await crowd.until(140_000, 600)
     assert crowd.most_used > crowd.budget // 2
     await asyncio.sleep(1)
     assert crowd.buffer.used <= FULL_PAGE_BYTES

@@ -1,8 +1,9 @@
-"""Streams as users name them, found and checked before anything is consumed."""
+"""Test that the streams that users name are found and checked before consuming."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pytest
 from kinesumer.consuming.streams import OpenStream, as_streams, open_streams
 from kinesumer.errors import ConfigurationError, StreamMissingError
 from kinesumer.model.streams import Start, Stream
-from tests.support.world import ARN, FaultySource, World, in_virtual_time
+from tests.support.world import ARN, FaultySource, World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +34,33 @@ def test_streams_are_names_arns_or_objects_one_or_many(
     assert [stream.name for stream in as_streams(given)] == names
 
 
+CONSUMER = f"{ARN}/consumer/billing:1700000000"
+ELSEWHERE = CONSUMER.replace("stream/orders", "stream/clicks")
+
+
 @pytest.mark.parametrize(
-    "given", [[], (), [""], "", [7], [None], [b"orders"], b"orders", 7, None]
+    ("stream", "text"),
+    [
+        (Stream("orders", fan_out="a b"), "fan_out='a b' must be the name of a stream"),
+        (Stream("orders", fan_out=""), "fan_out='' must be"),
+        (Stream("orders", fan_out=7), "fan_out=7 must be"),  # type: ignore[arg-type]
+        (Stream("orders", fan_out=ARN), "or its ARN"),
+        (Stream("orders", fan_out=ELSEWHERE), "clicks, not of orders: use"),
+        (Stream(ARN, fan_out=ELSEWHERE), f"clicks, not of {ARN}: use"),
+        (Stream("orders", fan_out_fallback=True), "needs fan_out="),
+        (Stream("orders", fan_out_fallback="yes"), "must be True or False"),  # type: ignore[arg-type]
+    ],
 )
-def test_what_is_no_stream_is_refused(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match="stream"):
-        as_streams(given)
+def test_fan_out_that_cannot_be_meant_is_refused(stream: Stream, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(text)):
+        as_streams(stream)
+
+
+@pytest.mark.parametrize("name", ["orders", ARN])
+def test_a_stream_consumer_is_a_name_or_the_arn_of_one_of_the_stream(name: str) -> None:
+    for consumer in ("billing", CONSUMER):
+        [found] = as_streams(Stream(name, fan_out=consumer, fan_out_fallback=True))
+        assert found.fan_out == consumer
 
 
 async def opened(
@@ -55,13 +77,11 @@ def at(world: World, **ago: float) -> Start:
     return Start.at(now - timedelta(**ago))
 
 
-@in_virtual_time
 async def test_streams_are_known_by_their_arn(world: World) -> None:
     (stream,) = (await opened(world, [Stream("orders")])).values()
     assert (stream.arn, stream.name, stream.label) == (ARN, "orders", "stream orders")
 
 
-@in_virtual_time
 async def test_a_streams_own_start_goes_before_the_calls(world: World) -> None:
     world.kinesis.create_stream("payments")
     streams = [Stream("orders", start=Start.TRIM_HORIZON), Stream("payments")]
@@ -69,21 +89,6 @@ async def test_a_streams_own_start_goes_before_the_calls(world: World) -> None:
     assert [s.start for s in found.values()] == [Start.TRIM_HORIZON, Start.LATEST]
 
 
-@in_virtual_time
-async def test_the_same_stream_twice_is_refused_however_it_is_named(
-    world: World,
-) -> None:
-    with pytest.raises(ConfigurationError, match=r"orders is named twice"):
-        await opened(world, [Stream("orders"), Stream(ARN)])
-
-
-@in_virtual_time
-async def test_a_stream_that_does_not_exist_is_named(world: World) -> None:
-    with pytest.raises(StreamMissingError, match="missing"):
-        await opened(world, [Stream("missing")])
-
-
-@in_virtual_time
 async def test_a_stream_being_created_is_waited_for(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -96,34 +101,23 @@ async def test_a_stream_being_created_is_waited_for(
     stream.status = "ACTIVE"
     await task
     assert "orders is being created, waiting" in caplog.text
-
-
-@in_virtual_time
-async def test_a_stream_being_updated_is_as_good_as_active(world: World) -> None:
-    world.kinesis.stream("orders").status = "UPDATING"
+    stream.status = "UPDATING"
     assert await opened(world, [Stream("orders")])
 
 
-@in_virtual_time
 async def test_a_stream_being_deleted_is_refused(world: World) -> None:
     world.kinesis.stream("orders").status = "DELETING"
     with pytest.raises(StreamMissingError, match=r"orders .* is being deleted"):
         await opened(world, [Stream("orders")])
 
 
-@in_virtual_time
 async def test_a_start_in_the_future_is_refused(world: World) -> None:
     with pytest.raises(ConfigurationError, match=r"orders: start lies 60 s in the"):
         await opened(world, [Stream("orders")], at(world, seconds=-60))
-
-
-@in_virtual_time
-async def test_a_start_now_is_none_in_the_future(world: World) -> None:
     await asyncio.sleep(0.7)
     assert await opened(world, [Stream("orders")], at(world))
 
 
-@in_virtual_time
 async def test_a_start_older_than_retention_is_a_warning(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,8 +127,7 @@ async def test_a_start_older_than_retention_is_a_warning(
     assert "start is older than the retention of 24 h" in caplog.text
 
 
-@in_virtual_time
-async def test_an_unreachable_kinesis_is_waited_for(world: World) -> None:
+async def test_an_unreachable_kinesis_is_awaited(world: World) -> None:
     source = FaultySource(world.kinesis.source("orders"))
     source.down = True
 

@@ -1,9 +1,9 @@
-"""Whole clients while operators pause, drain and seek: what is read, and by whom."""
+"""Test whole clients while operators pause, drain and seek."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,11 +15,12 @@ from kinesumer.errors import ShardsLostError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.wire import admin_writes
-from tests.support.clients import counts, numbers, settled, spread
-from tests.support.world import APP, World, in_virtual_time
+from tests.support.clients import counts, numbers, settled, sharing, spread
+from tests.support.world import APP, World
 
 if TYPE_CHECKING:
     from kinesumer.model.records import Record
+    from tests.support.world import Client
 
 P = "shardId-000000000000"
 
@@ -27,10 +28,25 @@ P = "shardId-000000000000"
 async def seek(
     world: World, to: Position | Start = Start.TRIM_HORIZON, shard: str | None = None
 ) -> None:
-    """Do what ``kinesumer seek`` does."""
+    """Seek as ``kinesumer seek`` does."""
     context = world.context("operator")
     stream = world.open(world.kinesis.source("orders"))
     await seek_planned(context, await plan_seek(context, stream, to, shard))
+
+
+async def seek_without_notice(world: World) -> None:
+    """Seek a shard without notifying clients, as an interrupted seek does."""
+    row = world.shard_rows()[P]
+    write = admin_writes.seek(APP, row, Start.TRIM_HORIZON, waits=False)
+    await world.table.write(write)
+
+
+async def reader(world: World, texts: str, **options: Any) -> Client:
+    """Return a client "c1" that has read one record for each letter of ``texts``."""
+    world.put(*texts)
+    client = world.client("c1", **options)
+    await world.until(lambda: client.texts == [*texts])
+    return client
 
 
 async def drain(world: World, client_id: str, *, undo: bool = False) -> None:
@@ -40,15 +56,10 @@ async def drain(world: World, client_id: str, *, undo: bool = False) -> None:
 # --- seeks ---
 
 
-@in_virtual_time
-async def test_a_seek_to_the_beginning_delivers_everything_once_more(
-    world: World,
-) -> None:
-    world.kinesis.create_stream("orders", 8)
-    clients = [world.client("c1"), world.client("c2")]
-    await settled(world, *clients, shards=8)
-    spread(world, *numbers(0, 800))
-    await world.until(lambda: len(counts(*clients)) == 800)
+async def test_a_seek_to_the_beginning_delivers_all_again(world: World) -> None:
+    clients = await sharing(world, "c1", "c2")
+    spread(world, *numbers(0, 80))
+    await world.until(lambda: len(counts(*clients)) == 80)
     await asyncio.sleep(10)
     await seek(world)
     await world.until(lambda: {*counts(*clients).values()} == {2}, seconds=10)
@@ -56,39 +67,30 @@ async def test_a_seek_to_the_beginning_delivers_everything_once_more(
     assert {*counts(*clients).values()} == {2}
 
 
-@in_virtual_time
-async def test_a_seek_in_the_middle_of_reading_loses_nothing_after_it(
-    world: World,
-) -> None:
-    world.kinesis.create_stream("orders", 4)
-    clients = [world.client("c1"), world.client("c2")]
-    await settled(world, *clients, shards=4)
-    for n in range(300):
+async def test_a_seek_during_reading_loses_nothing(world: World) -> None:
+    clients = await sharing(world, "c1", "c2", shards=4)
+    for n in range(60):
         spread(world, *numbers(4 * n, 4 * n + 4))
-        await asyncio.sleep(0.1)
-        if n == 150:
+        await asyncio.sleep(0.5)
+        if n == 30:
             await seek(world)
-    await world.until(lambda: len(counts(*clients)) == 1200)
+    await world.until(lambda: len(counts(*clients)) == 240)
     await asyncio.sleep(30)
     found = counts(*clients)
-    assert {found[text] for text in numbers(0, 590)} <= {1, 2}
-    assert {found[text] for text in numbers(700, 1200)} == {1}
+    assert {found[text] for text in numbers(0, 118)} <= {1, 2}
+    assert {found[text] for text in numbers(140, 240)} == {1}
     assert max(found.values()) == 2
 
 
-@in_virtual_time
 async def test_a_seek_to_a_position_reads_on_after_it(world: World) -> None:
-    world.put(*"abcde")
-    client = world.client("c1")
-    await world.until(lambda: client.texts == [*"abcde"])
+    client = await reader(world, "abcde")
     await asyncio.sleep(6)
     number = client.seen[2].sequence_number
     await seek(world, Position(number), P)
     await world.until(lambda: client.texts == [*"abcdede"], seconds=5)
 
 
-@in_virtual_time
-async def test_a_seek_to_latest_skips_what_waits(world: World) -> None:
+async def test_a_seek_to_latest_skips_waiting_records(world: World) -> None:
     release = asyncio.Event()
 
     async def wait(record: Record) -> None:
@@ -107,18 +109,10 @@ async def test_a_seek_to_latest_skips_what_waits(world: World) -> None:
     await world.until(lambda: client.texts == ["a", "f"])
 
 
-@in_virtual_time
-async def test_a_seek_that_nobody_was_told_of_is_noticed_by_the_next_commit(
-    world: World,
-) -> None:
-    world.put("a")
-    client = world.client("c1")
-    await world.until(lambda: client.texts == ["a"])
+async def test_the_next_commit_finds_a_seek_without_notice(world: World) -> None:
+    client = await reader(world, "a")
     await asyncio.sleep(6)
-    row = world.shard_rows()[P]
-    await world.table.write(
-        admin_writes.seek(APP, row, Start.TRIM_HORIZON, waits=False)
-    )
+    await seek_without_notice(world)
     await asyncio.sleep(10)
     assert client.texts == ["a"]
     world.put("b")
@@ -127,26 +121,15 @@ async def test_a_seek_that_nobody_was_told_of_is_noticed_by_the_next_commit(
     assert world.shard_rows()[P].position is not None
 
 
-@in_virtual_time
-async def test_a_seek_that_nobody_was_told_of_is_noticed_in_a_minute(
-    world: World,
-) -> None:
-    world.put("a")
-    client = world.client("c1")
-    await world.until(lambda: client.texts == ["a"])
+async def test_a_seek_without_notice_is_found_in_a_minute(world: World) -> None:
+    client = await reader(world, "a")
     await asyncio.sleep(6)
-    row = world.shard_rows()[P]
-    await world.table.write(
-        admin_writes.seek(APP, row, Start.TRIM_HORIZON, waits=False)
-    )
+    await seek_without_notice(world)
     await world.until(lambda: client.texts == ["a", "a"], seconds=61)
 
 
-@in_virtual_time
-async def test_what_was_done_before_a_seek_is_no_loss(world: World) -> None:
-    world.put(*"ab")
-    client = world.client("c1", commit="manual")
-    await world.until(lambda: client.texts == [*"ab"])
+async def test_acks_from_before_a_seek_are_not_lost(world: World) -> None:
+    client = await reader(world, "ab", commit="manual")
     await seek(world)
     await world.until(lambda: client.texts == [*"abab"], seconds=60)
     client.group.ack(client.seen[0])
@@ -157,13 +140,8 @@ async def test_what_was_done_before_a_seek_is_no_loss(world: World) -> None:
     assert world.shard_rows()[P].position == client.seen[0].position
 
 
-@in_virtual_time
-async def test_what_was_done_of_a_shard_that_others_own_is_a_loss_all_the_same(
-    world: World,
-) -> None:
-    world.put(*"ab")
-    client = world.client("c1", commit="manual")
-    await world.until(lambda: client.texts == [*"ab"])
+async def test_after_a_seek_acks_of_shards_moved_away_are_lost(world: World) -> None:
+    client = await reader(world, "ab", commit="manual")
     await seek(world)
     await world.until(lambda: client.texts == [*"abab"], seconds=60)
     other = world.client("c2")
@@ -175,13 +153,8 @@ async def test_what_was_done_of_a_shard_that_others_own_is_a_loss_all_the_same(
         await client.run(client.group.commit())
 
 
-@in_virtual_time
-async def test_a_sought_stream_is_read_parents_first_though_it_was_resharded(
-    world: World,
-) -> None:
-    world.put(*"ab")
-    client = world.client("c1")
-    await world.until(lambda: client.texts == [*"ab"])
+async def test_a_seek_reads_a_resharded_stream_parents_first(world: World) -> None:
+    client = await reader(world, "ab")
     low, high = world.kinesis.split("orders", P)
     world.put("c")
     await world.until(lambda: client.held == sorted([low, high]))
@@ -198,21 +171,15 @@ async def test_a_sought_stream_is_read_parents_first_though_it_was_resharded(
     assert ended == {True}
 
 
-@in_virtual_time
-async def test_a_seek_cut_short_loses_nothing_and_may_be_repeated(
+async def test_an_interrupted_seek_loses_nothing_and_can_be_repeated(
     world: World,
 ) -> None:
-    world.put(*"ab")
-    client = world.client("c1")
-    await world.until(lambda: client.texts == [*"ab"])
+    client = await reader(world, "ab")
     world.kinesis.split("orders", P)
     world.put("c")
     await world.until(lambda: client.texts == [*"abc"])
     await asyncio.sleep(10)
-    row = world.shard_rows()[P]
-    await world.table.write(
-        admin_writes.seek(APP, row, Start.TRIM_HORIZON, waits=False)
-    )
+    await seek_without_notice(world)
     await world.until(lambda: client.texts == [*"abcab"], seconds=70)
     await asyncio.sleep(10)
     world.put("d")
@@ -222,13 +189,8 @@ async def test_a_seek_cut_short_loses_nothing_and_may_be_repeated(
     assert all(row.ready or row.ended for row in world.shard_rows().values())
 
 
-@in_virtual_time
-async def test_a_paused_shard_may_be_sought_and_is_read_from_there_when_resumed(
-    world: World,
-) -> None:
-    world.put(*"ab")
-    client = world.client("c1")
-    await world.until(lambda: client.texts == [*"ab"])
+async def test_a_paused_shard_is_read_from_its_seek_when_resumed(world: World) -> None:
+    client = await reader(world, "ab")
     operator = world.context("operator")
     await pauses.pause(operator, "orders")
     await world.until(lambda: client.held == [])
@@ -239,13 +201,8 @@ async def test_a_paused_shard_may_be_sought_and_is_read_from_there_when_resumed(
     await world.until(lambda: client.texts == [*"abab"], seconds=5)
 
 
-@in_virtual_time
-async def test_a_shard_sought_and_paused_at_once_is_left_to_nobody(
-    world: World,
-) -> None:
-    world.put(*"ab")
-    client = world.client("c1")
-    await world.until(lambda: client.texts == [*"ab"])
+async def test_a_shard_seeked_and_paused_at_once_has_no_owner(world: World) -> None:
+    client = await reader(world, "ab")
     await seek(world)
     await pauses.pause(world.context("operator"), "orders", P)
     await world.until(lambda: world.shard_rows()[P].owner == "", seconds=5)
@@ -253,21 +210,13 @@ async def test_a_shard_sought_and_paused_at_once_is_left_to_nobody(
     assert (client.held, client.texts) == ([], [*"ab"])
 
 
-@in_virtual_time
-async def test_a_shard_sought_while_it_moves_goes_to_whom_the_plan_says(
-    world: World,
-) -> None:
-    world.put(*"ab")
-    first = world.client("c1")
-    await world.until(lambda: first.texts == [*"ab"])
+async def test_a_shard_seeked_while_it_moves_follows_the_plan(world: World) -> None:
+    first = await reader(world, "ab")
     second = world.client("c2")
     await world.until(lambda: "c2" in world.members())
     await drain(world, "c1")
     await world.until(lambda: world.members()["c1"].range == ())
-    row = world.shard_rows()[P]
-    await world.table.write(
-        admin_writes.seek(APP, row, Start.TRIM_HORIZON, waits=False)
-    )
+    await seek_without_notice(world)
     await world.until(lambda: second.texts == [*"ab"], seconds=10)
     assert first.held == []
 
@@ -275,30 +224,8 @@ async def test_a_shard_sought_while_it_moves_goes_to_whom_the_plan_says(
 # --- pauses and drains ---
 
 
-@in_virtual_time
-async def test_a_paused_group_stays_so_when_all_clients_start_again(
-    world: World,
-) -> None:
-    client = world.client("c1")
-    await world.until(lambda: client.held)
-    await pauses.pause(world.context("operator"))
-    await world.until(lambda: client.held == [], seconds=5)
-    await client.stop()
-    again = world.client("c2")
-    world.put("a")
-    await asyncio.sleep(120)
-    assert (again.held, again.texts) == ([], [])
-    await pauses.resume(world.context("operator"))
-    await world.until(lambda: again.texts == ["a"], seconds=5)
-
-
-@in_virtual_time
-async def test_a_drained_client_hands_over_and_gets_shards_again_when_undone(
-    world: World,
-) -> None:
-    world.kinesis.create_stream("orders", 8)
-    clients = first, second = world.client("c1"), world.client("c2")
-    await settled(world, first, second, shards=8)
+async def test_a_drained_client_hands_over_until_that_is_undone(world: World) -> None:
+    clients = first, second = await sharing(world, "c1", "c2")
     await drain(world, "c2")
     for n in range(100):
         spread(world, *numbers(8 * n, 8 * n + 8))

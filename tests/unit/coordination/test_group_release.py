@@ -1,4 +1,4 @@
-"""Who reads no more gives its shards up, however long it stays in its block."""
+"""Test that a client that stops reading releases its shards before its block ends."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ import pytest
 
 from kinesumer.errors import HandlerFailedError
 from kinesumer.handlers import RetryPolicy
-from tests.support.world import World, in_virtual_time
 from tests.unit.test_client import OLDEST, InMemory
 
 if TYPE_CHECKING:
     from kinesumer import Record
+    from tests.support.world import World
 
 
-@in_virtual_time
-async def test_shards_of_who_stopped_at_a_failing_handler_go_to_others(
-    world: World,
-) -> None:
+async def test_shards_go_to_others_after_a_handler_failed(world: World) -> None:
     async def fail(record: Record) -> None:
         if record.data == b"b":
             raise ValueError
@@ -40,8 +37,7 @@ async def test_shards_of_who_stopped_at_a_failing_handler_go_to_others(
         await asyncio.wait_for(client.leave(), 1)
 
 
-@in_virtual_time
-async def test_a_cancelled_run_gives_up_what_it_had(world: World) -> None:
+async def test_a_cancelled_run_gives_its_shards_up(world: World) -> None:
     async def take(_: Record) -> None:
         await asyncio.sleep(3600)
 
@@ -53,8 +49,7 @@ async def test_a_cancelled_run_gives_up_what_it_had(world: World) -> None:
         await world.until(lambda: other.texts == ["a"], seconds=10)
 
 
-@in_virtual_time
-async def test_run_tells_why_it_ended_though_the_store_is_down(world: World) -> None:
+async def test_run_raises_its_reason_though_the_store_is_down(world: World) -> None:
     async def fail(_: Record) -> None:
         client.store.down = True
         raise ValueError
@@ -67,8 +62,7 @@ async def test_run_tells_why_it_ended_though_the_store_is_down(world: World) -> 
             )
 
 
-@in_virtual_time
-async def test_a_run_that_never_began_has_nothing_to_give_up(world: World) -> None:
+async def test_a_run_that_never_started_registers_nothing(world: World) -> None:
     async def take(_: Record) -> None: ...
 
     async with InMemory(world) as client:

@@ -1,4 +1,4 @@
-"""A session's life: registration, beats and their deadline, death, and the next one."""
+"""Test a session's registration, heartbeats, lease and death, and the next session."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from itertools import pairwise
 
 import pytest
 
-from kinesumer.coordination.events import Failed, SessionLost, SessionRenewed
+from kinesumer.coordination.membership import Failed, SessionLost, SessionRenewed
 from kinesumer.errors import ClientIdInUseError, StateStoreMissingError
+from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.wire import admin_writes, rows, writes
-from tests.support.heartbeat import Body
-from tests.support.world import APP, ARN, World, in_virtual_time
+from tests.support.heartbeat import Body, registered
+from tests.support.world import APP, ARN, World
 
 H = 2.0
 TRUSTED = 6.0
 
 
-@in_virtual_time
 async def test_a_new_client_registers_and_beats_every_h(world: World) -> None:
-    body = Body(world)
-    row = await body.registered()
+    body = await registered(world)
+    row = body.row
     assert (row.incarnation, row.beat, row.state) == (0, 0, "up")
     assert row.streams == {ARN}
     assert row.last_update == rows.timestamp_text(world.clock.wall() - 0.009)
@@ -31,28 +31,47 @@ async def test_a_new_client_registers_and_beats_every_h(world: World) -> None:
     assert gaps == pytest.approx([H] * len(gaps), abs=0.01)
 
 
-@in_virtual_time
-async def test_who_has_no_plan_yet_asks_more_often(world: World) -> None:
+async def test_heartbeats_are_frequent_before_the_first_plan(world: World) -> None:
     body = Body(world)
     await asyncio.sleep(2)
     assert body.row.beat == pytest.approx(8, abs=1)
 
 
-@in_virtual_time
+async def test_a_client_registers_its_commit_interval(world: World) -> None:
+    body = Body(world, commit_interval_seconds=0.5)
+    assert (await body.registered()).commit_ms == 500
+
+
+async def test_a_change_of_fan_out_is_written_with_the_next_heartbeat(
+    world: World,
+) -> None:
+    body = await registered(world)
+    await asyncio.sleep(10)
+    sent = len(body.store.sent)
+    for use in (FanOutUse("billing", "access denied"), FanOutUse("billing")):
+        body.fan_out = {ARN: use}
+        await asyncio.sleep(3 * H)
+        assert body.row.fan_out == {ARN: use}
+    # After refresh(), the row doesn't say it any more.
+    await body.world.table.write(
+        writes.request_streams(APP, body.row, frozenset({ARN}))
+    )
+    await asyncio.sleep(3 * H)
+    assert body.row.fan_out == {ARN: use}
+    written = [write for write in body.store.sent[sent:] if "fan_out" in write.set]
+    assert len(written) == 3
+    assert all("beat" in write.set for write in body.store.sent[sent:])
+
+
 async def test_the_deadline_counts_from_when_the_beat_was_sent(world: World) -> None:
-    body = Body(world)
-    await body.registered()
+    body = await registered(world)
     await asyncio.sleep(20)
     _, acknowledged = body.beats()[-1]
     assert body.lease.deadline == pytest.approx(acknowledged + TRUSTED, abs=0.01)
 
 
-@in_virtual_time
-async def test_the_deadline_counts_from_the_first_try_not_from_the_retry(
-    world: World,
-) -> None:
-    body = Body(world)
-    await body.registered()
+async def test_the_deadline_counts_from_the_first_try(world: World) -> None:
+    body = await registered(world)
     await asyncio.sleep(10)
     body.store.spoil("lost", "beat")
     body.store.spoil("lost", "beat")
@@ -66,24 +85,16 @@ async def test_the_deadline_counts_from_the_first_try_not_from_the_retry(
     assert body.lease.deadline == pytest.approx(first_sent + TRUSTED, abs=0.02)
 
 
-@in_virtual_time
-async def test_a_beat_whose_answer_is_lost_is_repeated_and_accepted(
-    world: World,
-) -> None:
-    body = Body(world)
-    await body.registered()
+async def test_a_heartbeat_without_an_answer_is_repeated(world: World) -> None:
+    body = await registered(world)
     body.store.spoil("unanswered", "beat")
     await asyncio.sleep(20)
     assert not body.events_of(SessionLost)
     assert body.lease.permits(world.clock.now())
 
 
-@in_virtual_time
-async def test_a_beat_that_is_never_answered_is_given_up_after_h(
-    world: World,
-) -> None:
-    body = Body(world)
-    await body.registered()
+async def test_a_heartbeat_is_given_up_after_an_interval(world: World) -> None:
+    body = await registered(world)
     await asyncio.sleep(10)
     body.store.latency = 3600
     await asyncio.sleep(8)
@@ -94,10 +105,8 @@ async def test_a_beat_that_is_never_answered_is_given_up_after_h(
     assert not body.events_of(SessionLost)
 
 
-@in_virtual_time
-async def test_a_throttled_beat_tells_so_until_it_is_accepted(world: World) -> None:
-    body = Body(world)
-    await body.registered()
+async def test_a_throttled_heartbeat_holds_other_writes_back(world: World) -> None:
+    body = await registered(world)
     assert not body.heartbeater.is_throttled
     body.store.spoil("throttled", "beat")
     await world.until(lambda: body.heartbeater.is_throttled)
@@ -107,10 +116,9 @@ async def test_a_throttled_beat_tells_so_until_it_is_accepted(world: World) -> N
     assert body.lease.permits(world.clock.now())
 
 
-@in_virtual_time
 async def test_an_outage_ends_the_lease_but_not_the_session(world: World) -> None:
-    body = Body(world)
-    row = await body.registered()
+    body = await registered(world)
+    row = body.row
     body.store.down = True
     await asyncio.sleep(60)
     assert not body.lease.permits(world.clock.now())
@@ -121,7 +129,6 @@ async def test_an_outage_ends_the_lease_but_not_the_session(world: World) -> Non
     assert body.row.session == row.session
 
 
-@in_virtual_time
 async def test_a_lost_answer_to_the_registration_is_found_out(world: World) -> None:
     sent = world.clock.now()
     body = Body(world)
@@ -133,8 +140,7 @@ async def test_a_lost_answer_to_the_registration_is_found_out(world: World) -> N
     assert body.lease.deadline == pytest.approx(sent + TRUSTED, abs=0.3)
 
 
-@in_virtual_time
-async def test_a_registration_fenced_before_its_answer_came_is_made_anew(
+async def test_a_registration_fenced_before_its_answer_is_repeated(
     world: World,
 ) -> None:
     body = Body(world)
@@ -146,94 +152,64 @@ async def test_a_registration_fenced_before_its_answer_came_is_made_anew(
     assert body.lease.session == body.row.session
 
 
-@in_virtual_time
-async def test_who_is_told_dead_registers_anew_with_another_session(
+async def test_a_fenced_client_registers_again_with_the_streams_set_last(
     world: World,
 ) -> None:
-    body = Body(world)
-    row = await body.registered()
-    lease = body.lease
+    body = await registered(world)
+    row, lease = body.row, body.lease
+    body.heartbeater.set_streams(frozenset({"arn:other"}))
     await world.table.write(writes.fence(APP, body.row, "now"))
     await world.until(lambda: body.events_of(SessionLost))
     assert lease.dead
     assert not lease.permits(-1e9)
     await world.until(lambda: body.row.session != row.session)
     assert (body.row.incarnation, body.row.dead) == (1, False)
+    assert body.row.streams == {"arn:other"}
     assert body.lease is not lease
 
 
-@in_virtual_time
-async def test_the_next_registration_asks_for_the_streams_set_meanwhile(
-    world: World,
-) -> None:
-    body = Body(world)
-    row = await body.registered()
-    body.heartbeater.set_streams(frozenset({"arn:other"}))
-    await world.table.write(writes.fence(APP, body.row, "now"))
-    await world.until(lambda: body.row.session != row.session)
-    assert body.row.streams == {"arn:other"}
-
-
 @pytest.mark.parametrize("drained", [True, False])
-@in_virtual_time
 async def test_a_drained_process_stays_so_in_its_next_session(
     world: World, *, drained: bool
 ) -> None:
-    body = Body(world)
-    row = await body.registered()
+    body = await registered(world)
+    row = body.row
     await world.table.write(admin_writes.drain(APP, row, drained=drained))
     await world.table.write(writes.fence(APP, body.row, "now"))
     await world.until(lambda: body.row.session != row.session)
     assert body.row.drained is drained
 
 
-@in_virtual_time
 async def test_a_process_that_starts_again_is_not_drained(world: World) -> None:
-    body = Body(world)
-    row = await body.registered()
+    body = await registered(world)
+    row = body.row
     await world.table.write(admin_writes.drain(APP, row, drained=True))
     await end(body)
     again = Body(world)
     assert not (await again.registered()).drained
 
 
-@in_virtual_time
-async def test_a_new_state_is_told_by_a_beat_at_once(world: World) -> None:
-    body = Body(world)
-    await body.registered()
+async def test_a_new_state_is_sent_at_once_and_leaving_is_final(world: World) -> None:
+    body = await registered(world)
     await asyncio.sleep(10)
     body.heartbeater.set_state("leaving")
     await asyncio.sleep(0.01)
-    assert body.row.state == "leaving"
     beats = body.row.beat
-    body.heartbeater.set_state("leaving")
-    await asyncio.sleep(0.01)
-    assert body.row.beat == beats
-
-
-@in_virtual_time
-async def test_who_leaves_stays_leaving_whatever_else_changes(world: World) -> None:
-    body = Body(world)
-    await body.registered()
     for state in ("leaving", "degraded", "up"):
         body.heartbeater.set_state(state)
-        await asyncio.sleep(1)
-        assert body.row.state == "leaving"
+        await asyncio.sleep(0.01)
+        assert (body.row.state, body.row.beat) == ("leaving", beats)
 
 
-@in_virtual_time
 async def test_the_date_is_written_rarely(world: World) -> None:
-    body = Body(world)
-    await body.registered()
-    await asyncio.sleep(600)
-    assert len(body.store.writes("last_update")) <= 6
-    assert len(body.store.writes("beat")) > 290
+    body = await registered(world)
+    await asyncio.sleep(300)
+    assert len(body.store.writes("last_update")) <= 3
+    assert len(body.store.writes("beat")) > 140
 
 
-@in_virtual_time
 async def test_a_lost_table_is_fatal(world: World) -> None:
-    body = Body(world)
-    await body.registered()
+    body = await registered(world)
     world.table.delete_table()
     await world.until(lambda: body.events_of(Failed))
     assert isinstance(body.events_of(Failed)[0].error, StateStoreMissingError)
@@ -244,17 +220,14 @@ async def test_a_lost_table_is_fatal(world: World) -> None:
 
 
 async def end(body: Body) -> None:
-    """SIGKILL."""
+    """End a process without a last write, like SIGKILL."""
     body.task.cancel()
     await asyncio.wait([body.task])
 
 
-@in_virtual_time
-async def test_a_static_id_waits_for_its_dead_predecessor_and_takes_its_place(
-    world: World,
-) -> None:
-    old = Body(world)
-    row = await old.registered()
+async def test_a_static_id_waits_for_its_dead_predecessor(world: World) -> None:
+    old = await registered(world)
+    row = old.row
     await asyncio.sleep(10)
     await end(old)
     began = world.clock.now()
@@ -265,39 +238,23 @@ async def test_a_static_id_waits_for_its_dead_predecessor_and_takes_its_place(
     assert (new.row.incarnation, new.row.dead) == (1, False)
 
 
-@in_virtual_time
-async def test_a_predecessor_that_left_is_not_waited_for(world: World) -> None:
-    old = Body(world)
-    await old.registered()
-    await end(old)
-    await world.table.write(writes.leave(APP, old.row, "now"))
-    began = world.clock.now()
-    new = Body(world)
-    await world.until(lambda: new.events_of(SessionRenewed))
-    assert world.clock.now() - began < 0.1
-
-
-@in_virtual_time
-async def test_a_predecessor_that_leaves_while_it_is_watched_frees_its_place(
-    world: World,
+@pytest.mark.parametrize(("waited", "seconds"), [(0, 0.1), (5, 1)])
+async def test_a_predecessor_that_leaves_frees_its_id(
+    world: World, waited: float, seconds: float
 ) -> None:
-    old = Body(world)
-    await old.registered()
+    old = await registered(world)
     old.heartbeater.set_state("leaving")
-    new = Body(world)
-    await asyncio.sleep(5)
+    new = Body(world) if waited else None
+    await asyncio.sleep(waited)
     await end(old)
     await world.table.write(writes.leave(APP, old.row, "now"))
-    await world.until(lambda: new.events_of(SessionRenewed), seconds=1)
+    new = new or Body(world)
+    await world.until(lambda: new.events_of(SessionRenewed), seconds)
     assert not new.events_of(Failed)
 
 
-@in_virtual_time
-async def test_two_live_processes_with_one_id_are_an_error_for_the_second(
-    world: World,
-) -> None:
-    old = Body(world)
-    await old.registered()
+async def test_a_second_live_process_with_one_id_is_an_error(world: World) -> None:
+    old = await registered(world)
     await asyncio.sleep(10)
     new = Body(world)
     await world.until(lambda: new.events_of(Failed))
@@ -308,10 +265,8 @@ async def test_two_live_processes_with_one_id_are_an_error_for_the_second(
     assert not old.events_of(SessionLost)
 
 
-@in_virtual_time
 async def test_an_outage_does_not_cost_a_live_process_its_id(world: World) -> None:
-    old = Body(world)
-    await old.registered()
+    old = await registered(world)
     await asyncio.sleep(10)
     new = Body(world)
     await asyncio.sleep(1)
@@ -324,12 +279,8 @@ async def test_an_outage_does_not_cost_a_live_process_its_id(world: World) -> No
     assert not old.events_of(SessionLost)
 
 
-@in_virtual_time
-async def test_one_late_beat_of_the_predecessor_is_no_sign_of_life(
-    world: World,
-) -> None:
-    old = Body(world)
-    await old.registered()
+async def test_one_late_heartbeat_does_not_prove_a_live_process(world: World) -> None:
+    old = await registered(world)
     await asyncio.sleep(10)
     await end(old)
     new = Body(world)
@@ -344,8 +295,7 @@ async def test_one_late_beat_of_the_predecessor_is_no_sign_of_life(
 # --- the watchdog ---
 
 
-@in_virtual_time
-async def test_user_code_without_progress_gives_its_shards_up(
+async def test_user_code_without_progress_gives_its_shards_up_until_it_goes_on(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = Body(world, max_processing_seconds=60)
@@ -355,21 +305,11 @@ async def test_user_code_without_progress_gives_its_shards_up(
     assert not body.events_of(SessionLost)
     await asyncio.sleep(5)
     assert len(body.events_of(SessionLost)) == 1
-    assert body.row == row._replace(
-        dead=True,
-        beat=body.row.beat,
-        last_update=body.row.last_update,
-    )
+    left = row._replace(dead=True, beat=body.row.beat, last_update=body.row.last_update)
+    assert body.row == left
     assert "no progress for max_processing_seconds=60 s" in caplog.text
-
-
-@in_virtual_time
-async def test_it_registers_anew_once_user_code_goes_on(world: World) -> None:
-    body = Body(world, max_processing_seconds=60)
-    row = await body.registered()
-    body.busy_since = world.clock.now()
-    await asyncio.sleep(300)
-    assert body.row[:2] == row[:2]
+    await asyncio.sleep(240)
+    assert body.row == left
     body.busy_since = world.clock.now()
     await asyncio.sleep(3)
     assert (body.row.incarnation, body.row.dead) == (1, False)

@@ -1,50 +1,31 @@
-"""A heart on a thread: started, told, and silent when it is stopped."""
+"""Test that a heartbeat thread starts, reports its end, and then sends nothing."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from random import Random
 from typing import TYPE_CHECKING
 
-from kinesumer.config import Config
-from kinesumer.coordination.events import Event, Failed, SessionRenewed
 from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread
-from kinesumer.coordination.store_thread import StoreThread, StoreThreadEndedError
+from kinesumer.coordination.membership import Event, Failed, SessionRenewed
+from kinesumer.coordination.store_thread import StoreThreadEndedError
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.testing.memory import MemoryStore
+from tests.support.threads import store_thread, thread_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from kinesumer.runtime.context import ClientContext
+
 
 @asynccontextmanager
 async def running(store: MemoryStore) -> AsyncIterator[HeartbeatThread]:
-    """Return a heart's runner on a thread that ends with the block."""
-
-    @asynccontextmanager
-    async def open_store() -> AsyncIterator[MemoryStore]:
-        yield store
-
-    thread = StoreThread(open_store)
-    clock = SystemClock()
-    context = ClientContext(
-        app="app",
-        client_id="c1",
-        config=Config(heartbeat_interval_seconds=0.1, lease_duration_seconds=1.0),
-        store=await thread.start(),
-        clock=clock,
-        random=Random(1),
-        new_id=lambda: "s1",
-        failure_log=FailureLog(clock),
-    )
-    try:
+    """Return the runner of a heartbeat, on a thread that ends when the block ends."""
+    async with store_thread(store) as thread:
+        context = await thread_context(thread, lease_duration_seconds=1.0)
         yield HeartbeatThread(context, thread)
-    finally:
-        await thread.stop()
 
 
 def make(context: ClientContext, notify: Callable[[Event], None]) -> Heartbeater:
@@ -54,7 +35,7 @@ def make(context: ClientContext, notify: Callable[[Event], None]) -> Heartbeater
 
 
 class Events:
-    """What a heart told, in order."""
+    """The events of a heartbeater, in order."""
 
     def __init__(self) -> None:
         self.seen: list[Event] = []
@@ -65,7 +46,7 @@ class Events:
         self._changed.set()
 
     async def until(self, kind: type[Event]) -> Event:
-        """Return the next event of a kind that has come or comes."""
+        """Return the first event of a kind; wait for it if there is none yet."""
         async with asyncio.timeout(10):
             while not any(isinstance(event, kind) for event in self.seen):
                 self._changed.clear()

@@ -1,4 +1,4 @@
-"""Who leads, from one seat: standbys in order, and answers that were lost."""
+"""Test the election of a leader: the order of standbys, and lost answers."""
 
 from __future__ import annotations
 
@@ -8,29 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.coordination.leader import LEADER_POLL_SECONDS
-from kinesumer.core import plan
-from kinesumer.model.streams import HASH_KEYS, Interval
 from kinesumer.wire import writes
-from tests.support.members import Fleet, Seat, fleet_of, leader_row, sit
-from tests.support.world import APP, ARN, World, in_virtual_time
+from tests.support.members import WHOLE, Fleet, Seat, fleet_of, leader_row, shares, sit
+from tests.support.world import APP, ARN, World
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Row
-    from kinesumer.model.streams import Range
-
-LAST = HASH_KEYS - 1
-WHOLE: Range = (Interval(ARN, 0, LAST),)
-
-
-def shares(world: World) -> dict[str, int]:
-    """Return how many of four even shards each member's range has."""
-    starts = {ARN: [n * HASH_KEYS // 4 for n in range(4)]}
-    parts = {
-        client_id: plan.Assignment(0, member.range or (), frozenset())
-        for client_id, member in world.members().items()
-        if not member.dead
-    }
-    return plan.shares(parts, starts)
 
 
 async def three(world: World) -> list[Seat]:
@@ -41,13 +24,15 @@ async def three(world: World) -> list[Seat]:
     return seats
 
 
-@in_virtual_time
-async def test_standbys_step_up_in_order_of_their_index(world: World) -> None:
+async def test_standbys_lead_in_order_of_their_index(world: World) -> None:
     first, second, third = await three(world)
+    before = leader_row(world)
     first.leave()
-    await asyncio.sleep(8 + 2 + 2)
+    await asyncio.sleep(8 + 2 + 4)
     assert (second.leads, third.leads) == (True, False)
     assert leader_row(world).leader_epoch == 2
+    assert leader_row(world).plan_version > before.plan_version
+    assert shares(world) == {"c1": 2, "c2": 2}
     second.leave()
     await asyncio.sleep(8 + 2 + 2)
     assert third.leads
@@ -55,10 +40,7 @@ async def test_standbys_step_up_in_order_of_their_index(world: World) -> None:
     assert world.members()["c2"].range == WHOLE
 
 
-@in_virtual_time
-async def test_a_standby_that_notices_first_lets_those_before_it_go_first(
-    world: World,
-) -> None:
+async def test_a_standby_lets_those_of_lower_index_lead_first(world: World) -> None:
     fleet = await fleet_of(world)
     first = await sit(fleet, "c0")
     await asyncio.sleep(5)
@@ -71,18 +53,6 @@ async def test_a_standby_that_notices_first_lets_those_before_it_go_first(
     assert (second.leads, third.leads) == (True, False)
 
 
-@in_virtual_time
-async def test_a_leaders_plans_count_on_from_its_predecessors(world: World) -> None:
-    first, second, _ = await three(world)
-    before = leader_row(world)
-    first.leave()
-    await asyncio.sleep(14)
-    assert second.leads
-    assert leader_row(world).plan_version > before.plan_version
-    assert shares(world) == {"c1": 2, "c2": 2}
-
-
-@in_virtual_time
 async def test_a_lower_id_that_joins_does_not_take_the_lead(world: World) -> None:
     fleet = await fleet_of(world)
     leader = await sit(fleet, "c5")
@@ -92,8 +62,7 @@ async def test_a_lower_id_that_joins_does_not_take_the_lead(world: World) -> Non
     assert (leader.leads, newcomer.leads) == (True, False)
 
 
-@in_virtual_time
-async def test_clients_beyond_the_standbys_only_glance(world: World) -> None:
+async def test_clients_beyond_the_standbys_read_only_the_leader(world: World) -> None:
     fleet = await fleet_of(world, "c1", "c2")
     leader = await sit(fleet, "c0")
     last = await sit(fleet, "c3")
@@ -110,7 +79,6 @@ async def test_clients_beyond_the_standbys_only_glance(world: World) -> None:
     assert last.leads
 
 
-@in_virtual_time
 async def test_a_leader_missing_in_a_stale_read_goes_on_leading(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,8 +97,7 @@ async def test_a_leader_missing_in_a_stale_read_goes_on_leading(
     assert leader_row(world).client_id == "c0"
 
 
-@in_virtual_time
-async def test_who_lost_the_lead_stops_planning_when_it_is_told(world: World) -> None:
+async def test_a_replaced_leader_stops_planning(world: World) -> None:
     fleet = await fleet_of(world)
     old = await sit(fleet, "c0")
     await asyncio.sleep(5)
@@ -145,7 +112,6 @@ async def test_who_lost_the_lead_stops_planning_when_it_is_told(world: World) ->
 
 @pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
 @pytest.mark.parametrize("attribute", ["leader_epoch", "plan_version", "range"])
-@in_virtual_time
 async def test_lost_answers_of_election_and_plan_are_settled(
     world: World, how: str, attribute: str
 ) -> None:
@@ -158,10 +124,7 @@ async def test_lost_answers_of_election_and_plan_are_settled(
     assert shares(world) == {"c0": 2, "c1": 2}
 
 
-@in_virtual_time
-async def test_who_waits_for_a_first_plan_behind_standbys_hardly_reads_the_members(
-    world: World,
-) -> None:
+async def test_other_clients_do_not_query_before_the_first_plan(world: World) -> None:
     fleet = Fleet(world)
     for number in range(4):
         await sit(fleet, f"c{number}")
@@ -172,8 +135,7 @@ async def test_who_waits_for_a_first_plan_behind_standbys_hardly_reads_the_membe
     assert last.store.queried == []
 
 
-@in_virtual_time
-async def test_who_is_not_in_the_list_does_not_lead(
+async def test_a_client_missing_in_the_list_does_not_lead(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = await fleet_of(world)

@@ -1,4 +1,4 @@
-"""Claims against what was read too early, and answers that came too late."""
+"""Test claims after stale reads, and answers that come too late."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.model.positions import Position
 from tests.support.lease_owner import WHOLE, Owner, P, change, own
-from tests.support.world import World, in_virtual_time
 
 if TYPE_CHECKING:
     import pytest
 
     from kinesumer.model.rows import Key, Row
+    from tests.support.world import World
 
 
-@in_virtual_time
 async def test_a_stale_read_proves_no_death(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -34,7 +33,6 @@ async def test_a_stale_read_proves_no_death(
     assert not second.store.writes("claim")
 
 
-@in_virtual_time
 async def test_reading_goes_on_from_the_position_in_the_claims_answer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,14 +55,11 @@ async def test_reading_goes_on_from_the_position_in_the_claims_answer(
     assert owner.texts == ["c"]
 
 
-@in_virtual_time
-async def test_a_claim_answered_after_the_sessions_end_takes_nothing(
-    world: World,
-) -> None:
+async def test_a_claim_answered_after_the_session_is_dropped(world: World) -> None:
     owner = await Owner(world).begin()
     owner.store.latency = 0.2
     owner.plan(WHOLE)
-    await asyncio.sleep(0.3)  # the rows are read, the claim is on its way
+    await asyncio.sleep(0.3)  # the rows were read, and the claim was sent
     owner.lease.end()
     await asyncio.sleep(5)
     assert owner.row().owner == owner.session

@@ -1,4 +1,4 @@
-"""What operators change while a session reads: pauses, and notice of them."""
+"""Test pauses by operators, and their notices, while a session reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from kinesumer.model.streams import ShardKey
 from kinesumer.wire import admin_writes, rows, writes
 from tests.support.lease_owner import LOWER, UPPER, WHOLE, Owner, P, change, own
-from tests.support.world import APP, ARN, World, in_virtual_time
+from tests.support.world import APP, ARN, World
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Key
@@ -23,7 +23,7 @@ SHARD = rows.shard_key(APP, ShardKey(ARN, P), 0)
 
 
 async def mark(world: World, key: Key) -> None:
-    """Pause what a row stands for; the group's row is made where there is none."""
+    """Mark a shard, a stream or the group as paused in its row."""
     await world.table.write(writes.create_group(APP, "group"))
     assert (await world.table.write(admin_writes.pause(key, "maintenance"))).applied
 
@@ -33,19 +33,16 @@ async def unmark(world: World, key: Key) -> None:
 
 
 def notice(owner: Owner) -> None:
-    """Tell it of a notice, as a heartbeat's answer does."""
+    """Tell the session of a notice, as the answer to a heartbeat does."""
     owner.member = owner.member._replace(notice=owner.member.notice + 1)
     owner.coordinator.update_member(owner.member)
 
 
 @pytest.mark.parametrize("key", [EVERYTHING, STREAM, SHARD])
-@in_virtual_time
-async def test_a_paused_shard_is_released_on_notice_with_what_is_done(
+async def test_a_notice_of_a_pause_releases_and_one_of_its_end_claims(
     world: World, key: Key
 ) -> None:
-    owner = await own(world)
-    world.put("a")
-    await world.until(lambda: owner.texts == ["a"])
+    owner = await own(world, "a")
     await mark(world, key)
     notice(owner)
     await owner.owns(seconds=0.5)
@@ -53,19 +50,6 @@ async def test_a_paused_shard_is_released_on_notice_with_what_is_done(
     assert (row.owner, row.epoch) == ("", 1)
     assert row.position is not None
     assert owner.coordinator.pending == []
-
-
-@pytest.mark.parametrize("key", [EVERYTHING, STREAM, SHARD])
-@in_virtual_time
-async def test_a_resumed_shard_is_claimed_on_notice_and_read_on(
-    world: World, key: Key
-) -> None:
-    owner = await own(world)
-    world.put("a")
-    await world.until(lambda: owner.texts == ["a"])
-    await mark(world, key)
-    notice(owner)
-    await owner.owns()
     world.put("b")
     await asyncio.sleep(120)
     assert owner.texts == ["a"]
@@ -76,10 +60,7 @@ async def test_a_resumed_shard_is_claimed_on_notice_and_read_on(
 
 
 @pytest.mark.parametrize("key", [EVERYTHING, STREAM, SHARD])
-@in_virtual_time
-async def test_a_session_that_begins_claims_nothing_that_is_paused(
-    world: World, key: Key
-) -> None:
+async def test_a_new_session_claims_no_paused_shard(world: World, key: Key) -> None:
     owner = await Owner(world).begin()
     owner.running.cancel()
     await mark(world, key)
@@ -92,18 +73,17 @@ async def test_a_session_that_begins_claims_nothing_that_is_paused(
     assert not second.store.writes("claim")
 
 
-@pytest.mark.parametrize(("key", "seconds"), [(SHARD, 61), (STREAM, 661)])
-@in_virtual_time
+@pytest.mark.parametrize(("key", "seconds"), [(SHARD, 0), (STREAM, 600)])
 async def test_a_pause_without_notice_is_met_all_the_same(
     world: World, key: Key, seconds: float
 ) -> None:
     owner = await own(world)
     await mark(world, key)
-    await owner.owns(seconds=seconds)
+    await asyncio.sleep(seconds)
+    await owner.owns(seconds=61)
 
 
-@in_virtual_time
-async def test_what_is_not_paused_is_read_on(world: World) -> None:
+async def test_shards_that_are_not_paused_are_still_read(world: World) -> None:
     world.kinesis.create_stream("orders", 2)
     owner = await Owner(world).begin()
     owner.plan(WHOLE)
@@ -116,10 +96,7 @@ async def test_what_is_not_paused_is_read_on(world: World) -> None:
     assert low not in owner.held()
 
 
-@in_virtual_time
-async def test_user_code_finishes_what_it_has_before_a_pause_releases(
-    world: World,
-) -> None:
+async def test_a_pause_waits_for_user_code(world: World) -> None:
     owner = await own(world)
     owner.finishes = False
     world.put("a")
@@ -134,10 +111,7 @@ async def test_user_code_finishes_what_it_has_before_a_pause_releases(
     assert owner.row().position is not None
 
 
-@in_virtual_time
-async def test_an_old_read_of_a_pause_that_is_over_releases_nothing(
-    world: World,
-) -> None:
+async def test_a_stale_read_of_a_past_pause_releases_nothing(world: World) -> None:
     owner = await own(world)
     old = owner.row()._replace(paused=True, epoch=0, owner="")
     owner.coordinator._apply_operator_change(owner.owned(), old)
@@ -145,7 +119,6 @@ async def test_an_old_read_of_a_pause_that_is_over_releases_nothing(
     assert owner.held() == [P]
 
 
-@in_virtual_time
 async def test_notice_is_heeded_when_the_store_answers_again(world: World) -> None:
     owner = await own(world)
     await mark(world, STREAM)
@@ -157,18 +130,14 @@ async def test_notice_is_heeded_when_the_store_answers_again(world: World) -> No
     await owner.owns(seconds=3)
 
 
-@in_virtual_time
-async def test_a_calm_session_reads_every_ten_minutes_what_is_paused(
-    world: World,
-) -> None:
+async def test_pauses_are_read_every_ten_minutes(world: World) -> None:
     owner = await own(world)
     owner.store.queried.clear()
     await asyncio.sleep(3600)
     assert owner.store.queried.count(GROUP) in (5, 6)
 
 
-@in_virtual_time
-async def test_a_claim_that_a_pause_refused_and_that_comes_late_blocks_nobody(
+async def test_a_late_claim_that_a_pause_refused_is_released(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = await Owner(world).begin()

@@ -1,4 +1,4 @@
-"""A client that can't read Kinesis says so, and says when it can again."""
+"""Test that a client reports when it can't read Kinesis, and when it can again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Start, Stream
 from tests.support.clients import counts, numbers, settled, spread
-from tests.support.world import FaultySource, World, in_virtual_time
+from tests.support.world import FaultySource, World
 
 if TYPE_CHECKING:
     from kinesumer.consuming.streams import OpenStream
@@ -29,7 +29,7 @@ SHARD = "shardId-000000000000"
 
 
 class Watcher:
-    """Reachability over streams that the test lets fail."""
+    """Watches whether streams can be read. The test makes some reads fail."""
 
     def __init__(self, world: World, *names: str) -> None:
         self.world = world
@@ -44,17 +44,14 @@ class Watcher:
         watch = Reachability(world.context(), self)
         self.task = world.loop.create_task(watch.run())
 
-    def streams_with_shards(self) -> list[OpenStream]:
-        return [*self.reading]
-
-    def streams_without_shards(self) -> list[OpenStream]:
-        return [*self.waiting]
+    def streams_by_use(self) -> tuple[list[OpenStream], list[OpenStream]]:
+        return [*self.reading], [*self.waiting]
 
     def set_state(self, state: str) -> None:
         self.states.append(state)
 
     async def fail(self, stream: OpenStream, seconds: int) -> None:
-        """Let reads of a stream fail for a time."""
+        """Have reads of a stream fail for some seconds."""
         for _ in range(seconds):
             now = self.world.clock.now()
             await asyncio.sleep(1)
@@ -62,7 +59,6 @@ class Watcher:
             stream.read_failed(read)
 
 
-@in_virtual_time
 async def test_reads_that_fail_for_30_seconds_degrade_the_client(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -73,18 +69,11 @@ async def test_reads_that_fail_for_30_seconds_degrade_the_client(
     await watcher.fail(watcher.reading[0], 40)
     assert watcher.states == ["degraded"]
     assert "can't read stream orders: the shards move to other clients" in caplog.text
-
-
-@in_virtual_time
-async def test_one_read_that_works_makes_it_whole_again(world: World) -> None:
-    watcher = Watcher(world, "orders")
-    await watcher.fail(watcher.reading[0], 40)
-    watcher.reading[0].failing = None
+    watcher.reading[0].failing = None  # as after one successful read
     await asyncio.sleep(6)
     assert watcher.states == ["degraded", "up"]
 
 
-@in_virtual_time
 async def test_streams_whose_shards_are_gone_are_probed(world: World) -> None:
     watcher = Watcher(world, "orders")
     await watcher.fail(watcher.reading[0], 40)
@@ -106,8 +95,7 @@ async def test_streams_whose_shards_are_gone_are_probed(world: World) -> None:
         TrimmedPositionError,
     ],
 )
-@in_virtual_time
-async def test_an_answer_that_there_is_nothing_to_read_is_an_answer(
+async def test_any_answer_of_kinesis_ends_the_degradation(
     world: World, answer: type[Exception]
 ) -> None:
     watcher = Watcher(world, "orders")
@@ -118,10 +106,7 @@ async def test_an_answer_that_there_is_nothing_to_read_is_an_answer(
     assert watcher.states == ["degraded", "up"]
 
 
-@in_virtual_time
-async def test_a_failure_is_forgotten_when_the_stream_isnt_read_any_more(
-    world: World,
-) -> None:
+async def test_failures_of_a_stream_no_longer_read_are_forgotten(world: World) -> None:
     watcher = Watcher(world, "orders")
     await watcher.fail(watcher.reading[0], 20)
     watcher.reading, watcher.waiting = [], watcher.reading
@@ -133,7 +118,7 @@ async def test_a_failure_is_forgotten_when_the_stream_isnt_read_any_more(
 
 
 class BadRoute(FaultySource):
-    """A way on which records never arrive, though all else is answered."""
+    """A source that answers all calls except GetRecords."""
 
     works = True
     hangs = False
@@ -141,7 +126,7 @@ class BadRoute(FaultySource):
     async def get_records(
         self, iterator: str, limit: int, room: Reservation | None = None
     ) -> Page:
-        """Return a page; or nothing, at once or ever."""
+        """Return a page, or fail after 5 seconds, or hang."""
         if not self.works:
             await asyncio.sleep(1e9 if self.hangs else 5)
             raise SourceUnavailableError("timed out")
@@ -149,23 +134,18 @@ class BadRoute(FaultySource):
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-@in_virtual_time
-async def test_who_never_gets_records_is_given_no_shards_until_it_does(
+async def test_a_client_gets_no_shards_until_its_reads_succeed(
     world: World, *, hangs: bool
 ) -> None:
     world.kinesis.create_stream("orders", 2)
     orders = Stream("orders", min_read_interval_seconds=2)
-    routes: list[BadRoute] = []
-
-    def badly(name: str) -> BadRoute:
-        routes.append(BadRoute(world.kinesis.source(name)))
-        return routes[-1]
-
-    cut_off = world.client("c1", orders, source=badly, max_processing_seconds=60)
+    route = BadRoute(world.kinesis.source("orders"))
+    cut_off = world.client(
+        "c1", orders, source=lambda _: route, max_processing_seconds=60
+    )
     other = world.client("c2", orders)
     await settled(world, cut_off, other, shards=2)
-    for route in routes:
-        route.works, route.hangs = False, hangs
+    route.works, route.hangs = False, hangs
     await world.until(lambda: len(other.held) == 2, seconds=90)
     for minute in range(5):
         await asyncio.sleep(50)
@@ -173,12 +153,10 @@ async def test_who_never_gets_records_is_given_no_shards_until_it_does(
         await asyncio.sleep(10)
         assert len(counts(other)) == 8 * minute + 8
     assert world.members()["c1"].state == "degraded"
-    for route in routes:
-        route.works = True
+    route.works = True
     await settled(world, cut_off, other, shards=2)
 
 
-@in_virtual_time
 async def test_time_in_which_user_code_held_the_loop_is_no_evidence(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,7 +166,7 @@ async def test_time_in_which_user_code_held_the_loop_is_no_evidence(
     source.works = False
     await asyncio.sleep(1)  # a read is under way
     client.machine.block(40)
-    await asyncio.sleep(48)  # reads fail for some seconds more
+    await asyncio.sleep(48)  # reads fail in the 8 s after the block too
     source.works = True
     await asyncio.sleep(20)
     assert "can't read" not in caplog.text

@@ -1,27 +1,26 @@
-"""A stream's rows in step with Kinesis: baselines, repairs, two syncers at once."""
+"""Test shard sync: initial rows, repairs, pruning, and two clients at once."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.coordination.shard_sync import sync_shards
+from kinesumer.coordination.shard_sync import sync_shards, write_all
 from kinesumer.core import lineage
 from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
+from kinesumer.errors import AccessDeniedError, StreamRecreatedError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
-from tests.support.world import APP, FaultySource, FaultyStore, World, in_virtual_time
+from tests.support.lease_owner import HIGH, LOW, P, change
+from tests.support.world import APP, FaultySource, FaultyStore, World
 
 if TYPE_CHECKING:
     from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.rows import ShardRow
-
-P, LOW, HIGH = (f"shardId-{n:012}" for n in range(3))
 
 
 class SyncedStream:
@@ -43,28 +42,16 @@ class SyncedStream:
         return rows.read_stream(row)
 
 
-def shards(world: World) -> dict[str, ShardRow]:
-    return world.shard_rows()
-
-
-async def change(world: World, shard_id: str, **values: Any) -> None:
-    """Change a shard's row as its owner would."""
-    row = shards(world)[shard_id]
-    key = rows.shard_key(APP, row.key, row.first_hash)
-    await world.table.write(Write(key, Compare("pk", "exists"), values))
-
-
 # --- baselines ---
 
 
-@in_virtual_time
 async def test_trim_horizon_begins_with_every_listed_shard(world: World) -> None:
     world.kinesis.split("orders", P)
     syncer = SyncedStream(world)
     assert await syncer.sync()
     assert syncer.row.start == Start.TRIM_HORIZON
     assert syncer.row.baseline
-    found = shards(world)
+    found = world.shard_rows()
     assert {name: row.ready for name, row in found.items()} == {
         P: True,
         LOW: False,
@@ -79,8 +66,7 @@ async def test_trim_horizon_begins_with_every_listed_shard(world: World) -> None
     )
 
 
-@in_virtual_time
-async def test_latest_becomes_the_time_of_the_first_look(world: World) -> None:
+async def test_latest_becomes_the_time_of_the_first_sync(world: World) -> None:
     world.kinesis.split("orders", P)
     await asyncio.sleep(5)
     syncer = SyncedStream(world, Start.LATEST)
@@ -88,58 +74,30 @@ async def test_latest_becomes_the_time_of_the_first_look(world: World) -> None:
     now = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())
     assert syncer.row.start.type == "AT_TIMESTAMP"
     assert syncer.row.start.timestamp == pytest.approx(now.timestamp, abs=0.1)
-    found = shards(world)
+    found = world.shard_rows()
     assert (found[P].ended, found[LOW].ended, found[HIGH].ended) == (True, False, False)
     assert found[LOW].ready
     assert found[HIGH].ready
     assert found[LOW].start == syncer.row.start
 
 
-@in_virtual_time
-async def test_a_shard_closed_just_after_the_listing_is_still_read(
-    world: World,
-) -> None:
+async def test_a_shard_closed_after_the_listing_is_read(world: World) -> None:
     syncer = SyncedStream(world, Start.LATEST)
     syncer.source.listing = syncer.source.source.list_shards_now()
     world.kinesis.split("orders", P)
     await syncer.sync()
-    assert not shards(world)[P].ended
+    assert not world.shard_rows()[P].ended
     syncer.source.listing = None
     await syncer.sync()
-    assert {n: r.ready for n, r in shards(world).items()} == {
+    assert {n: r.ready for n, r in world.shard_rows().items()} == {
         P: True,
         LOW: False,
         HIGH: False,
     }
 
 
-@in_virtual_time
-async def test_a_start_by_time_reads_closed_shards_from_that_time_too(
-    world: World,
-) -> None:
-    world.kinesis.split("orders", P)
-    start = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())
-    syncer = SyncedStream(world, start)
-    await syncer.sync()
-    found = shards(world)
-    assert not found[P].ended
-    assert not found[LOW].ready
-    assert {row.start for row in found.values()} == {start}
-
-
-@in_virtual_time
-async def test_the_start_is_resolved_once_whatever_later_clients_ask(
-    world: World,
-) -> None:
-    await SyncedStream(world, Start.TRIM_HORIZON).sync()
-    before = world.table.snapshot()
-    await SyncedStream(world, Start.LATEST).sync()
-    assert world.table.snapshot() == before
-
-
-@in_virtual_time
 async def test_no_shard_can_be_claimed_before_all_have_rows(world: World) -> None:
-    """The rows are made first, and the baseline is declared last."""
+    """The stream's row allows claims (``baseline``) only after all shards have rows."""
     world.kinesis.create_stream("orders", 4)
     syncer = SyncedStream(world)
     await syncer.sync()
@@ -152,8 +110,7 @@ async def test_no_shard_can_be_claimed_before_all_have_rows(world: World) -> Non
     assert syncer.store.sent[-1].set == {"baseline": True}
 
 
-@in_virtual_time
-async def test_two_keepers_at_once_lay_one_baseline(world: World) -> None:
+async def test_two_clients_create_the_initial_rows_once(world: World) -> None:
     world.kinesis.create_stream("orders", 8)
     one, other = (
         SyncedStream(world, Start.LATEST),
@@ -161,13 +118,12 @@ async def test_two_keepers_at_once_lay_one_baseline(world: World) -> None:
     )
     other.store.latency = 0.0015
     await asyncio.gather(one.sync(), other.sync())
-    found = shards(world)
+    found = world.shard_rows()
     assert len(found) == 8
     assert {row.start for row in found.values()} == {one.row.start}
     assert one.row.baseline
 
 
-@in_virtual_time
 async def test_a_baseline_left_half_way_is_finished_by_another(world: World) -> None:
     world.kinesis.create_stream("orders", 8)
     one = SyncedStream(world, Start.LATEST)
@@ -180,50 +136,22 @@ async def test_a_baseline_left_half_way_is_finished_by_another(world: World) -> 
     start = one.row.start
     assert await SyncedStream(world, Start.TRIM_HORIZON).sync()
     assert one.row == one.row._replace(start=start, baseline=True)
-    assert len(shards(world)) == 8
-    assert {row.start for row in shards(world).values()} == {start}
+    assert len(world.shard_rows()) == 8
+    assert {row.start for row in world.shard_rows().values()} == {start}
 
 
-@in_virtual_time
-async def test_who_takes_a_latest_over_reads_closed_shards_too(world: World) -> None:
-    """It can't know which were closed before the time was taken."""
-    syncer = SyncedStream(world, Start.LATEST)
-    start = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())
-    stream = StreamRow(syncer.stream.arn, syncer.stream.info.created_at, start)
-    await world.table.write(writes.create_stream(APP, stream))
-    world.kinesis.split("orders", P)
-    await syncer.sync()
-    assert not shards(world)[P].ended
-    assert not shards(world)[LOW].ready
-
-
-@in_virtual_time
-async def test_whose_start_was_not_the_first_reads_closed_shards_too(
-    world: World,
-) -> None:
+async def test_a_start_resolved_by_others_keeps_closed_shards(world: World) -> None:
     world.kinesis.split("orders", P)
     syncer = SyncedStream(world, Start.LATEST)
     syncer.store.spoil("unanswered", "start")
     await syncer.sync()
-    assert not shards(world)[P].ended
-    assert not shards(world)[LOW].ready
-
-
-@in_virtual_time
-async def test_a_truncated_listing_lays_no_baseline(world: World) -> None:
-    world.kinesis.create_stream("orders", 4)
-    syncer = SyncedStream(world)
-    syncer.source.listing = syncer.source.source.list_shards_now()[:3]
-    assert not await syncer.sync()
-    assert world.table.snapshot() == []
-    syncer.source.listing = None
-    assert await syncer.sync()
+    assert not world.shard_rows()[P].ended
+    assert not world.shard_rows()[LOW].ready
 
 
 # --- migration from Go ---
 
 
-@in_virtual_time
 async def test_checkpoints_of_go_become_the_first_positions(world: World) -> None:
     world.kinesis.split("orders", P)
     checkpoints = Key(f"check_point#{APP}#orders", P)
@@ -236,7 +164,7 @@ async def test_checkpoints_of_go_become_the_first_positions(world: World) -> Non
             Write(key, Compare("pk", "absent"), {"sequence_number": number})
         )
     await SyncedStream(world, Start.LATEST).sync()
-    found = shards(world)
+    found = world.shard_rows()
     assert found[P].position == Position("123")
     assert (found[P].ended, found[LOW].ready) == (False, False)
     assert found[LOW].position is None
@@ -247,43 +175,32 @@ async def test_checkpoints_of_go_become_the_first_positions(world: World) -> Non
 # --- keeping in step ---
 
 
-@in_virtual_time
-async def test_nothing_new_is_nothing_to_write(world: World) -> None:
-    syncer = SyncedStream(world)
-    await syncer.sync()
-    sent = len(syncer.store.sent)
-    assert not await syncer.sync()
-    assert len(syncer.store.sent) == sent
+async def test_a_sync_without_changes_writes_nothing(world: World) -> None:
+    await SyncedStream(world).sync()
+    later = SyncedStream(world)
+    assert await later.sync()  # a client's first sync always reports a change
+    assert not await later.sync()
+    assert later.store.sent == []
 
 
-@in_virtual_time
-async def test_a_crash_before_the_children_were_made_is_repaired(world: World) -> None:
+@pytest.mark.parametrize("children_have_rows", [False, True])
+async def test_a_crash_between_the_writes_of_an_end_is_repaired(
+    world: World, *, children_have_rows: bool
+) -> None:
     syncer = SyncedStream(world)
     await syncer.sync()
-    await change(world, P, ended=True)
     world.kinesis.split("orders", P)
+    if children_have_rows:
+        await syncer.sync()
+    await change(world, P, ended=True)
     assert await syncer.sync()
-    found = shards(world)
+    found = world.shard_rows()
     assert found[LOW].ready
     assert found[HIGH].ready
     assert found[LOW].start == Start.TRIM_HORIZON
 
 
-@in_virtual_time
-async def test_a_crash_between_children_and_end_is_nothing_to_repair(
-    world: World,
-) -> None:
-    """The parent has no end yet: its next owner will write it."""
-    syncer = SyncedStream(world)
-    await syncer.sync()
-    world.kinesis.split("orders", P)
-    await syncer.sync()
-    assert not await syncer.sync()
-    assert not shards(world)[LOW].ready
-
-
-@in_virtual_time
-async def test_rows_that_owners_made_are_told_of_once(world: World) -> None:
+async def test_rows_created_by_owners_are_reported_once(world: World) -> None:
     syncer = SyncedStream(world)
     await syncer.sync()
     await syncer.sync()
@@ -295,32 +212,7 @@ async def test_rows_that_owners_made_are_told_of_once(world: World) -> None:
     assert not await syncer.sync()
 
 
-@in_virtual_time
-async def test_what_a_keeper_sees_first_is_told_for_its_leader_may_have_read_before(
-    world: World,
-) -> None:
-    await SyncedStream(world).sync()
-    later = SyncedStream(world)
-    assert await later.sync()
-    assert not await later.sync()
-
-
-@in_virtual_time
-async def test_a_crash_between_end_and_ready_is_repaired(world: World) -> None:
-    syncer = SyncedStream(world)
-    await syncer.sync()
-    world.kinesis.split("orders", P)
-    await syncer.sync()
-    await change(world, P, ended=True)
-    assert await syncer.sync()
-    assert shards(world)[LOW].ready
-    assert shards(world)[HIGH].ready
-
-
-@in_virtual_time
-async def test_a_shard_expired_for_long_is_pruned_and_not_made_again(
-    world: World,
-) -> None:
+async def test_a_shard_expired_for_long_is_pruned_for_good(world: World) -> None:
     syncer = SyncedStream(world)
     await syncer.sync()
     world.kinesis.split("orders", P)
@@ -332,35 +224,76 @@ async def test_a_shard_expired_for_long_is_pruned_and_not_made_again(
     world.kinesis.expire("orders", world.clock.wall())
     for _ in range(2):
         await syncer.sync()
-        assert sorted(shards(world)) == [P, LOW, HIGH]
+        assert sorted(world.shard_rows()) == [P, LOW, HIGH]
         await asyncio.sleep(MAX_REQUEST_DELAY_SECONDS - 1)
     await asyncio.sleep(MAX_REQUEST_DELAY_SECONDS)
     await syncer.sync()
-    assert sorted(shards(world)) == [LOW, HIGH]
+    assert sorted(world.shard_rows()) == [LOW, HIGH]
     syncer.source.listing = before
     assert not await syncer.sync()
-    assert sorted(shards(world)) == [LOW, HIGH]
+    assert sorted(world.shard_rows()) == [LOW, HIGH]
 
 
-@in_virtual_time
-async def test_a_truncated_listing_changes_nothing(world: World) -> None:
+async def test_an_incomplete_listing_changes_nothing(world: World) -> None:
+    world.kinesis.create_stream("orders", 4)
     syncer = SyncedStream(world)
-    await syncer.sync()
+    syncer.source.listing = syncer.source.source.list_shards_now()[:3]
+    assert not await syncer.sync()
+    assert world.table.snapshot() == []
+    syncer.source.listing = None
+    assert await syncer.sync()
     world.kinesis.split("orders", P)
     await change(world, P, ended=True)
-    syncer.source.listing = syncer.source.source.list_shards_now()[:2]
+    syncer.source.listing = syncer.source.source.list_shards_now()[:-1]
     before = world.table.snapshot()
     assert not await syncer.sync()
     assert world.table.snapshot() == before
 
 
-@in_virtual_time
-async def test_two_keepers_repair_the_same_without_harm(world: World) -> None:
-    one, other = SyncedStream(world), SyncedStream(world)
-    await one.sync()
-    world.kinesis.split("orders", P)
-    await change(world, P, ended=True)
-    other.store.latency = 0.0015
-    await asyncio.gather(one.sync(), other.sync())
-    assert sorted(shards(world)) == [P, LOW, HIGH]
-    assert shards(world)[LOW].ready
+# --- faults
+
+
+async def test_an_unavailable_store_and_kinesis_are_waited_for(world: World) -> None:
+    syncer = SyncedStream(world)
+    syncer.store.down = syncer.source.down = True
+    task = world.loop.create_task(syncer.sync())
+    await asyncio.sleep(60)
+    syncer.source.down = False
+    await asyncio.sleep(60)
+    syncer.store.down = False
+    assert await task
+    assert syncer.row.baseline
+
+
+async def test_lost_answers_change_nothing(world: World) -> None:
+    syncer = SyncedStream(world)
+    for attribute in ("start", "baseline", "baseline", "ready"):
+        syncer.store.spoil("unanswered", attribute)
+    assert await syncer.sync()
+    assert syncer.row.baseline
+    assert world.shard_rows()[P].ready
+
+
+async def test_a_recreated_stream_is_fatal(world: World) -> None:
+    syncer = SyncedStream(world)
+    await syncer.sync()
+    await asyncio.sleep(60)
+    world.kinesis.delete_stream("orders")
+    world.kinesis.create_stream("orders")
+    with pytest.raises(StreamRecreatedError) as caught:
+        await syncer.sync()
+    assert syncer.stream.arn in str(caught.value)
+    assert "2027-01-15T08:01:00" in str(caught.value)
+
+
+class Forbidden:
+    """A table that no client may write."""
+
+    async def write(self, write: Write) -> None:
+        raise AccessDeniedError("dynamodb:DeleteItem", "table t")
+
+
+async def test_of_many_writes_the_first_fault_is_raised_as_it_is(world: World) -> None:
+    writes = [Write(Key("p", str(n)), Compare("pk", "exists")) for n in range(100)]
+    with pytest.raises(AccessDeniedError, match="dynamodb:DeleteItem"):
+        await write_all(world.context(store=Forbidden()), writes)

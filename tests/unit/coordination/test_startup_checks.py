@@ -1,4 +1,4 @@
-"""Whether the state store is still the group's own, and nobody else's."""
+"""Test that a client checks the state store's identity and other users of its app."""
 
 from __future__ import annotations
 
@@ -11,25 +11,20 @@ from kinesumer.coordination.startup_checks import (
     require_no_go_clients,
     require_no_spark_query,
 )
-from kinesumer.errors import (
-    GroupBusyError,
-    StateStoreRecreatedError,
-)
+from kinesumer.errors import GroupBusyError, StateStoreRecreatedError
 from kinesumer.model.rows import QUERY, QUERY_ID, Key
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.members import Fleet
-from tests.support.world import APP, FaultyStore, World, in_virtual_time
+from tests.support.world import APP, FaultyStore, World
 
 
-@in_virtual_time
 async def test_the_first_client_gives_the_group_an_identity(world: World) -> None:
     first = await check_group(world.context("c1"), None)
     assert await check_group(world.context("c2"), None) == first
     assert await check_group(world.context("c1"), first) == first
 
 
-@in_virtual_time
 async def test_clients_that_start_at_once_agree_on_one(world: World) -> None:
     stores = [FaultyStore(world.table) for _ in range(5)]
     stores[0].spoil("unanswered", "group_id")
@@ -42,8 +37,7 @@ async def test_clients_that_start_at_once_agree_on_one(world: World) -> None:
     assert len({*found}) == 1
 
 
-@in_virtual_time
-async def test_a_table_emptied_or_replaced_is_told(world: World) -> None:
+async def test_an_emptied_or_replaced_table_is_an_error(world: World) -> None:
     context = world.context()
     known = await check_group(context, None)
     world.table.create_table("table-2")
@@ -63,30 +57,27 @@ async def go_client(world: World, name: str, last_update: str) -> None:
     )
 
 
-@in_virtual_time
-async def test_live_go_clients_are_named(world: World) -> None:
-    for name, age in (("go-1", 3), ("go-2", 59), ("go-3", 61), ("ahead", -20)):
-        await go_client(world, name, rows.timestamp_text(world.clock.wall() - age))
+async def test_live_go_clients_are_named_and_dead_ones_are_no_obstacle(
+    world: World,
+) -> None:
+    now = world.clock.wall()
+    await go_client(world, "go-3", rows.timestamp_text(now - 61))
+    await require_no_go_clients(world.context())
+    for name, age in (("go-1", 3), ("go-2", 59), ("ahead", -20)):
+        await go_client(world, name, rows.timestamp_text(now - age))
     await go_client(world, "unreadable", "yesterday")
     with pytest.raises(GroupBusyError) as caught:
         await require_no_go_clients(world.context())
     assert "ahead, go-1, go-2; stop them" in str(caught.value)
 
 
-@in_virtual_time
-async def test_dead_go_clients_are_nothing_to_refuse(world: World) -> None:
-    await go_client(world, "go-1", rows.timestamp_text(world.clock.wall() - 3600))
-    await require_no_go_clients(world.context())
-
-
 async def query_in(world: World) -> Fleet:
-    """Register a query whose heart beats."""
+    """Register a Spark query in the group; it sends heartbeats."""
     fleet = Fleet(world)
     await fleet.join(QUERY_ID, session="on host-7", kind=QUERY)
     return fleet
 
 
-@in_virtual_time
 async def test_a_live_query_is_named(world: World) -> None:
     await query_in(world)
     with pytest.raises(
@@ -95,7 +86,6 @@ async def test_a_live_query_is_named(world: World) -> None:
         await require_no_spark_query(world.context())
 
 
-@in_virtual_time
 async def test_a_query_that_left_costs_no_wait(world: World) -> None:
     fleet = await query_in(world)
     query = fleet.row(QUERY_ID)
@@ -105,7 +95,6 @@ async def test_a_query_that_left_costs_no_wait(world: World) -> None:
     assert world.clock.now() == before
 
 
-@in_virtual_time
 async def test_a_silent_query_is_fenced_after_its_lease(world: World) -> None:
     fleet = await query_in(world)
     fleet.silence(QUERY_ID)
@@ -115,22 +104,6 @@ async def test_a_silent_query_is_fenced_after_its_lease(world: World) -> None:
     assert fleet.row(QUERY_ID).dead
 
 
-@in_virtual_time
-async def test_an_outage_of_the_store_is_no_death_of_a_query(world: World) -> None:
-    fleet, store = await query_in(world), FaultyStore(world.table)
-    asking = asyncio.ensure_future(require_no_spark_query(world.context(store=store)))
-    await asyncio.sleep(0.8)
-    store.down = fleet.unavailable = True
-    await asyncio.sleep(20.0)
-    store.down = False
-    await asyncio.sleep(7.0)
-    fleet.unavailable = False
-    with pytest.raises(GroupBusyError):
-        await asking
-    assert not fleet.row(QUERY_ID).dead
-
-
-@in_virtual_time
 async def test_a_fence_that_is_not_taken_is_tried_again(world: World) -> None:
     fleet, store = await query_in(world), FaultyStore(world.table)
     fleet.silence(QUERY_ID)

@@ -1,4 +1,4 @@
-"""The rows of a range are found by their starting hash keys, both ends included."""
+"""Test which rows are found for a range of hash keys that includes both ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from kinesumer.coordination.store_queries import read_range
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
 from kinesumer.wire import writes
-from tests.support.world import APP, ARN, World, in_virtual_time, shard_row
+from tests.support.world import APP, ARN, World, shard_row
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,6 @@ from tests.support.world import APP, ARN, World, in_virtual_time, shard_row
         (8, 9, []),
     ],
 )
-@in_virtual_time
 async def test_a_range_holds_the_shards_that_start_in_it(
     world: World, first: int, last: int, found: list[str]
 ) -> None:

@@ -1,10 +1,9 @@
-"""Calls to the state store made on a thread: they don't wait for the caller's loop."""
+"""Test that calls to the state store run on a thread apart from the caller's loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from kinesumer.errors import StateStoreMissingError, StoreUnavailableError
 from kinesumer.model.rows import Key
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.memory import MemoryStore
+from tests.support.threads import store_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ class SlowStore(MemoryStore):
         self.threads: set[int] = set()
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
-        """Return a row, after a time that is limited as a call to AWS is."""
+        """Return a row after some time, or time out as a call to AWS does."""
         self.threads.add(threading.get_ident())
         self.asked.set()
         try:
@@ -55,22 +55,9 @@ class SlowStore(MemoryStore):
 
 @asynccontextmanager
 async def used(store: SlowStore) -> AsyncIterator[tuple[StateStore, StoreThread]]:
-    """Use a store through a thread that ends with the block."""
-
-    @asynccontextmanager
-    async def open_store() -> AsyncIterator[SlowStore]:
-        yield store
-
-    thread = StoreThread(open_store)
-    try:
+    """Return a store whose calls run on a thread, and this thread, for the block."""
+    async with store_thread(store) as thread:
         yield await thread.start(), thread
-    finally:
-        await thread.stop()
-
-
-def block(seconds: float) -> None:
-    """Hold the event loop, as a handler that never awaits does."""
-    time.sleep(seconds)
 
 
 async def test_an_answer_counts_though_the_callers_loop_was_blocked() -> None:
@@ -79,7 +66,7 @@ async def test_an_answer_counts_though_the_callers_loop_was_blocked() -> None:
         asked = asyncio.create_task(store.get(KEY))
         await asyncio.sleep(0)
         assert slow.asked.wait(5)
-        block(0.5)  # longer than the call may take
+        threading.Event().wait(0.3)  # block for longer than the call may take
         assert await asked is None
     assert threading.get_ident() not in slow.threads
 
@@ -109,7 +96,7 @@ async def test_a_call_that_is_cancelled_ends_on_the_thread_too() -> None:
         assert slow.was_cancelled.wait(5)
 
 
-async def test_who_asks_a_thread_that_has_ended_gets_an_error() -> None:
+async def test_a_call_to_an_ended_thread_is_an_error() -> None:
     slow = SlowStore(30)
     async with used(slow) as (store, thread):
         asked = asyncio.create_task(store.get(KEY))
@@ -137,7 +124,7 @@ async def test_what_opening_the_store_raises_is_raised_at_the_start() -> None:
     await thread.stop()
 
 
-async def test_a_start_that_is_given_up_ends_with_stop() -> None:
+async def test_stop_ends_a_cancelled_start() -> None:
     @asynccontextmanager
     async def open_store() -> AsyncIterator[SlowStore]:
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Apps that read one shard, in a model of a second a second: who gets which read."""
+"""Models how Kinesis shares a shard's reads among several apps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from kinesumer.local.kinesis.limits import Bucket
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-WAY_SECONDS = 0.0025, 0.015
-"""How long a request is under way, and an answer."""
+WAY_SECONDS = 0.0025, 0.015  # the least and most that a message travels
 
 
 class Reads(Protocol):
@@ -26,7 +25,7 @@ class Reads(Protocol):
 
 
 class TokenBucket:
-    """As the embedded AWS: five at once, and a fifth of a second for each one more."""
+    """The embedded AWS's limit: five reads at once, then one each fifth of a second."""
 
     def __init__(self) -> None:
         self._bucket = Bucket(5)
@@ -36,7 +35,7 @@ class TokenBucket:
 
 
 class RollingSecond:
-    """Five within any second."""
+    """A limit of five reads within any period of a second."""
 
     def __init__(self) -> None:
         self._taken: deque[float] = deque(maxlen=5)
@@ -49,7 +48,7 @@ class RollingSecond:
 
 
 class FixedSecond:
-    """Five within each second of the clock."""
+    """A limit of five reads within each second of the clock."""
 
     def __init__(self) -> None:
         self._second, self._taken = -1, 0
@@ -109,7 +108,7 @@ class App:
         )
 
     def waits(self, first: float, last: float) -> list[float]:
-        """Return how long records that arrive evenly in a time wait for a read."""
+        """Return how long records wait for a read if they arrive evenly in a period."""
         waits: list[float] = []
         for before, after in zip(self.read_at, self.read_at[1:], strict=False):
             if first <= before and after <= last:
@@ -119,7 +118,7 @@ class App:
 
     def p99(self, first: float, last: float) -> float:
         waits = sorted(self.waits(first, last))
-        # To the read: the answer's way comes on top.
+        # The waits end when the shard is read; then the answer must still travel.
         return waits[int(0.99 * len(waits))] + WAY_SECONDS[1]
 
     def rate(self, first: float, last: float) -> float:
@@ -131,7 +130,7 @@ class App:
 
 
 class Shard:
-    """One shard, and all who read it."""
+    """One shard and all its consumers."""
 
     def __init__(self, reads: Callable[[], Reads], seed: int) -> None:
         self._reads = reads()
@@ -180,7 +179,7 @@ class Shard:
 
 
 def refused(apps: Sequence[App], first: float, last: float) -> float:
-    """Return which part of the apps' reads was refused in a time."""
+    """Return the share of the apps' reads that was refused in a period."""
     no = sum(first <= at < last for app in apps for at in app.refused_at)
     yes = sum(first <= at < last for app in apps for at in app.read_at)
     return no / (no + yes)

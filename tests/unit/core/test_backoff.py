@@ -1,4 +1,4 @@
-"""Waits between retries."""
+"""Test the waits between retries."""
 
 from __future__ import annotations
 

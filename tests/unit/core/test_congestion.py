@@ -1,4 +1,4 @@
-"""The congestion window: quick answers make it grow, time-outs halve it."""
+"""Test that quick answers make the congestion window grow, and time-outs halve it."""
 
 from __future__ import annotations
 
@@ -42,21 +42,23 @@ def test_answers_that_take_seconds_add_one_page_for_a_whole_window() -> None:
     assert 4.8 * PAGE < window.size <= 5 * PAGE
 
 
-def test_slow_answers_leave_it_as_it_is() -> None:
+@pytest.mark.parametrize(
+    ("seconds", "in_flight", "expected"),
+    [
+        (SLOW_SECONDS, FIRST_BYTES, FIRST_BYTES),
+        (0.1, 2 * PAGE - 1, FIRST_BYTES),
+        (0.1, 2 * PAGE, FIRST_BYTES + PAGE),
+    ],
+)
+def test_a_window_grows_only_if_half_of_it_is_used_and_answers_are_not_slow(
+    seconds: float, in_flight: int, expected: int
+) -> None:
     window = CongestionWindow(GIB)
-    window.answered(PAGE, SLOW_SECONDS, window.size)
-    assert window.size == FIRST_BYTES
+    window.answered(PAGE, seconds, in_flight)
+    assert window.size == expected
 
 
-def test_a_window_that_is_not_used_does_not_grow() -> None:
-    window = CongestionWindow(GIB)
-    window.answered(PAGE, 0.1, 2 * PAGE - 1)
-    assert window.size == FIRST_BYTES
-    window.answered(PAGE, 0.1, 2 * PAGE)
-    assert window.size == FIRST_BYTES + PAGE
-
-
-def test_a_time_out_halves_what_was_under_way() -> None:
+def test_a_time_out_halves_the_bytes_in_flight() -> None:
     window = CongestionWindow(GIB)
     window.timed_out(0, 30, FIRST_BYTES)
     assert window.size == 2 * PAGE
@@ -64,7 +66,7 @@ def test_a_time_out_halves_what_was_under_way() -> None:
     assert window.size == window.answer_bytes == PAGE // 2
 
 
-def test_answers_asked_for_before_a_halving_do_not_halve_it_again() -> None:
+def test_requests_sent_before_a_halving_do_not_halve_again() -> None:
     window = CongestionWindow(GIB)
     for began in (0, 0.5, 29):
         window.timed_out(began, 30 + began, FIRST_BYTES)
@@ -73,7 +75,7 @@ def test_answers_asked_for_before_a_halving_do_not_halve_it_again() -> None:
     assert window.size == PAGE
 
 
-def test_it_does_not_become_so_small_that_nothing_is_asked_for() -> None:
+def test_the_window_has_a_minimum() -> None:
     window = CongestionWindow(GIB)
     for minute in range(20):
         assert window.is_smallest == (window.size == MIN_BYTES)
@@ -101,14 +103,14 @@ def test_a_restart_forgets_a_large_window_and_keeps_a_small_one() -> None:
     assert window.size == 2 * PAGE
 
 
-@pytest.mark.parametrize("bytes_per_second", [30e3, 0.2e6, 0.6e6, 4e6, 40e6])
+@pytest.mark.parametrize("bytes_per_second", [30e3, 0.6e6, 40e6])
 @pytest.mark.parametrize("budget", [64 << 20, GIB])
 def test_on_any_link_answers_come_to_arrive_in_time_and_use_it(
     bytes_per_second: float, budget: int
 ) -> None:
     window, now, arrived = CongestionWindow(budget), 0.0, 0
     late = []
-    for _ in range(100):  # each round asks for a whole window of full answers
+    for _ in range(100):  # each round requests a whole window of full answers
         answers = max(1, window.size // PAGE)
         in_flight = answers * window.answer_bytes
         seconds = in_flight / bytes_per_second
@@ -132,9 +134,7 @@ def test_on_any_link_answers_come_to_arrive_in_time_and_use_it(
         )
     )
 )
-def test_it_stays_within_its_bounds(
-    events: list[tuple[bool, int, float, int]],
-) -> None:
+def test_it_stays_within_its_bounds(events: list[tuple[bool, int, float, int]]) -> None:
     window, now = CongestionWindow(3 * PAGE), 0.0
     for comes, size, seconds, in_flight in events:
         now += seconds

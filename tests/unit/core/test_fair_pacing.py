@@ -1,4 +1,4 @@
-"""Apps that share a shard come to fair shares, though none knows of the others."""
+"""Test that apps get fair shares of a shard's reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.unit.core.neighbours import Reads
 
 SETTLED, OVER = 30.0, 180.0
-SEEDS = range(8)
+SEEDS = range(3)
 LIMITS = pytest.mark.parametrize("reads", [TokenBucket, RollingSecond, FixedSecond])
 MOST_SECONDS = {1: 0.4, 2: 0.8, 3: 1.3, 5: 2.0}
 
@@ -57,7 +57,19 @@ def test_every_app_reads_within_its_time_and_few_reads_are_refused(
 
 
 @LIMITS
-@pytest.mark.parametrize("count", [1, 2, 4])
+def test_apps_that_run_for_minutes_have_few_refused_reads(reads: type[Reads]) -> None:
+    parts = []
+    for seed in range(6):
+        random = Random(seed)
+        apps = [App(begins=15.0 * random.random()) for _ in range(5)]
+        run(reads, apps, seed, 600.0)
+        parts.append(refused(apps, OVER, 600.0))
+    assert median(parts) < 0.016
+    assert max(parts) < 0.02
+
+
+@LIMITS
+@pytest.mark.parametrize("count", [1, 4])
 def test_an_app_that_comes_late_gets_its_share_within_ten_seconds(
     reads: type[Reads], count: int
 ) -> None:
@@ -70,7 +82,7 @@ def test_an_app_that_comes_late_gets_its_share_within_ten_seconds(
 
 
 @LIMITS
-@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("count", [2, 5])
 def test_an_app_that_is_left_alone_is_as_fast_as_before_within_two_minutes(
     reads: type[Reads], count: int
 ) -> None:
@@ -81,38 +93,29 @@ def test_an_app_that_is_left_alone_is_as_fast_as_before_within_two_minutes(
 
 
 @LIMITS
-@pytest.mark.parametrize("pace", [0.2, 0.02])
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_consumer_that_never_slows_down_does_not_push_the_others_out(
-    reads: type[Reads], count: int, pace: float
-) -> None:
-    for seed in SEEDS:
-        apps = [App(begins=float(i)) for i in range(count)]
-        run(reads, [*apps, App(Foreign(pace, pace))], seed)
-        for app in apps:
-            assert app.rate(SETTLED, OVER) >= 0.35
-            assert app.p99(SETTLED, OVER) <= 6.0
-
-
-@LIMITS
-@pytest.mark.parametrize("count", [7, 8, 10])
-def test_more_apps_than_six_do_not_flood_the_shard_with_tries(
-    reads: type[Reads], count: int
-) -> None:
-    slowest, parts = [], []
+@pytest.mark.parametrize("count", [6, 10])
+def test_each_of_many_apps_gets_its_share(reads: type[Reads], count: int) -> None:
+    lowest = []
     for seed in SEEDS:
         random = Random(seed)
         apps = [App(begins=15.0 * random.random()) for _ in range(count)]
         run(reads, apps, seed)
-        slowest.append(max(app.p99(60, OVER) for app in apps))
-        parts.append(refused(apps, 60, OVER))
-    assert median(slowest) <= 2.7
-    assert median(parts) <= 0.3
+        lowest.append(min(app.rate(60, OVER) for app in apps))
+    assert median(lowest) >= 0.7 * 5 / count
+    assert min(lowest) >= 0.55 * 5 / count
 
 
-FOREIGN_BEGINS, NOTICED, LONG_OVER = 60.0, 180.0, 420.0
-READS_PER_SECOND = {(1, 0.1): 2.0, (1, 0.02): 1.1, (2, 0.1): 1.5, (2, 0.02): 0.95}
-"""Of each app, by the number of apps and the pace of the foreign consumer."""
+FOREIGN_BEGINS, NOTICED, LONG_OVER = 60.0, 180.0, 360.0
+# The least rate of each app, by the number of apps and the seconds between two reads
+# of the foreign consumer.
+READS_PER_SECOND = {
+    (1, 0.2): 1.5,
+    (1, 0.1): 2.0,
+    (1, 0.02): 1.1,
+    (2, 0.2): 1.5,
+    (2, 0.1): 1.5,
+    (2, 0.02): 0.95,
+}
 
 
 @pytest.mark.parametrize("reads", [TokenBucket, RollingSecond])
@@ -126,36 +129,32 @@ def test_a_consumer_that_never_slows_down_leaves_apps_their_share(
         foreign = App(Foreign(pace, pace), begins=FOREIGN_BEGINS)
         run(reads, [*apps, foreign], seed, LONG_OVER)
         rates.append(min(app.rate(NOTICED, LONG_OVER) for app in apps))
+        assert max(app.p99(NOTICED, LONG_OVER) for app in apps) <= 6.0
     least = READS_PER_SECOND[count, pace]
     assert median(rates) >= least
     assert min(rates) >= 0.6 * least
 
 
-def test_in_fixed_seconds_it_leaves_an_app_a_read_in_each_second() -> None:
-    rates = []
+def test_in_fixed_seconds_a_foreign_consumer_leaves_an_app_a_read_a_second() -> None:
     for seed in SEEDS:
         app, foreign = App(), App(Foreign(0.02, 0.02), begins=FOREIGN_BEGINS)
         run(FixedSecond, [app, foreign], seed, LONG_OVER)
-        rates.append(app.rate(NOTICED, LONG_OVER))
-    assert min(rates) >= 0.9
+        assert app.rate(NOTICED, LONG_OVER) >= 0.9
 
 
 @LIMITS
 @pytest.mark.parametrize("pace", [0.1, 0.02])
-def test_an_app_goes_on_when_such_a_consumer_begins(
+def test_an_app_goes_on_reading_when_a_foreign_consumer_begins(
     reads: type[Reads], pace: float
 ) -> None:
-    longest = []
     for seed in SEEDS:
         app = App()
         run(reads, [app, App(Foreign(pace, pace), begins=60.0)], seed, 120.0)
-        longest.append(max(b - a for a, b in pairwise(app.read_at) if b > 60))
-    assert median(longest) <= 4.5
-    assert max(longest) <= 7.0
+        assert max(b - a for a, b in pairwise(app.read_at) if b > 60) <= 7.0
 
 
 @LIMITS
-def test_apps_recover_when_such_a_consumer_ends(reads: type[Reads]) -> None:
+def test_apps_recover_when_a_foreign_consumer_ends(reads: type[Reads]) -> None:
     for seed in SEEDS:
         random = Random(seed)
         apps = [

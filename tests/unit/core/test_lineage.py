@@ -1,4 +1,4 @@
-"""The shard graph: complete listings, first rows, repairs and what a plan counts."""
+"""Test what follows from listings and shard rows: first rows, repairs, plans, seeks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinesumer.core import lineage
 from kinesumer.core.lineage import Origin, Repairs
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import ShardRow, StreamRow
-from kinesumer.model.streams import HASH_KEYS, ChildShard, Shard, ShardKey, Start
+from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,12 +63,19 @@ def test_a_listing_counts_only_if_its_leaves_tile_the_hash_space(
     assert lineage.is_complete(listing) is complete
 
 
-def test_a_listing_is_current_if_it_knows_the_newest_row() -> None:
-    rows = [row(shard) for shard in SPLIT]
-    assert lineage.is_current(SPLIT, rows)
-    assert lineage.is_current(SPLIT, [])
-    assert not lineage.is_current([PARENT], [row(LOW)])
-    assert not lineage.is_current([PARENT, LOW], [])
+@pytest.mark.parametrize(
+    ("listing", "rows", "expected"),
+    [
+        (SPLIT, SPLIT, True),
+        (SPLIT, [], True),
+        ([PARENT], [LOW], False),
+        ([PARENT, LOW], [], False),
+    ],
+)
+def test_a_listing_is_current_if_it_has_the_newest_row(
+    listing: list[Shard], rows: list[Shard], *, expected: bool
+) -> None:
+    assert lineage.is_current(listing, map(row, rows)) is expected
 
 
 def test_children_open_when_the_parents_read_after_them_have_ended() -> None:
@@ -88,34 +95,25 @@ def test_open_shards_begin_at_the_streams_start_and_can_be_claimed() -> None:
     assert first == [ShardRow(ShardKey(ARN, "a"), 0, LAST, SINCE, ready=True)]
 
 
-def test_children_wait_for_their_parents_and_have_the_same_start() -> None:
-    rows = {r.key.shard_id: r for r in lineage.first_rows(Origin(STREAM), SPLIT)}
-    assert {name: r.ready for name, r in rows.items()} == {
-        "a": True,
-        "low": False,
-        "high": False,
-    }
-    assert {r.start for r in rows.values()} == {SINCE}
-    assert rows["low"].parents == {"a"}
+@pytest.mark.parametrize(
+    ("listing", "before_start", "ended", "ready"),
+    [
+        (SPLIT, set(), [], ["a"]),
+        (SPLIT, {"a"}, ["a"], ["a", "low", "high"]),
+        ([LOW, HIGH], set(), [], ["low", "high"]),  # the parent has expired
+    ],
+)
+def test_children_are_ready_once_their_parents_have_ended(
+    listing: list[Shard], before_start: set[str], ended: list[str], ready: list[str]
+) -> None:
+    first = lineage.first_rows(Origin(STREAM, frozenset(before_start)), listing)
+    assert ids([r for r in first if r.ended]) == ended
+    assert ids([r for r in first if r.ready]) == ready
+    assert {r.start for r in first} == {SINCE}
+    assert [{*r.parents} for r in first] == [{*shard.parents} for shard in listing]
 
 
-def test_shards_closed_before_the_start_have_ended_and_their_children_are_ready() -> (
-    None
-):
-    origin = Origin(STREAM, before_start=frozenset({"a"}))
-    first = lineage.first_rows(origin, SPLIT)
-    assert [(r.ended, r.ready) for r in first] == [
-        (True, True),
-        (False, True),
-        (False, True),
-    ]
-
-
-def test_an_expired_parent_counts_as_ended() -> None:
-    assert all(r.ready for r in lineage.first_rows(Origin(STREAM), [LOW, HIGH]))
-
-
-def test_checkpoints_of_go_are_taken_over_even_in_a_closed_shard() -> None:
+def test_checkpoints_of_go_are_imported_even_in_a_closed_shard() -> None:
     origin = Origin(STREAM, frozenset({"a"}), {"a": Position("7")})
     rows = {r.key.shard_id: r for r in lineage.first_rows(origin, SPLIT)}
     assert rows["a"].position == Position("7")
@@ -126,100 +124,88 @@ def test_checkpoints_of_go_are_taken_over_even_in_a_closed_shard() -> None:
 
 # --- repairs ---
 
-
-def test_rows_in_step_need_no_repair() -> None:
-    rows = [row(PARENT, ready=True), row(LOW), row(HIGH)]
-    assert lineage.repairs(ARN, rows, SPLIT) == Repairs([], [], [])
-    assert not any(lineage.repairs(ARN, rows, SPLIT))
+SHARDS = {shard.shard_id: shard for shard in (*SPLIT, MERGED)}
 
 
-def test_a_crash_before_the_children_were_created_is_repaired() -> None:
-    repairs = lineage.repairs(ARN, [row(PARENT, ready=True)], SPLIT)
-    assert ids(repairs.create) == ["low", "high"]
-    assert not any(child.ready for child in repairs.create)
-    assert {child.start for child in repairs.create} == {Start.TRIM_HORIZON}
+def described(rows: Sequence[ShardRow]) -> str:
+    """Return rows as text, with E for ended rows and R for ready ones."""
+    return " ".join(
+        f"{row.key.shard_id}/{'E' * row.ended}{'R' * row.ready}".rstrip("/")
+        for row in rows
+    )
 
 
-def test_children_of_a_parent_that_has_ended_are_created_ready() -> None:
-    repairs = lineage.repairs(ARN, [row(PARENT, ended=True, ready=True)], SPLIT)
-    assert [child.ready for child in repairs.create] == [True, True]
-
-
-def test_a_crash_between_end_and_ready_is_repaired() -> None:
-    rows = [row(PARENT, ended=True, ready=True), row(LOW), row(HIGH, ready=True)]
-    assert ids(lineage.repairs(ARN, rows, SPLIT).ready) == ["low"]
-
-
-def test_a_merged_shard_waits_for_both_parents() -> None:
-    listing = [*SPLIT, MERGED]
-    rows = [
-        row(PARENT, ended=True, ready=True),
-        row(LOW, ended=True, ready=True),
-        row(HIGH, ready=True),
-        row(MERGED),
+def rows_of(text: str) -> list[ShardRow]:
+    """Return the rows that a text of ``described()`` stands for."""
+    parts = (part.partition("/") for part in text.split())
+    return [
+        row(SHARDS[shard_id], ended="E" in flags, ready="R" in flags)
+        for shard_id, _, flags in parts
     ]
-    assert lineage.repairs(ARN, rows, listing) == Repairs([], [], [])
-    rows[2] = rows[2]._replace(ended=True)
-    assert ids(lineage.repairs(ARN, rows, listing).ready) == ["m"]
 
 
-def test_grandchildren_wait_for_children_that_are_created_with_them() -> None:
-    repairs = lineage.repairs(ARN, [row(PARENT, ended=True)], [*SPLIT, MERGED])
-    assert {r.key.shard_id: r.ready for r in repairs.create} == {
-        "low": True,
-        "high": True,
-        "m": False,
-    }
+@pytest.mark.parametrize(
+    ("rows", "listing", "create", "ready", "prune"),
+    [
+        # rows that agree with the listing
+        ("a/R low high", "a low high", "", "", ""),
+        # missing children, which are ready if their parent has ended
+        ("a/R", "a low high", "low high", "", ""),
+        ("a/ER", "a low high", "low/R high/R", "", ""),
+        # ancestors of ready shards were pruned, and get no new rows
+        ("low/R high/R", "a low high", "", "", ""),
+        ("m/R", "a low high m", "", "", ""),
+        # a crash after "a" was marked ended, and before "low" was marked ready
+        ("a/ER low high/R", "a low high", "", "low", ""),
+        # a merged shard waits for both parents
+        ("a/ER low/ER high/R m", "a low high m", "", "", ""),
+        ("a/ER low/ER high/ER m", "a low high m", "", "m", ""),
+        # a grandchild isn't ready if its parents only get their rows now
+        ("a/E", "a low high m", "low/R high/R m", "", ""),
+        # an ended shard that Kinesis no longer lists is pruned
+        ("a/ER low/R high", "low", "", "high", "a"),
+        # a parent that neither the table nor Kinesis knows counts as ended
+        ("low", "low high", "high/R", "low", ""),
+        # A waiting child doesn't show that its parents have ended: the owner of "high"
+        # created the row of the merged child before "low" had one.
+        ("a/R high/ER m", "a low high m", "low", "", ""),
+        ("a/ER high/E m", "a low high m", "low/R", "", ""),
+        # an old listing, which lacks shards that have rows
+        ("a/ER low high/R", "a", "", "", ""),
+    ],
+)
+def test_repairs_follow_from_rows_and_a_listing(
+    rows: str, listing: str, create: str, ready: str, prune: str
+) -> None:
+    listed = [SHARDS[shard_id] for shard_id in listing.split()]
+    repairs = lineage.repairs(ARN, rows_of(rows), listed)
+    assert described(repairs.create) == create
+    assert {child.start for child in repairs.create} <= {Start.TRIM_HORIZON}
+    assert (" ".join(ids(repairs.ready)), " ".join(ids(repairs.prune))) == (
+        ready,
+        prune,
+    )
 
 
-def test_a_forgotten_shard_that_has_ended_is_pruned_and_only_that() -> None:
-    rows = [row(PARENT, ended=True, ready=True), row(LOW, ready=True), row(HIGH)]
-    repairs = lineage.repairs(ARN, rows, [LOW])
-    assert ids(repairs.prune) == ["a"]
-    assert ids(repairs.ready) == ["high"]
-
-
-def test_a_pruned_shard_is_not_made_again_by_a_listing_that_is_behind() -> None:
-    rows = [row(LOW, ready=True), row(HIGH, ready=True)]
-    assert lineage.repairs(ARN, rows, SPLIT).create == []
-
-
-def test_the_row_of_a_grandparent_is_not_made_again_either() -> None:
-    assert not lineage.repairs(ARN, [row(MERGED, ready=True)], [*SPLIT, MERGED]).create
-
-
-def test_a_parent_that_neither_table_nor_kinesis_knows_counts_as_ended() -> None:
-    assert ids(lineage.repairs(ARN, [row(LOW)], [LOW, HIGH]).ready) == ["low"]
-
-
-def test_a_child_that_waits_proves_nothing_of_a_parent_without_a_row() -> None:
-    # The owner of "high" made the row of the merged child before "low" had one.
-    rows = [row(PARENT, ready=True), row(HIGH, ended=True, ready=True), row(MERGED)]
-    repairs = lineage.repairs(ARN, rows, [*SPLIT, MERGED])
-    assert ids(repairs.create) == ["low"]
-    assert repairs.ready == []
-
-
-def test_an_unreadable_row_is_not_made_again_nor_thought_to_have_ended() -> None:
-    rows = [row(PARENT, ended=True, ready=True), row(HIGH, ended=True), row(MERGED)]
+def test_an_unreadable_row_is_not_created_and_has_not_ended() -> None:
+    rows = rows_of("a/ER high/E m")
     repairs = lineage.repairs(ARN, rows, [*SPLIT, MERGED], unreadable={"low"})
     assert repairs == Repairs([], [], [])
-    assert ids(lineage.repairs(ARN, rows, [*SPLIT, MERGED]).create) == ["low"]
 
 
-def test_a_child_is_listed_as_its_parent_names_it() -> None:
-    child = ChildShard("low", 0, 5, ("a",))
-    assert lineage.as_shard(child) == Shard("low", 0, 5, ("a",))
+def test_ended_shards_do_not_count_for_a_plan() -> None:
+    assert lineage.open_shard_starts([row(LOW, ended=True), row(HIGH)]) == [HALF]
 
 
-def test_a_listing_that_ends_before_the_newest_row_proves_nothing() -> None:
-    rows = [row(PARENT, ended=True, ready=True), row(LOW), row(HIGH, ready=True)]
-    assert lineage.repairs(ARN, rows, [PARENT]) == Repairs([], [], [])
+def test_each_place_where_an_unended_shard_starts_counts_for_max_shards() -> None:
+    rows = [row(PARENT), row(LOW), row(HIGH), row(HIGH, ended=True)]
+    assert lineage.unended_shard_starts(rows) == [0, HALF]
+    assert lineage.unended_shard_starts([row(LOW, ended=True)]) == []
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Shard]:
-    """Draw what a stream's listing is after some splits and merges."""
+    """Draw a stream's listing after some splits and merges."""
     shards = [Shard("s0", 0, LAST)]
     for step in range(draw(st.integers(0, 8))):
         open_ = lineage.leaves(shards)
@@ -252,14 +238,57 @@ def test_repairing_twice_changes_no_more_than_once(
 
 
 @given(histories())
-def test_whatever_happened_the_plan_counts_the_open_shards(
-    listing: list[Shard],
-) -> None:
+def test_a_plan_counts_the_open_shards(listing: list[Shard]) -> None:
     assert lineage.is_complete(listing)
     rows = [row(shard) for shard in listing]
     starts = [leaf.first_hash for leaf in lineage.leaves(listing)]
     assert lineage.open_shard_starts(rows) == starts
 
 
-def test_shards_that_have_ended_count_for_no_plan() -> None:
-    assert lineage.open_shard_starts([row(LOW, ended=True), row(HIGH)]) == [HALF]
+# --- seeks ---
+
+
+def shard(shard_id: str, *parents: str, ended: bool = False) -> ShardRow:
+    made = row(Shard(shard_id, 0, LAST, parents))
+    return made._replace(ended=ended)
+
+
+FAMILY = [shard("m", "b", "c"), shard("c", "a"), shard("b", "a"), shard("a")]
+ALL = {"a", "b", "c", "m"}
+
+
+def step_ids(steps: list[list[lineage.SeekStep]]) -> list[set[str]]:
+    return [{step.row.key.shard_id for step in generation} for generation in steps]
+
+
+def waiting(steps: list[list[lineage.SeekStep]]) -> set[str]:
+    found = (step for generation in steps for step in generation)
+    return {step.row.key.shard_id for step in found if step.waits}
+
+
+def test_parents_come_before_their_children() -> None:
+    assert step_ids(lineage.seek_steps(FAMILY, (), ALL)) == [{"a"}, {"b", "c"}, {"m"}]
+
+
+def test_a_child_waits_for_parents_that_are_seeked_or_still_read() -> None:
+    ended = [row._replace(ended=True, ready=True) for row in FAMILY]
+    assert waiting(lineage.seek_steps(ended, (), ALL)) == {"b", "c", "m"}
+    rows = [shard("a"), shard("b", "a")]
+    assert waiting(lineage.seek_steps(rows, (), {"b"})) == {"b"}
+
+
+def test_a_child_doesnt_wait_for_parents_that_stay_ended_or_have_no_row() -> None:
+    rows = [shard("a", ended=True), shard("b", "a"), shard("c", "gone")]
+    found = lineage.seek_steps(rows, (), {"b", "c"})
+    assert (step_ids(found), waiting(found)) == ([{"b", "c"}], set())
+
+
+def test_shards_without_a_row_get_one_in_order() -> None:
+    found = lineage.seek_steps([shard("a")], [shard("b", "a")], {"a", "b"})
+    assert [[step.is_new for step in steps] for steps in found] == [[False], [True]]
+    assert waiting(found) == {"b"}
+
+
+def test_corrupt_rows_that_form_a_ring_are_seeked() -> None:
+    rows = [shard("a", "b"), shard("b", "a"), shard("c", "b")]
+    assert step_ids(lineage.seek_steps(rows, (), {"a", "b", "c"})) == [{"a", "b", "c"}]

@@ -1,12 +1,10 @@
-"""When a shard is read next: fast behind, steady caught up, lazy when long idle."""
+"""Test that a reader that is behind reads often, and one of an idle shard rarely."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kinesumer.core.fair_share import (
     CALL_SECONDS,
@@ -35,37 +33,47 @@ def wait(
     payload_bytes: int = 100,
     behind: int = 0,
 ) -> float:
-    """Return how long after the start of one read the next may start."""
+    """Return the time from the start of a read to the earliest start of the next."""
     following = pacing.after_page(
         at, records=records, payload_bytes=payload_bytes, millis_behind=behind
     )
     return following - at
 
 
-def test_a_shard_that_is_behind_is_read_five_times_a_second() -> None:
-    assert wait(Pacing(START), behind=1) == pytest.approx(CALL_SECONDS)
-
-
-@pytest.mark.parametrize("behind", [0, 5000])
-def test_a_large_page_is_paid_for_at_two_megabytes_a_second(behind: int) -> None:
-    assert wait(Pacing(START), payload_bytes=1_000_000, behind=behind) == 0.5
-    assert wait(Pacing(START), payload_bytes=2_000_000, behind=behind) == 1.0
-
-
-@pytest.mark.parametrize("behind", [0, 5000])
-def test_after_more_than_a_second_can_give_the_shard_gets_time_to_recover(
-    behind: int,
+@pytest.mark.parametrize(
+    ("interval", "idle_seconds", "behind", "expected"),
+    [
+        (0.2, 0, 1, CALL_SECONDS),  # behind: five times a second
+        (0.2, 900, 1, CALL_SECONDS),
+        (0.01, 0, 1, CALL_SECONDS),  # AWS allows no more
+        (0.2, 0, 0, 0.25),  # caught up
+        (0.2, 10, 0, 0.25),
+        (0.2, 20, 0, 1.0),
+        (2.0, 0, 0, 2.0),  # at the pace that the user has set
+        (2.0, 0, 1, 2.0),
+        (2.0, 900, 0, 2.0),
+    ],
+)
+def test_a_read_waits_for_the_pace_of_the_stream_and_for_records(
+    interval: float, idle_seconds: float, behind: int, expected: float
 ) -> None:
-    assert wait(Pacing(START), payload_bytes=10_000_000, behind=behind) == 6.0
-    assert wait(Pacing(START), payload_bytes=3_000_000, behind=behind) == 2.5
+    pacing = Pacing(START, min_read_interval_seconds=interval)
+    records = 0 if idle_seconds else 1
+    waits = wait(pacing, START + idle_seconds, records=records, behind=behind)
+    assert waits == pytest.approx(expected)
 
 
-def test_a_caught_up_shard_is_read_every_quarter_of_a_second() -> None:
-    assert wait(Pacing(START)) == 0.25
-
-
-def test_a_shard_that_was_quiet_for_ten_seconds_is_still_read_as_often() -> None:
-    assert wait(Pacing(START), START + 10, records=0) == 0.25
+@pytest.mark.parametrize("behind", [0, 5000])
+@pytest.mark.parametrize(
+    ("megabytes", "expected"),
+    # After more than two megabytes, the shard gets another second to recover.
+    [(1, 0.5), (2, 1.0), (3, 2.5), (10, 6.0)],
+)
+def test_a_large_page_is_paid_for_at_two_megabytes_a_second(
+    megabytes: int, expected: float, behind: int
+) -> None:
+    page = megabytes * 1_000_000
+    assert wait(Pacing(START), payload_bytes=page, behind=behind) == expected
 
 
 def test_a_long_idle_shard_is_gradually_read_once_a_second() -> None:
@@ -83,47 +91,20 @@ def test_one_record_ends_idleness() -> None:
     assert wait(pacing, START + 902, records=0) == 0.25
 
 
-def test_an_idle_shard_that_is_behind_is_read_fast() -> None:
-    assert wait(Pacing(START), START + 900, records=0, behind=1) == pytest.approx(
-        CALL_SECONDS
-    )
-
-
-@pytest.mark.parametrize("behind", [0, 1])
-def test_a_streams_own_pace_is_never_exceeded(behind: int) -> None:
-    pacing = Pacing(START, min_read_interval_seconds=2.0)
-    assert wait(pacing, behind=behind) == 2.0
-    assert pacing.after_failure(START, 0.0) == START + 2.0
-
-
-def test_no_pace_is_faster_than_aws_allows() -> None:
-    assert wait(
-        Pacing(START, min_read_interval_seconds=0.01), behind=1
-    ) == pytest.approx(CALL_SECONDS)
-
-
-def test_failures_in_a_row_double_the_longest_wait_up_to_its_limit() -> None:
+def test_failures_in_a_row_double_the_longest_wait_until_a_success() -> None:
     pacing = Pacing(START)
     longest = [pacing.after_failure(0.0, 1.0) for _ in range(2000)]
     assert longest[:5] == [0.5, 1.0, 2.0, 4.0, BACKOFF_LIMIT_SECONDS]
     assert set(longest[5:]) == {BACKOFF_LIMIT_SECONDS}
-
-
-def test_a_success_forgets_failures() -> None:
-    pacing = Pacing(START)
-    for _ in range(5):
-        pacing.after_failure(START, 0.5)
     wait(pacing)
     assert pacing.after_failure(0.0, 1.0) == 0.5
 
 
-@given(st.floats(0, 1), st.integers(0, 20))
-def test_jitter_spreads_tries_over_the_whole_wait(jitter: float, failures: int) -> None:
-    pacing = Pacing(START)
-    for _ in range(failures):
-        pacing.after_failure(START, 1.0)
-    longest = min(0.5 * 2**failures, BACKOFF_LIMIT_SECONDS)
-    assert pacing.after_failure(0.0, jitter) == max(CALL_SECONDS, jitter * longest)
+def test_jitter_spreads_tries_over_the_whole_wait() -> None:
+    first = [Pacing(START).after_failure(0.0, jitter) for jitter in (0.0, 0.8, 1.0)]
+    assert first == [CALL_SECONDS, 0.4, 0.5]
+    own_pace = Pacing(START, min_read_interval_seconds=2.0)
+    assert own_pace.after_failure(START, 0.0) == START + 2.0
 
 
 # --- shared shards -------------------------------------------------------------------
@@ -156,28 +137,26 @@ def test_a_cut_is_given_time_to_show_its_effect() -> None:
     assert share.rate < 1.5
 
 
-def test_a_share_never_gets_smaller_than_one_in_twelve() -> None:
-    share = Share()
+def cut_often(share: Share) -> list[float]:
+    """Cut a share until it is as small as possible. Return the rates."""
     rates = []
     for second in range(100):
         share.cut(START + 10 * second, 4.0)
         rates.append(share.rate)
+    return rates
+
+
+def test_a_share_never_gets_smaller_than_one_in_twelve_or_than_its_minimum() -> None:
+    rates = cut_often(Share())
     assert rates == sorted(rates, reverse=True)
     assert SIXTH_READS_PER_SECOND in rates
-    assert share.rate == FEWEST_READS_PER_SECOND
-
-
-def test_a_share_may_be_given_a_greater_least_rate() -> None:
-    share = Share(fewest=0.6)
-    for second in range(100):
-        share.cut(START + 10 * second, 4.0)
-    assert share.rate == 0.6
+    assert rates[-1] == FEWEST_READS_PER_SECOND
+    assert cut_often(Share(fewest=0.6))[-1] == 0.6
 
 
 def test_less_than_a_sixth_grows_at_once_but_only_up_to_it() -> None:
     share = Share()
-    for second in range(100):
-        share.cut(START + 10 * second, 4.0)
+    cut_often(share)
     share.grow(10.0)
     assert share.rate == pytest.approx(FEWEST_READS_PER_SECOND * 1.15)
     for _ in range(10):
@@ -221,21 +200,13 @@ def test_a_read_that_was_refused_once_is_tried_again_after_a_moment() -> None:
         assert wait(pacing) == pytest.approx(1 / HALF_READS_PER_SECOND)
 
 
-def test_tries_in_a_row_come_ever_sooner() -> None:
+def test_from_the_third_in_a_row_tries_come_ever_sooner() -> None:
     pacing = Pacing(START)
     tries = [pacing.after_throttle(START, START, 1.0) - START for _ in range(30)]
     assert all(after <= before + 1e-6 for before, after in pairwise(tries))
+    assert tries[0] == tries[1] >= CALL_SECONDS
     assert tries[2] <= RETRY_SECONDS
     assert tries[-1] == pytest.approx(RETRY_LEAST_SECONDS)
-
-
-def test_a_read_refused_three_times_in_a_row_is_soon_asked_for_at_any_rate() -> None:
-    pacing = Pacing(START)
-    first, second, third = (
-        pacing.after_throttle(START, START, 1.0) - START for _ in range(3)
-    )
-    assert first == second >= CALL_SECONDS
-    assert third <= RETRY_SECONDS
 
 
 def test_without_any_read_for_long_it_pauses_before_it_goes_on() -> None:
@@ -275,12 +246,12 @@ def test_a_page_is_as_large_as_does_no_harm() -> None:
 # --- beside a foreign consumer -------------------------------------------------------
 
 
+# If the wall clock is ahead by this much, no trial begins in the next ten seconds.
 NO_TRIAL_SOON = 5.0
-"""With the wall clock so much ahead, no trial begins in the next ten seconds."""
 
 
-def contended() -> tuple[Pacing, float]:
-    """Return the pacing of a reader that was refused its reads, and the time."""
+def contended(reads: int = 0) -> tuple[Pacing, float]:
+    """Return a reader's pacing after refusals and then some reads, and the time."""
     pacing, now = Pacing(START), START
     waits: list[float] = []
     while len(waits) < 10 or waits[-1] > 1:
@@ -288,34 +259,26 @@ def contended() -> tuple[Pacing, float]:
         pacing.after_throttle(now, now + NO_TRIAL_SOON, 0.5)
         waits.append(wait(pacing, now))
         now += waits[-1]
+    for _ in range(reads):
+        now += wait(pacing, now)
     return pacing, now
 
 
 def test_beside_a_foreign_consumer_a_reader_takes_half_of_the_shard() -> None:
-    pacing, now = contended()
-    waits = []
-    for _ in range(4):
-        waits.append(wait(pacing, now))
-        now += waits[-1]
-    assert waits[-1] == pytest.approx(1 / HALF_READS_PER_SECOND)
+    pacing, now = contended(reads=3)
+    assert wait(pacing, now) == pytest.approx(1 / HALF_READS_PER_SECOND)
 
 
 def test_a_delayed_read_is_followed_sooner_by_the_next_one() -> None:
-    pacing, now = contended()
-    for _ in range(4):
-        now += wait(pacing, now)
+    pacing, now = contended(reads=4)
     assert wait(pacing, now + 0.1) == pytest.approx(1 / HALF_READS_PER_SECOND - 0.1)
     assert wait(pacing, now + 9.0) == 0.25
     assert wait(pacing, now + 9.25) == 0.25
     assert wait(pacing, now + 9.5) == pytest.approx(3 / HALF_READS_PER_SECOND - 0.9)
 
 
-def test_beside_a_foreign_consumer_large_pages_are_paid_for_from_half_the_bytes() -> (
-    None
-):
-    pacing, now = contended()
-    for _ in range(4):
-        now += wait(pacing, now)
+def test_beside_a_foreign_consumer_large_pages_are_paid_from_half_the_bytes() -> None:
+    pacing, now = contended(reads=4)
     assert wait(pacing, now, payload_bytes=500_000) == pytest.approx(0.25 / 0.492)
 
 

@@ -1,4 +1,4 @@
-"""Done marks in any order; the checkpoint is the end of the contiguous done prefix."""
+"""Test that the checkpoint is the last record before the first that isn't done."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from typing import NamedTuple
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -15,7 +16,7 @@ from kinesumer.model.records import Record
 
 
 def records(*numbers: int) -> list[Record]:
-    """Return plain records with these sequence numbers."""
+    """Return records with these sequence numbers, not from aggregates."""
     return [Record(str(number), b"x") for number in numbers]
 
 
@@ -29,54 +30,57 @@ def at(number: int, part: int | None = None) -> Position:
     return Position(str(number), part)
 
 
-def test_nothing_delivered_is_nothing_to_commit() -> None:
+Batches = list[tuple[list[Record], Position | None]]
+ONE: Batches = [(records(1, 2, 3), None)]
+TWO: Batches = [(records(1, 2), None), (records(3, 4), None)]
+AGGREGATE: Batches = [(parts(5, 2), at(9))]
+QUIET: Batches = [(records(1, 2), None), (records(3), None), ([], at(8))]
+
+
+@pytest.mark.parametrize(
+    ("batches", "done", "expected"),
+    [
+        ([], [], None),
+        (ONE, [], None),
+        (ONE, [2], at(2)),
+        (ONE, [3], at(3)),
+        (ONE, [2, 1], at(2)),
+        (TWO, [3], at(3)),
+        (ONE, [at(3), at(2)], None),
+        (ONE, [at(3), at(2), at(1)], at(3)),
+        (TWO, [at(3), at(2)], None),
+        (TWO, [at(3), at(2), at(1)], at(3)),
+        (AGGREGATE, [at(5, 0)], at(5, 0)),
+        (AGGREGATE, [2], at(9)),
+        ([(parts(5, 3), None)], [3], at(5, 2)),
+        ([([], at(3))], [], at(3)),
+        (QUIET, [1], at(1)),
+        (QUIET, [2], at(2)),
+        (QUIET, [3], at(8)),
+    ],
+)
+def test_the_checkpoint_is_the_end_of_the_contiguous_done_prefix(
+    batches: Batches, done: list[int | Position], expected: Position | None
+) -> None:
     progress = Progress()
-    assert progress.position() is None
-    assert progress.pending() is None
-    assert progress.uncommitted == 0
+    for batch, end in batches:
+        progress.deliver(batch, end)
+    for step in done:
+        if isinstance(step, int):
+            progress.done_through(step)
+        else:
+            progress.mark(step)
+    assert progress.position() == progress.pending() == expected
 
 
-def test_offsets_count_records_over_all_batches() -> None:
-    progress = Progress()
-    assert progress.deliver(records(1, 2, 3)) == 0
-    assert progress.deliver(records(4)) == 3
-    assert progress.deliver([], at(5)) == 4
-    assert progress.delivered == 4
-
-
-def test_what_is_done_up_to_an_offset_is_to_be_committed() -> None:
-    progress = Progress()
-    progress.deliver(records(1, 2, 3))
-    progress.done_through(2)
-    assert progress.pending() == at(2)
-    progress.done_through(3)
-    assert progress.pending() == at(3)
-
-
-def test_an_offset_may_span_batches_and_end_within_one() -> None:
-    progress = Progress()
-    for first in (1, 3, 5):
-        progress.deliver(records(first, first + 1))
-    progress.done_through(3)
-    assert progress.position() == at(3)
-
-
-def test_a_smaller_offset_takes_nothing_back() -> None:
-    progress = Progress()
-    progress.deliver(records(1, 2))
-    progress.done_through(2)
-    progress.done_through(1)
-    assert progress.position() == at(2)
-
-
-def test_what_was_never_delivered_cant_be_done() -> None:
+def test_undelivered_records_cannot_be_done() -> None:
     progress = Progress()
     progress.deliver(records(1))
     with pytest.raises(ValueError, match="2 records can't be done: 1 were delivered"):
         progress.done_through(2)
 
 
-def test_it_is_told_whenever_the_done_prefix_grows() -> None:
+def test_a_growing_done_prefix_is_reported() -> None:
     told: list[int] = []
     progress = Progress(lambda: told.append(progress.done))
     progress.deliver(records(1, 2, 3, 4))
@@ -88,32 +92,10 @@ def test_it_is_told_whenever_the_done_prefix_grows() -> None:
     assert told == [2, 4]
 
 
-def test_a_gap_holds_the_checkpoint_back() -> None:
-    progress = Progress()
-    progress.deliver(records(8, 9, 10))
-    assert progress.mark(at(10))
-    assert progress.mark(at(9))
-    assert progress.position() is None
-    assert progress.mark(at(8))
-    assert progress.position() == at(10)
-
-
-def test_a_batch_done_early_waits_for_the_one_before() -> None:
-    progress = Progress()
-    progress.deliver(records(1))
-    progress.deliver(records(2))
-    progress.deliver(records(3, 4))
-    for number in (2, 3):
-        progress.mark(at(number))
-    assert progress.position() is None
-    progress.mark(at(1))
-    assert progress.position() == at(3)
-
-
 @pytest.mark.parametrize(
     "position", [at(1), at(4), at(6), at(10), at(5, 2), at(5), at(7, 0), at(500)]
 )
-def test_marks_of_what_wasnt_delivered_change_nothing(position: Position) -> None:
+def test_acks_of_undelivered_records_change_nothing(position: Position) -> None:
     progress = Progress()
     progress.deliver([*records(3), *parts(5, 2)])
     progress.deliver(records(7))
@@ -121,171 +103,64 @@ def test_marks_of_what_wasnt_delivered_change_nothing(position: Position) -> Non
     assert progress.done == 0
 
 
-def test_a_second_mark_is_no_news_before_or_after_the_prefix_passes_it() -> None:
-    progress = Progress()
-    progress.deliver(records(1, 2, 3))
-    assert progress.mark(at(2))
-    assert not progress.mark(at(2))
-    progress.done_through(1)
-    assert progress.done == 2
-    assert not progress.mark(at(1))
-    assert not progress.mark(at(2))
-    progress.mark(at(3))
-    assert not progress.mark(at(3))
-
-
-def test_the_checkpoint_may_lie_within_an_aggregate_or_at_its_last_part() -> None:
-    progress = Progress()
-    progress.deliver(parts(5, 3))
-    progress.mark(at(5, 0))
-    assert progress.position() == at(5, 0)
-    progress.done_through(3)
-    assert progress.position() == at(5, 2)
-
-
-def test_a_batchs_end_takes_the_place_of_its_last_record() -> None:
-    progress = Progress()
-    progress.deliver(parts(5, 2), at(9))
-    progress.done_through(1)
-    assert progress.position() == at(5, 0)
-    progress.done_through(2)
-    assert progress.position() == at(9)
-
-
-def test_an_end_without_records_is_done_at_once_if_all_before_is() -> None:
-    progress = Progress()
-    progress.deliver([], at(3))
-    assert progress.pending() == at(3)
-    progress.committed(at(3))
-    progress.deliver([], at(4))
-    assert progress.pending() == at(4)
-    assert progress.uncommitted == 0
-
-
-def test_an_end_without_records_waits_for_the_records_before() -> None:
-    progress = Progress()
-    progress.deliver(records(1, 2))
-    progress.deliver([], at(8))
-    progress.done_through(1)
-    assert progress.position() == at(1)
-    progress.done_through(2)
-    assert progress.position() == at(8)
-
-
-def test_an_end_without_records_belongs_to_the_batch_before_it() -> None:
-    progress = Progress()
-    progress.deliver(records(1, 2))
-    progress.deliver(records(3))
-    progress.deliver([], at(8))
-    progress.done_through(2)
-    assert progress.position() == at(2)
-    progress.done_through(3)
-    assert progress.position() == at(8)
-
-
-def test_a_batch_of_nothing_at_all_is_refused() -> None:
+def test_an_empty_batch_needs_an_end() -> None:
     with pytest.raises(ValueError, match="needs an end"):
         Progress().deliver([])
 
 
-def test_committed_positions_are_no_longer_pending() -> None:
-    progress = Progress()
-    progress.deliver(records(1, 2, 3))
-    progress.done_through(2)
-    position = progress.pending()
-    assert position == at(2)
-    assert progress.uncommitted == 3
-    progress.committed(position)
-    assert progress.uncommitted == 1
-    assert progress.pending() is None
-    assert progress.position() == at(2)
-
-
-def test_what_was_done_since_a_commit_began_stays_pending() -> None:
+def test_only_stored_positions_are_committed() -> None:
     progress = Progress()
     progress.deliver(records(1, 2, 3))
     progress.done_through(1)
     first = progress.pending()
     progress.done_through(2)
-    assert progress.pending() == at(2)
-    assert first is not None
-    progress.committed(first)
-    assert progress.uncommitted == 2
-    assert progress.pending() == at(2)
-
-
-def test_it_tells_which_positions_are_stored() -> None:
-    progress = Progress()
-    progress.deliver(records(1, 2, 3))
-    assert not progress.has_committed(at(1))
-    progress.done_through(2)
-    progress.committed(progress.position() or at(0))
-    assert progress.has_committed(at(1))
-    assert progress.has_committed(at(2))
-    assert not progress.has_committed(at(3))
-
-
-def test_a_late_answer_to_an_older_commit_takes_nothing_back() -> None:
-    progress = Progress()
-    progress.deliver(records(1, 2))
-    progress.done_through(1)
-    progress.position()
-    progress.done_through(2)
-    progress.position()
-    progress.committed(at(2))
+    assert (first, progress.pending()) == (at(1), at(2))
+    assert (progress.uncommitted, progress.has_committed(at(1))) == (3, False)
     progress.committed(at(1))
-    assert progress.uncommitted == 0
-    assert progress.pending() is None
+    assert (progress.uncommitted, progress.pending()) == (2, at(2))
+    progress.committed(at(2))
+    progress.committed(at(1))  # a late answer to the older commit
+    assert (progress.uncommitted, progress.pending()) == (1, None)
+    assert progress.position() == at(2)
+    stored = [progress.has_committed(at(number)) for number in (1, 2, 3)]
+    assert stored == [True, True, False]
 
 
-def test_data_is_let_go_once_its_batch_is_done() -> None:
-    progress, data = Progress(), object_of_its_own()
-    held = sys.getrefcount(data)
-    progress.deliver([Record("1", data)])
-    assert sys.getrefcount(data) > held
-    progress.done_through(1)
-    assert sys.getrefcount(data) == held
-
-
-def test_data_of_a_slow_batch_is_let_go_when_the_next_one_is_delivered() -> None:
-    progress, data = Progress(), object_of_its_own()
-    held = sys.getrefcount(data)
-    progress.deliver([Record("1", data)])
-    progress.deliver(records(2))
-    assert sys.getrefcount(data) == held
-    assert progress.mark(at(1))
-    assert progress.position() == at(1)
-
-
-def test_data_of_each_slow_batch_is_let_go() -> None:
-    progress, data = Progress(), object_of_its_own()
-    held = sys.getrefcount(data)
+@pytest.mark.parametrize("later_batches", [0, 1])
+def test_data_is_freed_when_its_batch_is_done_or_another_is_delivered(
+    later_batches: int,
+) -> None:
+    progress, data = Progress(), bytes(range(99))
+    references = sys.getrefcount(data)
     progress.deliver(records(1))
     progress.deliver([Record("2", data)])
-    progress.deliver(records(3))
-    assert sys.getrefcount(data) == held
-
-
-def object_of_its_own() -> bytes:
-    """Return bytes that nobody else refers to."""
-    return bytes(range(99))
+    assert sys.getrefcount(data) > references
+    for number in range(later_batches):
+        progress.deliver(records(3 + number))
+    if not later_batches:
+        progress.done_through(2)
+    assert sys.getrefcount(data) == references
+    progress.mark(at(1))
+    progress.mark(at(2))
+    assert progress.position() == at(2)
 
 
 class Delivered(NamedTuple):
-    """A record of the dumb version: where it is."""
+    """A record's position, and the position to commit once the record is done."""
 
     position: Position
     end: Position
 
 
 class Dumb(RuleBasedStateMachine):
-    """The same, with one flag a record and no wish to be fast."""
+    """Compares ``Progress`` with a simple version that has one flag per record."""
 
     def __init__(self) -> None:
         super().__init__()
         self.progress = Progress()
         self.log: list[Delivered] = []
         self.done: list[bool] = []
+        self.batch_starts: list[int] = []  # each record arrives at its offset's time
         self.empty_end: Position | None = None
         self.number = 97
         self.asked: list[Position] = []
@@ -293,7 +168,7 @@ class Dumb(RuleBasedStateMachine):
         self.before_first: Position | None = None
 
     def prefix(self) -> int:
-        """Return how many are done without a gap."""
+        """Return how many records are done before the first that isn't."""
         return (*self.done, False).index(False)
 
     def expected(self) -> Position | None:
@@ -311,6 +186,9 @@ class Dumb(RuleBasedStateMachine):
         for count in layout:
             self.number += 1
             batch += parts(self.number, count) if count else records(self.number)
+        for index, record in enumerate(batch):
+            record.approximate_arrival_timestamp = float(len(self.log) + index)
+        self.batch_starts.append(len(self.log))
         end = None
         if more or not batch:
             self.number += 1
@@ -326,7 +204,7 @@ class Dumb(RuleBasedStateMachine):
             self.empty_end = end
 
     def settle_end(self) -> None:
-        """An end without records belongs to the record before it."""
+        """Assign the end of a batch without records to the record before it."""
         if self.empty_end and self.log:
             self.log[-1] = self.log[-1]._replace(end=self.empty_end)
         elif self.empty_end:
@@ -355,6 +233,16 @@ class Dumb(RuleBasedStateMachine):
         self.progress.done_through(offset)
         self.done[:offset] = [True] * offset
 
+    @rule(data=st.data())
+    def mark_offsets(self, data: st.DataObject) -> None:
+        bounds = st.integers(0, len(self.log))
+        first, stop = sorted((data.draw(bounds), data.draw(bounds)))
+        whole = range(first, stop)
+        offsets = data.draw(st.sampled_from([whole, list(whole), list(whole[::2])]))
+        self.progress.mark_offsets(offsets)
+        for offset in offsets:
+            self.done[offset] = True
+
     @rule()
     def ask(self) -> None:
         position = self.progress.position()
@@ -376,6 +264,20 @@ class Dumb(RuleBasedStateMachine):
         kept = [it for it in self.log if stored and it.position <= stored]
         assert self.progress.uncommitted == len(self.log) - len(kept)
         assert self.progress.done == self.prefix()
+        assert self.progress.delivered == len(self.log)
+        assert self.progress.done_position == self.expected()
+        assert self.progress.committed_position == stored
+        undone = self.progress.first_undone_arrival
+        assert undone == (None if all(self.done) else self.prefix())
+        uncommitted = self.progress.first_uncommitted_arrival
+        if len(kept) == len(self.log):
+            assert uncommitted is None
+        else:
+            assert uncommitted in (*self.batch_starts, len(kept))
+            assert uncommitted <= len(kept)
+            assert not any(
+                uncommitted < start <= len(kept) for start in self.batch_starts
+            )
         is_done = [self.progress.is_done(offset) for offset in range(len(self.log))]
         assert is_done == self.done
         for stop in (0, len(self.done) // 2, len(self.done)):
@@ -383,3 +285,4 @@ class Dumb(RuleBasedStateMachine):
 
 
 TestAgainstTheDumbVersion = Dumb.TestCase
+TestAgainstTheDumbVersion.settings = settings(max_examples=40)

@@ -1,10 +1,17 @@
-"""When a plan is due: at once, with others gathered, or after the moves before it."""
+"""Test when a plan is due: at once, or after a wait for joins or earlier moves."""
 
 from __future__ import annotations
 
-from kinesumer.core.rebalance import RebalanceSchedule
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.core.rebalance import LoadSchedule, RebalanceSchedule
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import HASH_KEYS, Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 A = "arn:aws:kinesis:us-east-1:123456789012:stream/a"
 WHOLE = (Interval(A, 0, HASH_KEYS - 1),)
@@ -19,8 +26,11 @@ READER, IDLER = member("c0", range=WHOLE), member("c1", range=())
 JOINED = member("c2")
 
 
-def agenda(*, moving_until: float = 0.0) -> RebalanceSchedule:
-    """Return an agenda whose last plan, at 0, was for a reader and an idler."""
+LEAVING = READER._replace(state="leaving")
+
+
+def schedule(*, moving_until: float = 0.0) -> RebalanceSchedule:
+    """Return a schedule whose last plan, at time 0, had a reader and an idle member."""
     made = RebalanceSchedule(rebalance_delay_seconds=2.0)
     made.record_plan([READER, IDLER], moving_until)
     return made
@@ -30,58 +40,111 @@ def test_the_first_plan_is_due_at_once() -> None:
     assert RebalanceSchedule(2.0).is_due([member("c0")], [A], 0.0)
 
 
-def test_nothing_is_due_while_nothing_changes() -> None:
-    assert not agenda().is_due([READER, IDLER], [A], 100.0)
+@pytest.mark.parametrize(
+    ("members", "moving_until", "times"),
+    [
+        ([READER, IDLER], 0.0, {100.0: False}),
+        ([READER, IDLER, JOINED], 0.0, {1.0: False, 2.9: False, 3.0: True, 9.0: True}),
+        ([LEAVING, IDLER], 5.0, {1.0: False, 4.9: False, 5.0: True}),
+        ([IDLER], 5.0, {1.0: True}),  # a shard without a reader is planned at once
+        ([LEAVING, IDLER._replace(state="leaving")], 5.0, {1.0: True}),
+    ],
+)
+def test_a_plan_gathers_joins_and_waits_for_the_moves_of_the_plan_before(
+    members: list[MemberRow], moving_until: float, times: dict[float, bool]
+) -> None:
+    made = schedule(moving_until=moving_until)
+    assert {now: made.is_due(members, [A], now) for now in times} == times
 
 
-def test_what_is_asked_for_is_due_once() -> None:
-    made = agenda()
+def test_a_requested_plan_is_due_once() -> None:
+    made = schedule()
     made.request()
     assert made.is_due([READER, IDLER], [A], 1.0)
     made.record_plan([READER, IDLER], 0.0)
     assert not made.is_due([READER, IDLER], [A], 2.0)
 
 
-def test_joins_are_gathered() -> None:
-    made = agenda()
-    times = (1.0, 2.9, 3.0, 9.0)
-    due = [made.is_due([READER, IDLER, JOINED], [A], now) for now in times]
-    assert due == [False, False, True, True]
-
-
-def test_a_join_that_is_taken_back_is_forgotten() -> None:
-    made = agenda()
+def test_a_member_that_joins_and_leaves_again_is_forgotten() -> None:
+    made = schedule()
     made.is_due([READER, IDLER, JOINED], [A], 1.0)
     assert not made.is_due([READER, IDLER], [A], 2.0)
     assert not made.is_due([READER, IDLER, JOINED], [A], 3.5)
 
 
-def test_a_change_waits_for_the_moves_of_the_plan_before() -> None:
-    made, leaving = agenda(moving_until=5.0), READER._replace(state="leaving")
-    due = [made.is_due([leaving, IDLER], [A], now) for now in (1.0, 4.9, 5.0)]
-    assert due == [False, False, True]
-
-
-def test_what_nobody_reads_does_not_wait() -> None:
-    made = agenda(moving_until=5.0)
-    assert made.is_due([IDLER], [A], 1.0)
-
-
-def test_who_leaves_last_does_not_wait() -> None:
-    made = agenda(moving_until=5.0)
-    members = [m._replace(state="leaving") for m in (READER, IDLER)]
-    assert made.is_due(members, [A], 1.0)
-
-
 def test_a_new_leader_waits_for_the_moves_of_a_plan_it_does_not_know() -> None:
-    made = agenda()
+    made = schedule()
     made.reset(5.0)
     assert not made.is_due([READER, IDLER], [A], 4.9)
     assert made.is_due([READER, IDLER], [A], 5.0)
 
 
-def test_a_plan_that_moves_nothing_does_not_shorten_the_moves_of_another() -> None:
-    made = agenda(moving_until=5.0)
+def test_a_plan_without_moves_does_not_shorten_other_moves() -> None:
+    made = schedule(moving_until=5.0)
     made.record_plan([READER, IDLER], 0.0)
     made.request()
     assert not made.is_due([READER, IDLER], [A], 4.0)
+
+
+# --- plans by load ---
+
+
+def follow(made: LoadSchedule, better: Collection[int], until: int) -> list[float]:
+    """Look at the loads of a minute, and return when plans are made."""
+    planned: list[float] = []
+    for at in range(until):
+        if made.looks(now := float(at)):
+            if made.is_due(now, is_better=at in better):
+                made.record_plan(now)
+                planned.append(now)
+    return planned
+
+
+def test_loads_are_looked_at_every_five_seconds() -> None:
+    made = LoadSchedule(20.0)
+    assert [at for at in range(12) if made.looks(float(at))] == [0, 5, 10]
+
+
+def test_another_plan_must_be_better_for_ten_seconds() -> None:
+    assert follow(LoadSchedule(20.0), range(10, 16), 60) == []
+    assert follow(LoadSchedule(20.0), [10, 15, 25, 30], 60) == []
+    assert follow(LoadSchedule(20.0), range(8, 21), 60) == [20]
+
+
+def test_plans_by_load_keep_their_interval() -> None:
+    assert follow(LoadSchedule(20.0), range(100), 100) == [10, 30, 50, 70, 90]
+    assert follow(LoadSchedule(45.0), range(100), 100) == [10, 55]
+    made = LoadSchedule(20.0)
+    made.record_plan(7.0)  # since a client has joined
+    assert follow(made, range(100), 40) == [30]
+
+
+def test_loads_have_changed_for_a_minute_after_a_plan() -> None:
+    made = LoadSchedule(20.0)
+    assert not made.has_changed(0.0)
+    made.record_plan(5.0)
+    assert made.has_changed(5.0)
+    assert made.has_changed(64.9)
+    assert not made.has_changed(65.0)
+
+
+def test_a_plan_by_load_does_not_extend_the_minute() -> None:
+    made = LoadSchedule(20.0)
+    assert follow(made, range(41), 45) == [10, 30]
+    assert made.has_changed(69.9)
+    assert not made.has_changed(70.0)
+    # The next one begins a minute again.
+    made.is_due(80.0, is_better=True)
+    made.is_due(90.0, is_better=True)
+    made.record_plan(90.0)
+    assert made.has_changed(149.9)
+
+
+def test_a_plan_for_another_reason_extends_the_minute() -> None:
+    made = LoadSchedule(20.0)
+    made.record_plan(0.0)
+    made.is_due(20.0, is_better=True)
+    assert made.is_due(30.0, is_better=True)
+    assert not made.is_due(35.0, is_better=False)
+    made.record_plan(50.0)
+    assert made.has_changed(109.9)

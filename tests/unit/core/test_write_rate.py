@@ -1,4 +1,4 @@
-"""How fast writes go: shared at first, cut by refusals, and growing while they wait."""
+"""Test that the write rate starts fair, falls at refusals, and grows while needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kinesumer.model.streams import HASH_KEYS, Interval
 
 
 def send(rate: WriteRate, now: float, seconds: float) -> tuple[int, float]:
-    """Send and have accepted all that may go within a time; return how many."""
+    """Send as many writes as a period permits. Return their number, and its end."""
     end, sent = now + seconds, 0
     while (wait := rate.wait_seconds(now)) + now < end:
         if wait:
@@ -42,7 +42,7 @@ def _shared(writers: int) -> WriteRate:
     return rate
 
 
-def test_writes_that_wait_make_the_rate_grow_to_what_a_partition_takes() -> None:
+def test_waiting_writes_make_the_rate_grow_up_to_the_partitions_limit() -> None:
     rate = _shared(10)
     first, now = send(rate, 100.0, 1.0)
     assert first <= 2.3 * UNITS_PER_SECOND / 10
@@ -53,7 +53,7 @@ def test_writes_that_wait_make_the_rate_grow_to_what_a_partition_takes() -> None
     assert rate.per_second == UNITS_PER_SECOND
 
 
-def test_writes_that_do_not_wait_change_no_rate() -> None:
+def test_writes_that_do_not_wait_leave_the_rate_unchanged() -> None:
     rate = _shared(10)
     for second in range(100, 200):
         assert rate.wait_seconds(second) == 0.0
@@ -71,18 +71,19 @@ def test_of_writes_under_way_together_one_refusal_counts() -> None:
     assert rate.per_second == UNITS_PER_SECOND / 40
 
 
-def test_after_a_refusal_nothing_goes_for_a_moment() -> None:
+def test_after_a_refusal_writes_pause() -> None:
     rate = _shared(10)
     rate.wait_seconds(100.0)
     rate.refused(100.0, 100.0, 0.5)
     pause = 0.5 * MAX_PAUSE_SECONDS
     assert rate.wait_seconds(100.0) == pytest.approx(pause)
-    # What was saved up before is lost: only what the pause has saved goes now.
+    # The refusal cancelled the burst, so only as many writes are sent as the rate
+    # permits in the time of the pause.
     sent, _ = send(rate, 100.0 + pause, 0.001)
     assert sent == int(pause * rate.per_second)
 
 
-def test_a_rate_never_becomes_nothing() -> None:
+def test_a_rate_has_a_minimum() -> None:
     rate = _shared(1000)
     for now in range(100, 120):
         rate.refused(now, now, 1.0)
@@ -90,7 +91,7 @@ def test_a_rate_never_becomes_nothing() -> None:
     assert rate.wait_seconds(121.0) <= 1 / MIN_PER_SECOND
 
 
-def test_a_rate_that_held_nothing_up_for_a_while_is_forgotten() -> None:
+def test_an_idle_rate_is_forgotten() -> None:
     rate = _shared(10)
     rate.wait_seconds(100.0)
     rate.refused(100.0, 100.0, 0.0)
@@ -100,7 +101,7 @@ def test_a_rate_that_held_nothing_up_for_a_while_is_forgotten() -> None:
     assert rate.per_second == UNITS_PER_SECOND / 10
 
 
-def test_commits_of_all_clients_keep_to_what_a_streams_partition_takes() -> None:
+def test_commits_of_all_clients_stay_within_the_partitions_limit() -> None:
     assert commit_interval_seconds({}, {}) == 0
     assert commit_interval_seconds({"a": 800, "b": 80}, {"a": 1.0, "b": 0.5}) == 1.0
     assert commit_interval_seconds({"a": 800, "b": 800}, {"a": 1.0, "b": 0.1}) == 10.0

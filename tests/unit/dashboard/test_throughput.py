@@ -1,4 +1,4 @@
-"""Rates, counted or estimated from a few shards."""
+"""Test the rates of streams, which are counted, or estimated from a few shards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Kinesis:
-    """A stream in memory."""
+    """A stream in memory, and the dashboard's measurement of its throughput."""
 
     def __init__(self, shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = Clock()
@@ -42,7 +42,7 @@ class Kinesis:
         monkeypatch.setattr(shard_reads, "open_source", open_source)
 
     async def positions(self) -> dict[ShardKey, Position]:
-        """Return the positions after all records."""
+        """Return the position of the last record of each shard."""
         return {
             ShardKey(self.arn, shard_id): Position(shard.log[-1].sequence_number)
             for shard_id, shard in self.memory.stream("orders").shards.items()
@@ -56,57 +56,49 @@ class Kinesis:
             self.memory.put("orders", b"x" * 100, f"key {number}")
 
     async def measure(self) -> dict[str, float]:
-        found = await self.positions()
-        return await self.throughput.measure(found, self.clock.now())
+        positions = await self.positions()
+        return await self.throughput.measure(positions, self.clock.now())
 
 
-async def test_the_first_measurement_is_empty(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kinesis = Kinesis(1, monkeypatch)
-    kinesis.put(5, 1)
+@pytest.fixture
+def kinesis(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Kinesis:
+    """Return a stream with one shard, or as many as the test's parameter says."""
+    shards = getattr(request, "param", 1)
+    kinesis = Kinesis(shards, monkeypatch)
+    kinesis.put(5 * shards, 1)
+    return kinesis
+
+
+async def test_the_first_measurement_is_empty(kinesis: Kinesis) -> None:
     assert await kinesis.measure() == {}
 
 
-async def test_few_records_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    kinesis = Kinesis(1, monkeypatch)
-    kinesis.put(5, 1)
+async def test_few_records_are_counted(kinesis: Kinesis) -> None:
     await kinesis.measure()
     kinesis.put(8, 4)
     assert await kinesis.measure() == {kinesis.arn: 2}
 
 
-async def test_many_records_are_estimated_from_some(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kinesis = Kinesis(4, monkeypatch)
-    kinesis.put(20, 1)
+@pytest.mark.parametrize("kinesis", [4], indirect=True)
+async def test_many_records_are_estimated_from_some(kinesis: Kinesis) -> None:
     await kinesis.measure()
     kinesis.put(20_000, 20)
     rates = await kinesis.measure()
     assert rates[kinesis.arn] == pytest.approx(1000, rel=0.35)
 
 
-async def test_an_idle_stream_has_the_rate_0(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kinesis = Kinesis(1, monkeypatch)
-    kinesis.put(5, 1)
+async def test_an_idle_stream_has_the_rate_0(kinesis: Kinesis) -> None:
     await kinesis.measure()
     kinesis.clock.time += 10
     assert await kinesis.measure() == {kinesis.arn: 0}
 
 
-async def test_an_unreadable_stream_is_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kinesis = Kinesis(1, monkeypatch)
-    kinesis.put(5, 1)
+async def test_an_unreadable_stream_is_left_out(kinesis: Kinesis) -> None:
     await kinesis.measure()
     kinesis.put(5, 5)
-    found = await kinesis.positions()
+    positions = await kinesis.positions()
     kinesis.memory.delete_stream("orders")
-    assert await kinesis.throughput.measure(found, kinesis.clock.now()) == {}
+    assert await kinesis.throughput.measure(positions, kinesis.clock.now()) == {}
 
 
 def test_advanced_shards_are_sampled_in_turns() -> None:
@@ -129,15 +121,12 @@ def test_large_records_are_sampled_in_small_numbers(
     assert sample_records(record_bytes) == records
 
 
-def test_a_page_that_does_not_reach_the_end_is_not_counted() -> None:
-    page = Page([cast("Record", Numbered("10"))], "next", 5000)
-    assert count_until(page, Position("12")) is None
-    assert count_until(page, Position("10")) == 1
-    assert count_until(page._replace(millis_behind=0), Position("12")) == 1
-
-
-class Numbered:
-    """A record with a sequence number."""
-
-    def __init__(self, number: str) -> None:
-        self.sequence_number = number
+@pytest.mark.parametrize(
+    ("millis_behind", "end", "count"),
+    [(5000, "12", None), (5000, "10", 1), (0, "12", 1)],
+)
+def test_a_page_that_does_not_reach_the_end_is_not_counted(
+    millis_behind: int, end: str, count: int | None
+) -> None:
+    page = Page([Record("10", b"")], "next", millis_behind)
+    assert count_until(page, Position(end)) == count

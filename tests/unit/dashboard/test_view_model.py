@@ -1,4 +1,4 @@
-"""The page's model: lanes, colours, totals and history."""
+"""Test the model of the dashboard's page: lanes, colours, totals and history."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import pytest
 
 from kinesumer.admin.lag import Lags
 from kinesumer.admin.observation import observe
-from kinesumer.dashboard.history import LagHistory
-from kinesumer.dashboard.layout import assign_lanes
+from kinesumer.dashboard.throughput import LagHistory
 from kinesumer.dashboard.view_model import (
     DashboardInfo,
     ViewInput,
+    assign_lanes,
     assign_slots,
     build_state,
 )
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import Deaths
 from kinesumer.model.streams import ShardKey
 from tests.support.toy_fleet import ToyFleet, arn_of
 
@@ -28,9 +30,9 @@ def shard(number: int) -> ShardKey:
 
 
 def drawn(fleet: ToyFleet) -> State:
-    observation = observe(None, fleet.snapshot(), fleet.millis, 0)
-    seen = ViewInput(observation, 0, 2, Lags(fleet.millis, {}), fleet.rates)
-    return build_state(DashboardInfo("billing", "table"), seen)
+    observation = observe(None, fleet.snapshot(), Lags(fleet.millis, {}), 0)
+    view = ViewInput(observation, 0, 2, fleet.rates)
+    return build_state(DashboardInfo("billing", "table"), view)
 
 
 def test_shards_of_a_band_fill_the_hash_space() -> None:
@@ -110,6 +112,7 @@ def test_a_client_is_shown_with_its_states_and_its_largest_lag() -> None:
     fleet.millis[shard(0)] = 7000
     a, b, c = drawn(fleet).members
     assert (a.states, a.leader, a.millis_behind) == (["up"], True, 7000)
+    assert (a.caught_up, c.caught_up) == (False, None)
     assert (b.states, b.label) == (["drained"], "zone-1")
     assert (c.states, c.shards) == (["joining"], 0)
 
@@ -128,7 +131,7 @@ def test_an_hour_is_retained_in_steps_of_ten_seconds() -> None:
     hour = LagHistory()
     for second in range(0, 4000, 2):
         hour.add(second, {"arn:stream/a": second % 10}, {"arn:stream/a": second % 4})
-    lines = hour.lines()
+    lines = hour.lines({})
     assert (lines.times[0], lines.times[-1], len(lines.times)) == (400, 3990, 360)
     (lag,) = lines.millis_behind
     (rate,) = lines.records_per_second
@@ -140,5 +143,45 @@ def test_of_many_streams_the_busiest_have_lines() -> None:
     hour = LagHistory()
     hour.add(0, {f"arn:stream/{i:02d}": i for i in range(20)}, {})
     hour.add(20, {"arn:stream/00": 5}, {})
-    names = [line.name for line in hour.lines().millis_behind]
+    names = [line.name for line in hour.lines({}).millis_behind]
     assert names == [f"{i:02d}" for i in range(8, 20)]
+
+
+def test_isolation_and_the_record_that_kills_are_shown() -> None:
+    fleet = ToyFleet(["a"], {"orders": 3})
+    poison = Position("71", 3)
+    for number, deaths in ((1, Deaths(3)), (2, Deaths(5, poison=poison))):
+        key = shard(number)
+        fleet.shards[key] = fleet.shards[key]._replace(deaths=deaths)
+    state = drawn(fleet)
+    [band] = state.streams
+    assert [(one.isolated, one.poison) for one in band.shards] == [
+        (False, None),
+        (True, None),
+        (True, "71:3"),
+    ]
+    assert any("stops at record 71:3" in text for text in state.problems)
+    assert any("shardId-000000000001 is read in isolation" in t for t in state.problems)
+
+
+def test_loads_and_the_reasons_of_the_plan_are_shown() -> None:
+    fleet = ToyFleet(["a", "b"], {"orders": 3})
+    fleet.plan_by_load({shard(0): 0.1, shard(1): 0.1, shard(2): 0.9})
+    state = drawn(fleet)
+    a, b = state.members
+    assert a.load is not None
+    assert a.load["handler_seconds_per_second"] == pytest.approx(0.2, rel=0.01)
+    assert (a.load_share, b.load_share) == (0.37, 1.63)
+    [band] = state.streams
+    assert [one.hot for one in band.shards] == [False, False, True]
+    assert band.shards[2].load is not None
+    assert band.shards[2].load["records_per_second"] > 0
+    assert state.plan.assignor == "load"
+    assert "b is the busiest client, with 163 % of its share" in state.plan.reasons[1]
+
+
+def test_without_loads_nothing_is_said_of_them() -> None:
+    state = drawn(ToyFleet(["a"], {"orders": 1}))
+    assert (state.plan.assignor, state.plan.reasons) == (None, [])
+    assert (state.members[0].load, state.members[0].load_share) == (None, None)
+    assert state.streams[0].shards[0].load is None

@@ -1,4 +1,4 @@
-"""Dead letters in SQS and S3, as moto's server plays them, and in a function."""
+"""Test dead letters in SQS and S3, which moto simulates, and in a function."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from kinesumer.dead_letters.targets import open_readable, open_target
 from kinesumer.errors import (
     ConfigurationError,
     DeadLetterTooLargeError,
+    DecodeError,
     FatalError,
 )
+from kinesumer.testing import record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from kinesumer.dead_letters.base import ReadableDeadLetters, StoredEntry
 
@@ -61,7 +64,7 @@ async def clients(
 
 @pytest.fixture(params=["standard", "fifo", "s3"])
 async def target(clients: ClientFactory, request: pytest.FixtureRequest) -> str:
-    """An empty target of each kind: all servers of moto in a process share theirs."""
+    """Create an empty target with a new name, since moto's servers share their data."""
     name = f"letters-{next(NUMBERS)}"
     if request.param == "s3":
         s3 = (await clients.open("s3")).client
@@ -84,7 +87,7 @@ async def test_a_letter_is_read_as_it_was_put_and_gone_when_removed(
     letters = await open_readable(target, clients)
     await letters.put(LETTER)
     assert [one.letter for one in await stored(letters)] == [LETTER]
-    await letters.aclose()  # what was only read is there for the next one
+    await letters.aclose()  # a letter that was only read stays for other readers
     found = await stored(letters)
     assert [one.letter for one in found] == [LETTER]
     await letters.remove(found)
@@ -136,6 +139,7 @@ async def test_a_plain_function_is_refused_with_the_first_letter(
         await letters.put(LETTER)
 
 
+@pytest.mark.parametrize("target", ["standard"], indirect=True)
 async def test_a_target_may_be_opened_with_clients_of_its_own(
     url: str, target: str
 ) -> None:
@@ -160,3 +164,20 @@ async def test_what_names_no_target_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match="isn't a dead-letter target"):
         await open_target(text, clients)
+
+
+async def test_a_file_in_a_missing_directory_is_refused(
+    clients: ClientFactory, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="missing does not exist: create it"):
+        await open_target(f"file:{tmp_path}/missing/dead.jsonl", clients)
+
+
+def test_the_letter_of_an_undecodable_record_says_why() -> None:
+    undecodable = record(b"{")
+    with pytest.raises(DecodeError) as caught:
+        undecodable.json()
+    letter = DeadLetter.of(
+        undecodable, caught.value, app="a", attempts=1, failed_at=0.0
+    )
+    assert letter.error == "DecodeError: msgspec.DecodeError: Input data was truncated"

@@ -1,4 +1,4 @@
-"""The demo's verdict on Spark's rows names every kind of fault."""
+"""Test that the demo's verdict on Spark's rows names every kind of fault."""
 
 from __future__ import annotations
 
@@ -72,44 +72,43 @@ def test_a_record_of_a_failed_request_may_appear() -> None:
     assert verdict([*ALL, OutputRow(1, 0, CHILD, 9)]).faults() == []
 
 
-def test_faults_are_found() -> None:
-    assert verdict(ALL[1:]).lost == 1
-    assert verdict([*ALL, ALL[-1]]).repeated == 1
-    assert verdict([ALL[1], ALL[0], *ALL[2:]]).out_of_order == 1
-    assert verdict([*ALL, OutputRow(1, 0, CHILD, 10)]).never_produced == 1
-    assert verdict([*ALL[:5], OutputRow(2, 0, PARENT, 5), *ALL[5:]]).repeated == 1
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        (ALL[1:], "lost"),
+        ([*ALL, ALL[-1]], "repeated"),
+        ([*ALL[:5], OutputRow(2, 0, PARENT, 5), *ALL[5:]], "repeated"),
+        ([ALL[1], ALL[0], *ALL[2:]], "out_of_order"),
+        ([*ALL[5:], *(row._replace(batch=2) for row in ALL[:5])], "out_of_order"),
+        ([*ALL, OutputRow(1, 0, CHILD, 10)], "never_produced"),
+    ],
+)
+def test_faults_are_found(rows: list[OutputRow], fault: str) -> None:
+    assert getattr(verdict(rows), fault) == 1
 
 
-def test_a_child_in_an_earlier_batch_than_its_parent_is_out_of_order() -> None:
-    late_parent = [row._replace(batch=2) for row in ALL[:5]]
-    assert verdict([*ALL[5:], *late_parent]).out_of_order == 1
-
-
-def test_the_sink_log_names_the_committed_files(tmp_path: Path) -> None:
-    log = tmp_path / "_spark_metadata"
-    log.mkdir()
-    _write(log / "0", "a")
-    _write(log / "1.compact", "a", "b c")
-    _write(log / "2", "d")
-    (log / ".3.tmp").write_text("unfinished")
-    assert committed_files(tmp_path) == [(0, "/out/a"), (1, "/out/b c"), (2, "/out/d")]
-
-
-def test_a_compact_log_names_the_files_of_deleted_logs(tmp_path: Path) -> None:
-    log = tmp_path / "_spark_metadata"
-    log.mkdir()
-    _write(log / "9.compact", "a", "b")
-    _write(log / "10", "c")
-    assert [path for _, path in committed_files(tmp_path)] == [
-        "/out/a",
-        "/out/b",
-        "/out/c",
-    ]
-
-
-def _write(path: Path, *names: str) -> None:
-    entries = [
-        {"path": f"file:///out/{name.replace(' ', '%20')}", "action": "add"}
-        for name in names
-    ]
-    path.write_text("\n".join(["v1", *map(json.dumps, entries)]))
+@pytest.mark.parametrize(
+    ("logs", "files"),
+    [
+        (
+            {"0": ["a"], "1.compact": ["a", "b c"], "2": ["d"]},
+            [(0, "/out/a"), (1, "/out/b c"), (2, "/out/d")],
+        ),
+        # Spark has deleted the logs before the compact one.
+        (
+            {"9.compact": ["a", "b"], "10": ["c"]},
+            [(9, "/out/a"), (9, "/out/b"), (10, "/out/c")],
+        ),
+    ],
+)
+def test_the_sink_log_names_the_committed_files(
+    tmp_path: Path, logs: dict[str, list[str]], files: list[tuple[int, str]]
+) -> None:
+    folder = tmp_path / "_spark_metadata"
+    folder.mkdir()
+    (folder / ".3.tmp").write_text("unfinished")
+    for log, names in logs.items():
+        paths = [f"file:///out/{name.replace(' ', '%20')}" for name in names]
+        entries = [json.dumps({"path": path, "action": "add"}) for path in paths]
+        (folder / log).write_text("\n".join(["v1", *entries]))
+    assert committed_files(tmp_path) == files

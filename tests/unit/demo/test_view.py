@@ -1,4 +1,4 @@
-"""The demo's picture and lines."""
+"""Test the demo's picture of the group, and its lines of text."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_picture_has_streams_clients_and_events(
     text = capsys.readouterr().out
     for word in (
         "orders",
-        "none 2, client-1 1",
+        "unassigned 2, client-1 1",
         "running (leader)",
         "kill client-1",
     ):

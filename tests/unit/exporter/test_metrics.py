@@ -1,4 +1,4 @@
-"""The metrics of a fleet, built from rows."""
+"""Test the metrics that the exporter builds from the rows of a fleet."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from kinesumer.admin.lag import Lags
+from kinesumer.admin.lag import NO_LAGS, Lags
 from kinesumer.admin.observation import observe
 from kinesumer.admin.snapshot import Snapshot
+from kinesumer.exporter.collector import DEFAULT_OPTIONS
 from kinesumer.exporter.metrics import (
     COUNTERS,
     GAUGES,
@@ -18,7 +19,10 @@ from kinesumer.exporter.metrics import (
     AppReading,
     build_metrics,
 )
+from kinesumer.exporter.scale import Scale, ScaleObserver
+from kinesumer.model.positions import Position
 from kinesumer.model.rows import (
+    Deaths,
     GroupRow,
     LeaderRow,
     MemberRow,
@@ -63,7 +67,7 @@ SHARDS = [
     shard(4, ended=True),
     shard(5, paused=True),
 ]
-FOUND = Snapshot(
+SNAPSHOT = Snapshot(
     [
         member("a"),
         member("b", state="degraded"),
@@ -78,38 +82,43 @@ FOUND = Snapshot(
 LAGS = Lags({SHARDS[0].key: 1500, SHARDS[1].key: 7_200_000}, {}, {ARN: 24})
 
 
-def unconsumed(found: Snapshot) -> list[ShardKey]:
-    return [key for arn in found.shards for key in found.unconsumed(arn)]
+def unconsumed(snapshot: Snapshot) -> list[ShardKey]:
+    return [key for arn in snapshot.shards for key in snapshot.unconsumed(arn)]
 
 
-def told(found: Snapshot = FOUND, **more: Any) -> dict[str, dict[Any, float]]:
+def metrics_of(
+    snapshot: Snapshot = SNAPSHOT, lags: Lags | None = LAGS
+) -> dict[str, dict[Any, float]]:
     """Return the samples of one app, by name and labels."""
-    since = dict.fromkeys(unconsumed(found), 70.0)
-    observation = observe(observe(None, found, {}, 98.0), found, {}, 100.0)
-    fields: dict[str, Any] = {"lags": LAGS, "unconsumed_since": since, **more}
-    look = AppReading(observation, at=1e9, seconds=0.1, **fields)
-    return samples(AppMetrics("a", 3, 1, look))
+    known = lags or NO_LAGS
+    observation = observe(observe(None, snapshot, known, 98.0), snapshot, known, 100.0)
+    has_lags = lags is not None
+    scale = ScaleObserver(DEFAULT_OPTIONS).observe(
+        observation, 100.0, has_lags=has_lags
+    )
+    reading = AppReading(observation, has_lags, 1e9, 0.1, scale)
+    return samples(AppMetrics("a", 3, 1, reading))
 
 
 def samples(*accounts: AppMetrics) -> dict[str, dict[Any, float]]:
-    found: dict[str, dict[Any, float]] = {}
+    metrics: dict[str, dict[Any, float]] = {}
     for family in build_metrics(accounts):
         for sample in family.samples:
             labels = frozenset(sample.labels.items())
-            found.setdefault(sample.name.removeprefix(PREFIX), {})[labels] = (
+            metrics.setdefault(sample.name.removeprefix(PREFIX), {})[labels] = (
                 sample.value
             )
-    return found
+    return metrics
 
 
 def of(values: dict[Any, float], **labels: str) -> float:
-    """Return the one sample that has these labels."""
+    """Return the value of the only sample that has these labels."""
     (value,) = [v for k, v in values.items() if k >= frozenset(labels.items())]
     return value
 
 
 def test_members_are_counted_by_their_worst_state() -> None:
-    members = told()["members"]
+    members = metrics_of()["members"]
     assert {dict(key)["state"]: value for key, value in members.items()} == {
         "silent": 0,
         "degraded": 1,
@@ -120,74 +129,109 @@ def test_members_are_counted_by_their_worst_state() -> None:
     }
 
 
+def test_shards_in_isolation_and_those_that_stop_are_counted_apart() -> None:
+    poison = Position("71")
+    dying = [
+        shard(0, deaths=Deaths(2)),
+        shard(1, deaths=Deaths(3)),
+        shard(2, deaths=Deaths(4, suspect=poison)),
+        shard(3, deaths=Deaths(5, suspect=poison, poison=poison)),
+        shard(4, deaths=Deaths(5, poison=poison), position=Position("72")),
+        shard(5, deaths=Deaths(5, poison=poison), ended=True),
+    ]
+    metrics = metrics_of(replace(SNAPSHOT, shards={ARN: dying}))
+    assert of(metrics["isolated_shards"]) == 3
+    assert of(metrics["stopped_shards"]) == 1
+
+
 def test_a_stalled_heartbeat_is_silent_and_ages() -> None:
-    before = observe(None, FOUND, {}, 90.0)
-    look = AppReading(observe(before, FOUND, {}, 100.0), LAGS, {}, 1e9, 0.1)
-    found = samples(AppMetrics("a", 1, 0, look))
-    assert of(found["members"], state="silent") == 4
-    assert of(found["heartbeat_age_seconds"], client="b") == 10
+    before = observe(None, SNAPSHOT, LAGS, 90.0)
+    reading = AppReading(
+        observe(before, SNAPSHOT, LAGS, 100.0), True, 1e9, 0.1, Scale()
+    )
+    metrics = samples(AppMetrics("a", 1, 0, reading))
+    assert of(metrics["members"], state="silent") == 4
+    assert of(metrics["heartbeat_age_seconds"], client="b") == 10
 
 
-def test_unconsumed_shards_are_counted_with_the_time_of_the_oldest() -> None:
-    found = told()
-    assert found["unowned_shards"] == {frozenset(STREAM.items()): 2}
-    assert of(found["unowned_seconds"]) == 30
-    assert of(found["shards"], state="orphaned") == 1
-    assert of(found["shards"], state="waiting") == 1
+def test_unconsumed_shards_and_unreadable_rows_are_counted() -> None:
+    metrics = metrics_of()
+    assert of(metrics["unreadable_rows"]) == 1
+    assert metrics["unowned_shards"] == {frozenset(STREAM.items()): 2}
+    assert of(metrics["unowned_seconds"]) == 2
+    assert of(metrics["shards"], state="orphaned") == 1
+    assert of(metrics["shards"], state="waiting") == 1
 
 
 @pytest.mark.parametrize("name", ["", "x", "arn:aws:kinesis", "\n"])
 def test_a_row_with_an_invalid_stream_keeps_the_metrics_of_others(name: str) -> None:
     stray = StreamRow(name, 1.0, Start.TRIM_HORIZON)
-    shards = {**FOUND.shards, name: []}
-    found = told(replace(FOUND, streams=[*FOUND.streams, stray], shards=shards))
-    assert found["unowned_shards"][frozenset(STREAM.items())] == 2
-    assert of(found["unowned_shards"], stream=name, region="") == 0
+    shards = {**SNAPSHOT.shards, name: []}
+    metrics = metrics_of(
+        replace(SNAPSHOT, streams=[*SNAPSHOT.streams, stray], shards=shards)
+    )
+    assert metrics["unowned_shards"][frozenset(STREAM.items())] == 2
+    assert of(metrics["unowned_shards"], stream=name, region="") == 0
+
+
+def test_unconsumed_shards_that_no_client_may_take_are_counted_as_such() -> None:
+    assert of(metrics_of()["unassignable_shards"]) == 0
+    full = [
+        member._replace(max_shards=1, streams=frozenset({ARN}))
+        for member in SNAPSHOT.members
+        if SNAPSHOT.owned[member.session]
+    ]
+    metrics = metrics_of(replace(SNAPSHOT, members=full))
+    assert of(metrics["unassignable_shards"]) == of(metrics["unowned_shards"]) == 2
 
 
 def test_a_paused_shard_isnt_unconsumed() -> None:
-    found = told()
-    assert of(found["paused_shards"]) == 1
-    everything = replace(FOUND, group=GroupRow("g", paused=True))
+    metrics = metrics_of()
+    assert of(metrics["paused_shards"]) == 1
+    everything = replace(SNAPSHOT, group=GroupRow("g", paused=True))
     assert unconsumed(everything) == []
-    assert of(told(everything)["paused_shards"]) == 5
-    assert of(told(everything)["unowned_seconds"]) == 0
+    assert of(metrics_of(everything)["paused_shards"]) == 5
+    assert of(metrics_of(everything)["unowned_seconds"]) == 0
 
 
 def test_the_lag_is_that_of_the_slowest_shard_and_retention_runs_against_it() -> None:
-    found = told()
-    assert of(found["lag_seconds"]) == 7200
-    assert of(found["shard_lag_seconds"], shard="shardId-0") == 1.5
-    assert of(found["retention_seconds"]) == 24 * 3600
-    assert of(found["retention_left_seconds"]) == 22 * 3600
+    metrics = metrics_of()
+    assert of(metrics["lag_seconds"]) == 7200
+    assert of(metrics["caught_up"]) == 0
+    assert of(metrics["shard_lag_seconds"], shard="shardId-0") == 1.5
+    assert of(metrics["retention_seconds"]) == 24 * 3600
+    assert of(metrics["retention_left_seconds"]) == 22 * 3600
 
 
-def test_an_unreadable_stream_has_no_lag_metric() -> None:
-    found = told(lags=Lags({}, {ARN: "access denied"}))
-    assert of(found["lag_known"]) == 0
-    assert "lag_seconds" not in found
-    assert "retention_left_seconds" not in found
+@pytest.mark.parametrize(
+    ("lags", "missing"),
+    [
+        (
+            Lags({}, {ARN: "access denied"}),
+            {"lag_seconds", "caught_up", "retention_left_seconds"},
+        ),
+        (None, {"lag_known", "lag_seconds", "stuck_shards"}),
+    ],
+)
+def test_without_a_lag_its_metrics_are_missing(
+    lags: Lags | None, missing: set[str]
+) -> None:
+    metrics = metrics_of(lags=lags)
+    assert not missing & metrics.keys()
+    assert "lag_known" in missing or of(metrics["lag_known"]) == 0
 
 
-def test_without_lags_there_are_no_lag_and_stuck_metrics() -> None:
-    found = told(lags=None)
-    assert not {"lag_known", "lag_seconds", "stuck_shards"} & found.keys()
-
-
-def test_a_dead_leader_is_no_leader() -> None:
-    dead = replace(FOUND, leader=LeaderRow("session of gone", "gone", 1))
-    assert of(told(dead)["leader_present"]) == 0
-    assert of(told()["leader_present"]) == 1
-
-
-def test_a_spark_query_needs_no_leader() -> None:
-    query = replace(FOUND, members=[member("q", kind="query")], leader=None)
-    assert "leader_present" not in told(query)
+def test_a_dead_leader_does_not_lead_and_a_spark_query_needs_none() -> None:
+    assert of(metrics_of()["leader_present"]) == 1
+    dead = replace(SNAPSHOT, leader=LeaderRow("session of gone", "gone", 1))
+    assert of(metrics_of(dead)["leader_present"]) == 0
+    query = replace(SNAPSHOT, members=[member("q", kind="query")], leader=None)
+    assert "leader_present" not in metrics_of(query)
 
 
 def test_an_unreadable_app_has_no_other_gauges() -> None:
-    found = samples(AppMetrics("a", 7, 2, None))
-    assert {name: of(values) for name, values in found.items()} == {
+    metrics = samples(AppMetrics("a", 7, 2, None))
+    assert {name: of(values) for name, values in metrics.items()} == {
         "reads_total": 7,
         "read_errors_total": 2,
         "up": 0,
@@ -197,10 +241,6 @@ def test_an_unreadable_app_has_no_other_gauges() -> None:
 def test_several_apps_are_exported_together() -> None:
     accounts = [AppMetrics(name, 1, 1, None) for name in ("a", "b")]
     assert of(samples(*accounts)["up"], app="b") == 0
-
-
-def test_rows_that_cannot_be_read_are_counted() -> None:
-    assert of(told()["unreadable_rows"]) == 1
 
 
 @pytest.mark.parametrize("name", [*GAUGES, *COUNTERS])

@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the alerts name only exported metrics."""
+"""Test that the Grafana dashboard and the alerts name only exported metrics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LABELS = {
     **{PREFIX + name: set(about.labels) for name, about in GAUGES.items()},
     **{f"{PREFIX}{name}_total": set(about.labels) for name, about in COUNTERS.items()},
 }
-"""Metrics as they are scraped; test_metrics.py holds them against a live exporter."""
+"""The labels of each scraped metric; test_metrics.py checks them at a live exporter."""
 STATES = {
     f"{PREFIX}members": set(MEMBER_STATES),
     f"{PREFIX}shards": set(SHARD_STATES),
@@ -80,7 +80,7 @@ def test_alert_names_are_unique() -> None:
 
 
 def test_each_required_condition_has_an_alert() -> None:
-    """Check lag, unowned shards, no leader and retention."""
+    """There are alerts for lag, unowned shards, a missing leader, and retention."""
     watched = {s.metric for rule in ALERTS for s in named(rule["expr"]).selectors}
     for name in (
         "lag_seconds",
@@ -149,7 +149,7 @@ def variables_used() -> Iterator[str]:
 
 
 def judge(expression: str) -> None:
-    """Fail for an unknown metric, label or state."""
+    """Fail if an expression names an unknown metric, label or state."""
     found = named(expression)
     assert found.selectors
     for metric, matchers in found.selectors:

@@ -1,4 +1,4 @@
-"""A whole client that runs a handler, on ports in memory and in virtual time."""
+"""Run a client with a handler in virtual time, with AWS replaced by memory."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
-from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.runner import HandlerRunner
+from kinesumer.handlers.stream_handlers import read_handlers
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 
@@ -25,6 +25,7 @@ TERMS = (
     "batch",
     "concurrency",
     "dead_letters",
+    "decode",
     "middleware",
     "on_failure",
     "retries",
@@ -33,7 +34,7 @@ TERMS = (
 
 
 class Runner:
-    """``client.run()`` without AWS; it goes on in the background."""
+    """Runs ``client.run()`` in the background, without AWS."""
 
     def __init__(
         self,
@@ -44,21 +45,21 @@ class Runner:
         store: Any = None,
         **options: Any,
     ) -> None:
-        asked = {name: options.pop(name) for name in TERMS if name in options}
+        asked: Any = {name: options.pop(name) for name in TERMS if name in options}
         self.world = world
         self.machine = world.loop.machine(client_id)
         self.context = world.context(client_id, store=store, **options)
         self.letters = Letters()
-        run_options = read_run_options(handler, **asked)
+        handlers = read_handlers("orders", handler, asked)
         self.handling = HandlerRunner(
-            run_options,
+            handlers,
             app=self.context.app,
             clock=self.machine,
             random=Random(2),
             drain=self.context.config.drain_timeout_seconds,
         )
-        if run_options.on_failure == "dead-letter":
-            self.handling.letters = self.letters
+        if "dead_letters" in asked:
+            self.handling.callers.letters[asked["dead_letters"]] = self.letters
         self.group = GroupConsumer(
             self.context, self._open, HeartbeatTask(self.context), self.handling
         )
@@ -67,25 +68,25 @@ class Runner:
 
     @property
     def held(self) -> list[str]:
-        """The ids of the shards held."""
+        """The ids of the shards that the client owns."""
         return sorted(h.key.shard_id for h in self.group.owned_shards())
 
     @property
     def owned(self) -> OwnedShard:
-        """The only shard held."""
+        """The only shard that the client owns."""
         [owned] = self.group.owned_shards()
         return owned
 
     def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something of the client on its machine."""
+        """Run a coroutine of the client on its machine."""
         return self.world.loop.spawn(self.machine, work)
 
     async def stop(self) -> None:
-        """Leave the block from beside ``run()``."""
+        """Leave the client's block while ``run()`` is active."""
         await self.run(self.group.stop(wait_for_user=True))
 
     async def leave(self) -> None:
-        """Leave in good order, then the block."""
+        """Leave the group in good order, and then the client's block."""
         await self.run(self.group.leave())
         await self.task
         await self.run(self.group.stop(wait_for_user=False))
@@ -95,33 +96,32 @@ class Runner:
 
     async def _begin(self) -> None:
         await self.group.start(self._streams, Start.TRIM_HORIZON)
-        self.handling.warn_unsupported(self.group.streams.values())
 
 
 class Letters:
-    """A target of dead letters, which fails as told."""
+    """A target of dead letters that can be told to fail."""
 
     def __init__(self) -> None:
         self.stored: list[DeadLetter] = []
         self.errors: list[Exception] = []
-        """What the next puts raise, one each."""
+        """The errors that the next calls of ``put`` raise, one each."""
         self.tries = 0
         self.is_closed = False
 
     @property
     def texts(self) -> list[str]:
-        """The data of what is stored."""
+        """The data of the stored letters, as text."""
         return [letter.data.decode() for letter in self.stored]
 
     async def put(self, letter: DeadLetter) -> None:
-        """Store a letter, or don't."""
+        """Store a letter, or raise the next error."""
         self.tries += 1
         if self.errors:
             raise self.errors.pop(0)
         self.stored.append(letter)
 
     async def aclose(self) -> None:
-        """Note that it was called."""
+        """Record the call."""
         self.is_closed = True
 
 

@@ -1,9 +1,10 @@
-"""What a handler takes, and what of run()'s arguments is refused at once."""
+"""Test the parameters of handlers, and invalid arguments of ``run()``."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ import kinesumer
 from kinesumer import Batch, Middleware, Record
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.options import read_run_options
-from kinesumer.handlers.signature import read_handler
+from kinesumer.handlers.signature import read_function
 from tests.support.world import World, in_virtual_time
 from tests.unit.test_client import InMemory
 
@@ -32,6 +33,7 @@ async def with_more(record: Record, *, limit: int = 3) -> None: ...
 async def by_package(batch: kinesumer.Batch) -> None: ...
 async def by_unknown_package(batch: somewhere.models.Batch) -> None: ...
 async def as_text(batch: Batch) -> None: ...
+async def of_values(batch: Batch[dict[str, int]]) -> None: ...
 async def nothing_said(record) -> None: ...  # type: ignore[no-untyped-def]
 async def another_type(record: bytes) -> None: ...
 async def no_argument() -> None: ...
@@ -73,6 +75,7 @@ READABLE = [
     (by_package, True, True),
     (by_unknown_package, True, True),
     (as_text, True, True),
+    (of_values, True, True),
     (Sink().method, True, True),
     (Sink().plain_method, False, False),
     (Taker(), True, True),
@@ -84,7 +87,7 @@ READABLE = [
 def test_the_annotation_says_what_a_handler_takes(
     handler: Any, *, batches: bool, is_async: bool
 ) -> None:
-    assert read_handler(handler, None)[1:] == (batches, is_async)
+    assert read_function(handler, None)[1:] == (batches, is_async)
 
 
 def test_a_type_known_by_another_name_is_looked_up() -> None:
@@ -94,10 +97,18 @@ def test_a_type_known_by_another_name_is_looked_up() -> None:
         "from kinesumer import Batch as Many, Record as One\n"
         "async def many(batch: Many) -> None: ...\n"
         "async def one(record: One) -> None: ...\n"
+        "async def values(batch: Many[int]) -> None: ...\n"
     )
     exec(code, names)
-    assert read_handler(names["many"], None).takes_batches
-    assert not read_handler(names["one"], None).takes_batches
+    assert read_function(names["values"], None).takes_batches
+    assert read_function(names["many"], None).takes_batches
+    assert not read_function(names["one"], None).takes_batches
+
+
+def test_an_annotation_that_was_evaluated_is_read_as_well() -> None:
+    names: dict[str, Any] = {"Batch": Batch}
+    exec("async def values(batch: Batch[int]) -> None: ...", names)
+    assert read_function(names["values"], None).takes_batches
 
 
 @pytest.mark.parametrize("batch", [True, False])
@@ -105,30 +116,30 @@ def test_a_type_known_by_another_name_is_looked_up() -> None:
 def test_an_argument_says_it_in_place_of_the_annotation(
     handler: Any, *, batch: bool
 ) -> None:
-    assert read_handler(handler, batch).takes_batches is batch
+    assert read_function(handler, batch).takes_batches is batch
 
 
 @pytest.mark.parametrize(
     ("handler", "why"),
     [
-        (nothing_said, "nothing_said says nothing, so it isn't known what it takes"),
-        (another_type, "another_type says 'bytes', so it isn't known"),
-        (lambda item: None, "lambda> says nothing"),
-        (dict, "so it isn't known|takes no argument"),
+        (nothing_said, "nothing_said has no annotation"),
+        (another_type, "another_type has the annotation 'bytes'"),
+        (lambda item: None, "lambda> has no annotation"),
+        (dict, "has no annotation|takes no argument"),
         (no_argument, "no_argument takes no argument"),
         (only_keywords, "only_keywords takes no argument"),
-        (two, "two says 'int'"),
+        (two, "two has the annotation 'int'"),
         (generator, "generator is a generator, which does nothing"),
         (async_generator, "async_generator is a generator"),
-        (None, "handler=None can't be called"),
-        ("handle", "handler='handle' can't be called"),
+        (None, "handler=None must be a function"),
+        ("handle", "handler='handle' must be a function"),
     ],
 )
 def test_what_cannot_be_called_with_a_record_or_a_batch_is_refused(
     handler: Any, why: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=why):
-        read_handler(handler, None)
+        read_function(handler, None)
 
 
 class AsyncHook(Middleware):
@@ -239,5 +250,13 @@ async def test_run_ends_when_the_client_leaves_and_all_is_stored(world: World) -
 async def test_leaving_the_block_beside_run_ends_it(world: World) -> None:
     async with InMemory(world) as client:
         running = world.loop.create_task(client.run("orders", of_record))
-        await world.until(lambda: client._group and client._group.session)
+        lifecycle = client._lifecycle
+        await world.until(lambda: lifecycle.group and lifecycle.group.session)
     await running
+
+
+@pytest.mark.parametrize("name", ["before", "after", "on_error"])
+def test_a_hook_may_choose_the_names_of_its_parameters(name: str) -> None:
+    """Type checkers refuse another name for a parameter that may be given by name."""
+    _, *parameters = inspect.signature(getattr(Middleware, name)).parameters.values()
+    assert {each.kind for each in parameters} == {inspect.Parameter.POSITIONAL_ONLY}

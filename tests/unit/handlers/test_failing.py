@@ -1,4 +1,4 @@
-"""Handlers that fail: called again, the record found, and given up as told."""
+"""Test that failing handlers are called again, and that a bad record is given up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Failing:
         self.error: type[Exception] = ValueError
 
     def take(self, records: list[Record]) -> None:
-        """Fail, or don't."""
+        """Note the call, and raise the error if one of the records must still fail."""
         texts = [record.data.decode() for record in records]
         self.calls.append(texts)
         self.at.append(asyncio.get_running_loop().time())
@@ -158,6 +158,30 @@ async def test_errors_that_another_call_will_not_mend_are_not_tried_again(
     assert runner.letters.stored[0].attempts == 1
 
 
+class Unspeakable(Exception):
+    """An error that raises another error when it is converted to text."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@in_virtual_time
+async def test_an_error_whose_text_cannot_be_read_is_named_by_its_type(
+    world: World,
+) -> None:
+    failing = Failing("a")
+    failing.error = Unspeakable
+    once = RetryPolicy(max_attempts=1)
+    world.put("a")
+    stops = Runner(world, failing.record, retries=once)
+    with pytest.raises(HandlerFailedError, match="Unspeakable: <exception"):
+        await stops.task
+    await stops.run(stops.group.stop(wait_for_user=False))
+    goes_on = Runner(world, failing.record, "c2", retries=once, **BURY)
+    await world.until(lambda: goes_on.letters.stored)
+    assert goes_on.letters.stored[0].error == "Unspeakable: <exception str() failed>"
+
+
 @in_virtual_time
 async def test_the_checkpoint_waits_for_the_letter_to_be_stored(world: World) -> None:
     failing = Failing("b")
@@ -226,8 +250,10 @@ async def test_a_stopped_shard_stands_still_and_the_others_go_on(
     assert ["d"] not in failing.calls
     assert len(runner.held) == 2
     assert runner.group.buffer.used < 200_000
-    [told] = [r for r in caplog.records if "nothing more of this shard" in r.message]
-    assert told.message.startswith("the handler failed 2 times at record")
+    [line] = [r for r in caplog.records if "its shard stops" in r.message]
+    assert line.message.startswith("the handler failed 2 times at record")
+    fields = vars(line)
+    assert (fields["attempt"], fields["error"]) == (2, "ValueError: b")
     await runner.leave()
     again = Failing()
     Runner(world, again.record, "c2", "two")
@@ -251,20 +277,6 @@ async def test_losing_the_shard_ends_the_waiting_for_another_try(world: World) -
     assert len(first.held) == 1
     assert len(failing.calls) == 2
     assert world.clock.now() < 20
-
-
-@in_virtual_time
-async def test_leaving_ends_the_waiting_for_another_try(world: World) -> None:
-    failing = Failing("b")
-    retries = RetryPolicy(
-        max_attempts=9, initial_delay_seconds=3600, max_delay_seconds=3600
-    )
-    world.put("a", "b")
-    runner = Runner(world, failing.record, retries=retries)
-    await world.until(lambda: ["b"] in failing.calls)
-    await runner.leave()
-    assert world.clock.now() < 20
-    assert committed(world) == 1
 
 
 @in_virtual_time

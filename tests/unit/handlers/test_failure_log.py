@@ -1,4 +1,4 @@
-"""Log lines of handlers that fail: the first failure, dead letters, the end."""
+"""Test the log lines about failing handlers: first failures, dead letters, the end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer import Config, Start
-from kinesumer.blocking import Kinesumer as Blocking
 from kinesumer.errors import (
     DeadLetterNotStoredError,
     DeadLettersUnavailableError,
@@ -18,18 +16,16 @@ from kinesumer.handlers import RetryPolicy
 from tests.support.world import World, in_virtual_time
 from tests.unit.handlers.runner import Runner
 from tests.unit.handlers.test_failing import BURY, Failing
-from tests.unit.handlers.test_threads import Client
 
 if TYPE_CHECKING:
-    from kinesumer import Batch, Record
-    from kinesumer.local import EmbeddedAws
+    from kinesumer import Record
 
 SECRET = "payload-of-the-record"
 TWO = RetryPolicy(max_attempts=2, initial_delay_seconds=0.01)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """Return what was logged about handlers, oldest first."""
+    """Return the log lines about handlers, oldest first."""
     about = ("handler", "dead letter", "run() ends")
     said = [r for r in caplog.records if r.name == "kinesumer"]
     return [r for r in said if any(part in r.getMessage() for part in about)]
@@ -40,7 +36,7 @@ def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def place(world: World, index: int) -> dict[str, Any]:
-    """Return the fields that name a record of the stream."""
+    """Return the fields of a log line that identify a record."""
     log = world.kinesis.stream("orders").shards["shardId-000000000000"].log
     return {
         "stream": "orders",
@@ -162,18 +158,6 @@ async def test_a_letter_that_cannot_be_stored_is_logged_before_run_ends(
 
 
 @in_virtual_time
-async def test_a_stopped_shard_is_logged_with_the_record(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    world.put("a", "b")
-    runner = Runner(world, Failing("b").record, retries=TWO, on_failure="stop-shard")
-    await world.until(lambda: "ERROR" in levels(caplog))
-    await runner.leave()
-    expected = place(world, 1) | {"attempt": 2, "error": "ValueError: b"}
-    assert fields(lines(caplog)[-1], *expected) == expected
-
-
-@in_virtual_time
 async def test_the_data_of_a_record_is_not_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,56 +171,3 @@ async def test_the_data_of_a_record_is_not_logged(
     assert len(lines(caplog)) == 2
     for line in lines(caplog):
         assert SECRET not in logging.Formatter().format(line) + repr(vars(line))
-
-
-@pytest.mark.parametrize("takes", ["record", "batch"])
-async def test_handlers_in_threads_are_logged_alike(
-    takes: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    seen: list[bytes] = []
-
-    def take(data: bytes) -> None:
-        seen.append(data)
-        if data == b"a":
-            raise ValueError("a")
-        client.close()
-
-    def record(item: Record) -> None:
-        take(item.data)
-
-    def batch(item: Batch) -> None:
-        take(item.records[0].data)
-
-    handler = {"record": record, "batch": batch}[takes]
-    client = Client(handler, retries=TWO, max_records_per_read=1, **BURY)
-    client.put("a", "b")
-    await client.run()
-    assert seen == [b"a", b"a", b"b"]
-    assert levels(caplog) == ["WARNING", "WARNING"]
-    assert [fields(line, "attempt") for line in lines(caplog)] == [
-        {"attempt": 1},
-        {"attempt": 2},
-    ]
-
-
-def test_the_blocking_client_logs_the_same(
-    kinesumer_aws: EmbeddedAws, caplog: pytest.LogCaptureFixture
-) -> None:
-    kinesumer_aws.create_stream("orders", shards=1)
-    kinesumer_aws.put("orders", b"a", "key")
-
-    def handle(record: Record) -> None:
-        raise ValueError("a")
-
-    config = Config(
-        heartbeat_interval_seconds=0.3,
-        lease_duration_seconds=1.5,
-        rebalance_delay_seconds=0.1,
-    )
-    start = Start.TRIM_HORIZON
-    with (
-        Blocking("app", table="kinesumer-state-store", config=config) as client,
-        pytest.raises(HandlerFailedError),
-    ):
-        client.run("orders", handle, start=start, retries=TWO)
-    assert levels(caplog) == ["WARNING", "ERROR"]

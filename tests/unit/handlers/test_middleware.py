@@ -1,7 +1,8 @@
-"""Hooks around each call of a handler."""
+"""Test the hooks around each call of a handler."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from kinesumer.handlers import Middleware, RetryPolicy
 from kinesumer.handlers.middleware import wrapped
 from kinesumer.handlers.options import read_run_options
-from kinesumer.handlers.signature import read_handler
+from kinesumer.handlers.signature import read_function
 from tests.support.world import World, batch_of, hold, in_virtual_time
 from tests.unit.handlers.runner import Runner
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Notes(Middleware):
-    """Writes down what it is told."""
+    """Hooks that record their calls."""
 
     def __init__(self, name: str, said: list[str]) -> None:
         self.name, self.said = name, said
@@ -34,7 +35,7 @@ class Notes(Middleware):
 
 
 class Awaiting(Notes):
-    """The same, but each hook has to be awaited."""
+    """Asynchronous hooks that record their calls."""
 
     async def before(self, item: Any) -> None:  # type: ignore[override]
         super().before(item)
@@ -48,60 +49,35 @@ class Awaiting(Notes):
 
 async def call(handler: Any, *hooks: Middleware) -> None:
     """Call a handler of records with its hooks."""
-    made = wrapped(read_handler(handler, False), hooks)
+    made = wrapped(read_function(handler, False), hooks)
     found = made.call(batch_of(hold(), 1).records[0])
     if made.is_async:
         await found
 
 
-@pytest.mark.parametrize("kind", [Notes, Awaiting])
-async def test_the_first_of_several_is_the_outermost(kind: type[Notes]) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "is_async"), [(Notes, False), (Notes, True), (Awaiting, True)]
+)
+async def test_the_first_of_several_hooks_is_the_outermost(
+    kind: type[Notes], *, is_async: bool, fails: bool
+) -> None:
     said: list[str] = []
 
-    async def handle(_: Record) -> None:
+    def handle(_: Record) -> None:
         said.append("handler")
-
-    await call(handle, kind("outer", said), kind("inner", said))
-    assert said == [
-        "outer before",
-        "inner before",
-        "handler",
-        "inner after",
-        "outer after",
-    ]
-
-
-@pytest.mark.parametrize("kind", [Notes, Awaiting])
-async def test_an_error_is_told_and_goes_on(kind: type[Notes]) -> None:
-    said: list[str] = []
-
-    async def handle(_: Record) -> None:
-        raise ValueError("bad")
-
-    with pytest.raises(ValueError, match="bad"):
-        await call(handle, kind("outer", said), kind("inner", said))
-    assert said[2:] == ["inner ValueError('bad')", "outer ValueError('bad')"]
-
-
-async def test_hooks_of_a_plain_function_run_where_it_runs() -> None:
-    said: list[str] = []
-
-    def handle(record: Record) -> None:
-        said.append("handler")
-        if len(said) > 3:
+        if fails:
             raise ValueError("bad")
 
-    await call(handle, Notes("a", said))
-    with pytest.raises(ValueError, match="bad"):
-        await call(handle, Notes("a", said))
-    assert said == [
-        "a before",
-        "handler",
-        "a after",
-        "a before",
-        "handler",
-        "a ValueError('bad')",
-    ]
+    async def handle_async(record: Record) -> None:
+        handle(record)
+
+    hooks = kind("outer", said), kind("inner", said)
+    with pytest.raises(ValueError, match="bad") if fails else nullcontext():
+        await call(handle_async if is_async else handle, *hooks)
+    end = "ValueError('bad')" if fails else "after"
+    expected = ["outer before", "inner before", "handler"]
+    assert said == [*expected, f"inner {end}", f"outer {end}"]
 
 
 @in_virtual_time
@@ -138,4 +114,4 @@ def test_hooks_that_do_nothing_are_fine() -> None:
     def handle(_: Record) -> None: ...
 
     options = read_run_options(handle, batch=False, middleware=[Middleware()])
-    assert options.handler.call(None) is None
+    assert options.function.call(None) is None

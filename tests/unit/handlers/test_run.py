@@ -1,4 +1,4 @@
-"""Records and batches through a handler: what is done, and how it ends."""
+"""Test that ``run()`` calls handlers with records or batches, and how it ends."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support.world import FaultyStore, World, in_virtual_time
 from tests.unit.handlers.runner import Runner, committed
 
 if TYPE_CHECKING:
-    from kinesumer import Batch, Record
+    from kinesumer import Record
 
 ONCE = RetryPolicy(max_attempts=1)
 
 
 class Seen:
-    """A handler that keeps what it gets."""
+    """A handler that keeps its records."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -40,31 +40,6 @@ class Seen:
         finally:
             self.is_at -= 1
         self.texts.append(text)
-
-
-@in_virtual_time
-async def test_each_record_is_handled_in_order_and_stored_as_done(world: World) -> None:
-    seen = Seen()
-    world.put("a", "b", "c")
-    runner = Runner(world, seen)
-    await world.until(lambda: seen.texts == ["a", "b", "c"])
-    await runner.leave()
-    assert committed(world) == 3
-
-
-@in_virtual_time
-async def test_a_batch_handler_gets_many_records_at_once(world: World) -> None:
-    sizes: list[int] = []
-
-    async def handle(batch: Batch) -> None:
-        sizes.append(len(batch))
-
-    world.put(*map(str, range(50)))
-    runner = Runner(world, handle)
-    await world.until(lambda: sum(sizes) == 50)
-    assert len(sizes) == 1
-    await runner.leave()
-    assert committed(world) == 50
 
 
 @in_virtual_time
@@ -247,7 +222,7 @@ async def test_a_handler_that_fails_for_good_ends_run_with_what_it_failed_at(
     number = world.kinesis.stream("orders").shards["shardId-000000000000"].log[2][0]
     assert str(caught.value) == (
         f"the handler failed once at record {number} of stream orders, "
-        "shardId-000000000000: ValueError: no such\\norder; the checkpoint is "
+        "shardId-000000000000: ValueError: no such\\norder; the checkpoint stays "
         "before it. Correct the handler, or give run() dead_letters= to go on without "
         "such records"
     )
@@ -339,7 +314,7 @@ async def test_the_engine_has_a_slice_of_time_after_each_handler_that_blocks_for
     async def handle(_: Record) -> None:
         called.append(world.clock.now())
         asyncio.get_running_loop().machine_of(None).block(6)  # type: ignore[attr-defined]
-        await asyncio.sleep(0)  # only between two callbacks does a hold take effect
+        await asyncio.sleep(0)  # the loop blocks here, after this callback
 
     world.kinesis.create_stream("two", 2)
     for hash_key in (0, 2**127):
@@ -347,7 +322,7 @@ async def test_the_engine_has_a_slice_of_time_after_each_handler_that_blocks_for
     runner = Runner(world, handle, "c1", "two")
     await world.until(lambda: len(called) == 6, seconds=120)
     gaps = [after - before for before, after in pairwise(called)]
-    # The two shards' handlers may run one right after the other at first.
+    # At first, the two shards' handlers may run without a pause between them.
     assert min(gaps[1:]) >= 6.25 - 1e-6
     await asyncio.sleep(10)
     await runner.leave()

@@ -1,4 +1,4 @@
-"""Plain functions: in threads, one trip for many records, and never in the way."""
+"""Test that plain functions as handlers run in threads, not on the event loop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.coordination.store_thread import StoreThread
-from kinesumer.errors import ConfigurationError, HandlerFailedError
+from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.runner import HandlerRunner
+from kinesumer.handlers.stream_handlers import read_handlers
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
@@ -38,10 +38,10 @@ QUICK = RetryPolicy(max_attempts=2, initial_delay_seconds=0.01)
 
 
 class Client:
-    """``run()`` on ports in memory, in real time."""
+    """Runs ``run()`` in real time, with AWS replaced by memory."""
 
     def __init__(self, handler: Any, **options: Any) -> None:
-        asked = {name: options.pop(name) for name in TERMS if name in options}
+        asked: Any = {name: options.pop(name) for name in TERMS if name in options}
         clock = SystemClock()
         self.store, self.kinesis = MemoryStore(clock), MemoryKinesis(clock)
         self.kinesis.create_stream("orders")
@@ -62,17 +62,15 @@ class Client:
             new_id=lambda: next(ids),
             failure_log=FailureLog(clock),
         )
-        run_options = read_run_options(handler, **asked)
+        handlers = read_handlers("orders", handler, asked)
         drain = self.context.config.drain_timeout_seconds
         self.handling = HandlerRunner(
-            run_options, app=APP, clock=clock, random=Random(1), drain=drain
+            handlers, app=APP, clock=clock, random=Random(1), drain=drain
         )
         self.letters = Letters()
-        if run_options.on_failure == "dead-letter":
-            self.handling.letters = self.letters
+        if "dead_letters" in asked:
+            self.handling.callers.letters[asked["dead_letters"]] = self.letters
         self._thread = StoreThread(self._open_store)
-        heart = HeartbeatThread(self.context, self._thread)
-        self.group = GroupConsumer(self.context, self._open, heart, self.handling)
 
     def put(self, *texts: str) -> None:
         """Put records."""
@@ -88,7 +86,7 @@ class Client:
             await self.stop()
 
     async def stop(self) -> None:
-        """Give up what is held, and end the thread of the state store."""
+        """Give up all shards, and end the thread of the state store."""
         await self.group.stop(wait_for_user=False)
         await self._thread.stop()
 
@@ -99,7 +97,9 @@ class Client:
     async def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()
         await self._thread.start()
-        # With rows of its shards the first plan can be acted upon at once.
+        heartbeat = HeartbeatThread(self.context, self._thread)
+        self.group = GroupConsumer(self.context, self._open, heartbeat, self.handling)
+        # If the shards have rows, the first plan can take effect at once.
         source = self.kinesis.source("orders")
         info, start = source.describe_now(), Start.TRIM_HORIZON
         await sync_shards(
@@ -117,66 +117,67 @@ class Client:
 
 @pytest.fixture(autouse=True)
 def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first plan doesn't wait for other clients."""
+    """Let the leader make its first plan without waiting for other clients."""
     monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
 
 
-PLACE: ContextVar[str] = ContextVar("PLACE", default="nowhere")
+@pytest.mark.parametrize("whole", [True, False])
+async def test_records_are_decoded_on_the_event_loop(whole: bool) -> None:
+    decoded_in: set[int] = set()
+    values: list[int] = []
+
+    async def decode(record: Record) -> int:
+        await asyncio.sleep(0)
+        decoded_in.add(threading.get_ident())
+        return int(record.data)
+
+    def handle(record: Record[int]) -> None:
+        values.append(record.value)
+        assert threading.get_ident() not in decoded_in
+        if len(values) == 250:
+            client.close()
+
+    def handle_batch(batch: Batch[int]) -> None:
+        for record in batch.records:
+            handle(record)
+
+    client = Client(handle_batch if whole else handle, decode=decode)
+    client.put(*map(str, range(250)))
+    await client.run()
+    assert values == [*range(250)]
+    assert decoded_in == {threading.get_ident()}
+
+
+PLACE: ContextVar[str] = ContextVar("PLACE")
 
 
 async def test_records_are_handled_in_one_thread_not_one_trip_each() -> None:
     seen: list[str] = []
     threads: list[int] = []
-    stacks: list[int] = []
+    places: list[str] = []
 
     def handle(record: Record) -> None:
         seen.append(record.data.decode())
         threads.append(threading.get_ident())
-        # It stays set for the records of the same trip only.
-        stacks.append(PLACE.get() == "here")
-        PLACE.set("here")
+        # A context variable stays set for the records of the same call only.
+        places.append(PLACE.get())
+        PLACE.set("handler")
         if len(seen) == 50:
             client.close()
 
     client = Client(handle)
     client.put(*map(str, range(50)))
+    PLACE.set("caller")
     await client.run()
     assert seen == [*map(str, range(50))]
     assert threading.get_ident() not in threads
     assert len({*threads}) == 1
-    assert sum(stacks) == 49
-
-
-async def test_a_plain_function_may_take_batches() -> None:
-    sizes: list[int] = []
-
-    def handle(batch: Batch) -> None:
-        sizes.append(len(batch))
-        client.close()
-
-    client = Client(handle)
-    client.put(*map(str, range(50)))
-    await client.run()
-    assert sizes == [50]
-
-
-async def test_context_variables_reach_the_thread() -> None:
-    PLACE.set("there")
-    seen: list[str] = []
-
-    def handle(_: Record) -> None:
-        seen.append(PLACE.get())
-        client.close()
-
-    client = Client(handle)
-    client.put("a")
-    await client.run()
-    assert seen == ["there"]
+    assert places == ["caller", *["handler"] * 49]
 
 
 @pytest.mark.parametrize("error", [ValueError, StopIteration, StopAsyncIteration])
 async def test_whatever_a_plain_function_raises_is_its_failure(
-    error: type[Exception],
+    error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     calls: list[str] = []
 
@@ -192,9 +193,11 @@ async def test_whatever_a_plain_function_raises_is_its_failure(
     await client.run()
     assert calls == ["a", "b", "b", "c"]
     assert client.letters.texts == ["b"]
+    attempts = [vars(line).get("attempt") for line in caplog.records]
+    assert attempts == [1, 2]  # the first failure, and the dead letter
 
 
-async def test_a_failing_batch_of_a_plain_function_is_parted() -> None:
+async def test_a_plain_function_may_take_batches_and_a_failing_one_is_parted() -> None:
     calls: list[list[bytes]] = []
 
     def handle(batch: Batch) -> None:
@@ -243,16 +246,6 @@ async def test_keys_run_in_several_threads() -> None:
     client.put("a", "b")
     await client.run()
     assert sorted(seen) == ["a", "b"]
-
-
-async def test_the_error_names_what_a_plain_function_raised() -> None:
-    def handle(record: Record) -> None:
-        raise ValueError("bad")
-
-    client = Client(handle, retries=QUICK)
-    client.put("a")
-    with pytest.raises(HandlerFailedError, match=r"failed 2 times at .*Error: bad"):
-        await client.run()
 
 
 async def test_a_shard_given_up_begins_no_other_record_in_its_thread() -> None:

@@ -1,4 +1,4 @@
-"""A producer's trace found in records, and the spans of user code."""
+"""Test that producers' traces are found in records, and the spans of user code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from opentelemetry import trace
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.tracing import read_traceparent
 from kinesumer.model.records import Record
-from kinesumer.telemetry import names
 from kinesumer.telemetry.otel import OpenTelemetry
 from tests.support.world import World, in_virtual_time
 from tests.unit.handlers.runner import Runner
@@ -54,13 +53,13 @@ def test_a_path_finds_a_field_of_json_and_nothing_in_anything_else(
 
 
 class Traced(Runner):
-    """A client that tells an SDK of its own."""
+    """A client that reports to its own OpenTelemetry SDK."""
 
     def __init__(self, world: World, sdk: Sdk, handler: Any, **options: Any) -> None:
         self.sdk = sdk
         super().__init__(world, handler, **options)
         tells = OpenTelemetry("app", world.clock, sdk.instruments)
-        self.handling._telemetry = tells
+        self.handling.connect(self.group.buffer, self.group.checkpointer, tells)
         self.context = replace(self.context, telemetry=tells)
 
     def spans(self, name: str) -> list[Any]:
@@ -80,9 +79,9 @@ async def test_a_batchs_span_is_linked_to_each_of_its_producers_once(
     headers = [HEADER, HEADER, "nonsense", "", OTHER]
     world.put(*(f'{{"tp": "{header}"}}' for header in headers), "no JSON")
     runner = Traced(world, Sdk(), handle, traceparent="tp")
-    await world.until(lambda: runner.spans(names.HANDLE_SPAN))
-    [span] = runner.spans(names.HANDLE_SPAN)
-    assert span.attributes == {**ORDERS, names.RECORDS: 6}
+    await world.until(lambda: runner.spans("kinesumer.handle"))
+    [span] = runner.spans("kinesumer.handle")
+    assert span.attributes == {**ORDERS, "kinesumer.records": 6}
     linked = [f"{link.context.span_id:016x}" for link in span.links]
     assert linked == [SPAN, OTHER.split("-")[2]]
     assert span.parent is None
@@ -101,9 +100,9 @@ async def test_a_records_span_is_a_child_of_its_producers_and_linked_to_the_batc
 
     world.put("a", "b", "c")
     runner = Traced(world, Sdk(), handle, traceparent=found)
-    await world.until(lambda: runner.spans(names.HANDLE_SPAN))
-    [batch] = runner.spans(names.HANDLE_SPAN)
-    [span] = runner.spans(names.HANDLE_RECORD_SPAN)
+    await world.until(lambda: runner.spans("kinesumer.handle"))
+    [batch] = runner.spans("kinesumer.handle")
+    [span] = runner.spans("kinesumer.handle_record")
     assert f"{span.context.trace_id:032x}" == TRACE
     assert f"{span.parent.span_id:016x}" == SPAN
     assert [link.context for link in span.links] == [batch.context]
@@ -115,7 +114,7 @@ async def test_a_records_span_is_a_child_of_its_producers_and_linked_to_the_batc
 async def test_a_traceparent_that_is_long_or_odd_costs_nothing_and_names_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # The expression of OpenTelemetry's API 1.30, which takes hours for such text.
+    # The regular expression of OpenTelemetry's API 1.30 takes hours for this text.
     monkeypatch.setattr(
         "opentelemetry.trace.propagation.tracecontext.TraceContextTextMapPropagator"
         "._TRACEPARENT_HEADER_FORMAT_RE",
@@ -133,8 +132,8 @@ async def test_a_traceparent_that_is_long_or_odd_costs_nothing_and_names_nothing
     runner = Traced(
         world, Sdk(), handle, traceparent=lambda record: texts[int(record.data)]
     )
-    await world.until(lambda: runner.spans(names.HANDLE_SPAN))
-    spans = runner.spans(names.HANDLE_RECORD_SPAN)
+    await world.until(lambda: runner.spans("kinesumer.handle"))
+    spans = runner.spans("kinesumer.handle_record")
     assert [span.parent for span in spans] == [None] * len(texts)
     assert not [one for one in caplog.records if one.name.startswith("opentelemetry")]
 
@@ -158,12 +157,12 @@ async def test_failing_calls_and_dead_letters_are_counted_and_stand_in_the_span(
     await world.until(lambda: runner.letters.stored)
     await runner.leave()
     points = runner.sdk.collect()
-    assert points[names.HANDLER_FAILURES][0].value == 3
-    assert points[names.DEAD_LETTERS][0].value == 1
-    assert points[names.DEAD_LETTERS][0].attributes == ORDERS
-    assert points[names.RECORDS_PROCESSED][0].value == 3
-    assert points[names.DATA_BYTES_PROCESSED][0].value == 3
-    failed = [s for s in runner.spans(names.HANDLE_SPAN) if not s.status.is_ok]
+    assert points["kinesumer.handler_failures"][0].value == 3
+    assert points["kinesumer.dead_letters"][0].value == 1
+    assert points["kinesumer.dead_letters"][0].attributes == ORDERS
+    assert points["kinesumer.records_processed"][0].value == 3
+    assert points["kinesumer.data_bytes_processed"][0].value == 3
+    failed = [s for s in runner.spans("kinesumer.handle") if not s.status.is_ok]
     assert len(failed) == 3
     assert failed[0].events[0].attributes["exception.message"] == "bad"
 

@@ -1,14 +1,16 @@
-"""A KCL fleet's table and streams in memory: rows that real workers wrote."""
+"""Keep a KCL fleet's table and streams in memory, with rows from real workers."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.admin.context import operator_context
+from kinesumer.config import Config
 from kinesumer.model.streams import Shard
 from kinesumer.simulation.memory_kinesis import MemoryShard, MemoryStream, StoredRecord
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
@@ -23,19 +25,20 @@ def _fixture(name: str) -> Any:
     return json.loads((Path(__file__).parent / name).read_text())
 
 
+# Streams with their records, and lease tables that KCL 3.5.1 for Java wrote.
 FIXTURE: dict[str, Any] = _fixture("kcl-3.5.1.json")
-"""What KCL 3.5.1 for Java wrote: streams with their records, and lease tables."""
 VERSIONS: dict[str, Any] = _fixture("kcl-versions.json")
-"""What 1.15.1, 2.6.0 and 3.5.1 wrote of three like streams: each prepared a checkpoint
-that it didn't make."""
+"""What KCL 1.15.1, 2.6.0 and 3.5.1 wrote for three similar streams. Each of them had
+prepared a checkpoint, but hadn't made it."""
 ACCOUNT = "000000000000"
 ORDERS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/orders"
 PAYMENTS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/payments"
 S0, S1, S2, S3 = (f"shardId-{number:012}" for number in range(4))
+QUICK = Config(heartbeat_interval_seconds=0.1, lease_duration_seconds=1.0)
 
 
 class StillClock:
-    """Some minutes after the fleet ran."""
+    """A clock that stands still, at some minutes after the fleet's run."""
 
     def now(self) -> float:
         return 0.0
@@ -45,7 +48,7 @@ class StillClock:
 
 
 class MemoryLeases:
-    """A lease table in memory; ``on_scan`` may change it between two looks."""
+    """A lease table in memory. ``before_scan`` may change it between two scans."""
 
     def __init__(self, items: list[Item], name: str = "leases") -> None:
         self.name = name
@@ -71,13 +74,12 @@ class MemoryLeases:
         return True
 
     def beat(self, key: str) -> None:
-        """Renew a lease as its worker does."""
         row = self.rows[key]
         row["leaseCounter"] = {"N": str(int(row["leaseCounter"]["N"]) + 1)}
 
 
 class World:
-    """The streams of the fixture, an empty state store, and the app "a" on it."""
+    """The streams of the fixtures, and an empty state store for the app "a"."""
 
     def __init__(self) -> None:
         self.clock = StillClock()
@@ -88,16 +90,14 @@ class World:
         self.store = MemoryStore(self.clock)
 
     def context(self, app: str = "a") -> ClientContext:
-        """Return what a command acts with."""
-        return operator_context(app, self.store)
+        return replace(operator_context(app, self.store), config=QUICK)
 
     async def open(self, name: str) -> MemorySource:
-        """Open a stream by name or ARN."""
         return self.kinesis.source(name)
 
 
 def leases(table: str, **changes: dict[str, Any]) -> MemoryLeases:
-    """Return a table of the fixture; ``changes`` are attributes by shard id's end."""
+    """Return a lease table. ``changes`` maps ends of lease keys to new attributes."""
     known = FIXTURE["tables"] | VERSIONS["tables"]
     made = MemoryLeases(known[table], table)
     for end, attributes in changes.items():

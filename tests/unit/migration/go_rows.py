@@ -1,4 +1,4 @@
-"""Rows as Kinesumer for Go writes them, in DynamoDB's JSON.
+"""Create rows as Kinesumer for Go writes them, in DynamoDB's JSON.
 
 Keys and attributes are those of statemodel.go and statestore.go in daangn/kinesumer
 (commits 3e49831 and 32b9a8b), as guregu/dynamo encodes them: a time.Time as RFC 3339
@@ -14,13 +14,11 @@ SEOUL = timezone(timedelta(hours=9))
 
 
 def moment(seconds: float) -> dict[str, str]:
-    """Return a time.Time as it is stored by a machine in Seoul."""
     there = datetime.fromtimestamp(seconds, SEOUL)
     return {"S": there.strftime("%Y-%m-%dT%H:%M:%S.%f") + "789+09:00"}
 
 
 def client(app: str, client_id: str, updated: float) -> dict[str, Any]:
-    """Return a client's row: its id is the host's name and six random characters."""
     return {
         "pk": {"S": f"client#{app}"},
         "sk": {"S": client_id},
@@ -29,7 +27,6 @@ def client(app: str, client_id: str, updated: float) -> dict[str, Any]:
 
 
 def shard_cache(app: str, stream: str, *shard_ids: str) -> dict[str, Any]:
-    """Return the leader's list of open shards."""
     shards = [{"M": {"ID": {"S": id_}, "Closed": {"BOOL": False}}} for id_ in shard_ids]
     return {
         "pk": {"S": f"shard_cache#{app}"},
@@ -41,7 +38,6 @@ def shard_cache(app: str, stream: str, *shard_ids: str) -> dict[str, Any]:
 def checkpoint(
     app: str, stream: str, shard_id: str, number: str, updated: float
 ) -> dict[str, Any]:
-    """Return a checkpoint: the last record that was handed over."""
     return {
         "pk": {"S": f"check_point#{app}#{stream}"},
         "sk": {"S": shard_id},

@@ -1,4 +1,4 @@
-"""Leases of the Kinesis Client Library, of several ages and languages."""
+"""Test reading leases from several versions and languages of KCL."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from kinesumer.model.streams import Start
 from tests.unit.migration.fleet import FIXTURE, S0, S1
 
 TWO_HOURS = Start(type="AT_TIMESTAMP", timestamp=7200.0)
+# A lease of KCL 1.x for Java and Python, without types and hash keys.
 KCL_1: dict[str, Any] = {
     "leaseKey": {"S": S0},
     "leaseOwner": {"S": "worker"},
@@ -30,14 +31,13 @@ KCL_1: dict[str, Any] = {
     "checkpoint": {"S": "49"},
     "checkpointSubSequenceNumber": {"N": "3"},
 }
-"""As KCL 1.x for Java and Python has it: no types, no hash keys."""
 
 
 def lease(**changes: dict[str, str]) -> Any:
     return read_lease(KCL_1 | changes)
 
 
-def test_a_lease_of_kcl_1_tells_shard_counter_checkpoint_and_owner() -> None:
+def test_a_lease_of_kcl_1_has_shard_counter_checkpoint_and_owner() -> None:
     found = lease()
     assert (found.shard_id, found.stream, found.counter) == (S0, None, 42)
     assert (found.checkpoint, found.sub, found.owner) == ("49", 3, "worker")
@@ -50,10 +50,10 @@ def test_a_lease_of_many_streams_names_its_stream() -> None:
     assert found.shard_id == S1
 
 
-def test_rows_that_are_no_leases_are_passed_over() -> None:
+def test_rows_of_other_types_are_ignored() -> None:
     table = read_table(FIXTURE["tables"]["kclsingle"])
     assert [lease.shard_id for lease in table.leases] == [S0, S1]
-    assert (table.others, table.has_types) == (2, True)
+    assert table.has_types
     assert table.leases[0].throughput == 0.001255
 
 
@@ -69,14 +69,14 @@ def test_rows_that_are_no_leases_are_passed_over() -> None:
         ("AT_TIMESTAMP", "0", None, None),
     ],
 )
-def test_words_in_place_of_a_checkpoint_are_starts(
+def test_a_sentinel_checkpoint_is_a_start(
     checkpoint: str, sub: str, start_at: float | None, mark: ResumePoint | None
 ) -> None:
     found = lease(checkpoint={"S": checkpoint}, checkpointSubSequenceNumber={"N": sub})
     assert resume_point_of_lease(found, start_at) == mark
 
 
-def test_a_pending_checkpoint_is_no_progress() -> None:
+def test_a_pending_checkpoint_is_not_progress() -> None:
     found = lease(
         pendingCheckpoint={"S": "50"}, pendingCheckpointSubSequenceNumber={"N": "1"}
     )
@@ -97,14 +97,14 @@ def test_a_pending_checkpoint_is_no_progress() -> None:
         ({"checkpointSubSequenceNumber": {"N": "-1"}}, "checkpointSubSequenceNumber"),
     ],
 )
-def test_a_row_that_is_no_lease_is_refused_by_name(
+def test_an_invalid_lease_is_an_error_that_names_the_attribute(
     changes: dict[str, Any], name: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=f": {name} isn't that of a lease"):
         lease(**changes)
 
 
-def test_a_table_without_leases_is_refused() -> None:
+def test_a_table_without_leases_is_an_error() -> None:
     worker = {"leaseKey": {"S": "w"}, "entityType": {"S": "WORKER_METRIC_STATS"}}
     with pytest.raises(ConfigurationError, match="no leases"):
         read_table([worker])

@@ -1,7 +1,7 @@
-"""Leases written back, so that a KCL fleet goes on where a group has stopped.
+"""Test writing leases from which a KCL fleet continues where a group has stopped.
 
-That a real KCL 3.5.1 starts from such rows, in the middle of an aggregate and with the
-children of a split, was tried against the embedded AWS: docs/migrating-from-kcl.md.
+A real KCL 3.5.1 has started from such leases against the embedded AWS, in the middle of
+an aggregate and with the children of a split: docs/migrating-from-kcl.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kinesumer.errors import (
     KinesumerError,
 )
 from kinesumer.migration.apply import write as write_rows
-from kinesumer.migration.kcl_export import ExportPlan, LeaseExport
+from kinesumer.migration.kcl_export import ExportPlan, plan_kcl_export
 from kinesumer.migration.plan import ResumePoint, plan_stream
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
@@ -37,21 +37,23 @@ CHILD = "49017952649043560000000000000000000000000000003300000002"
 
 
 async def consumed(**marks: ResumePoint) -> World:
-    """Return a world in which app "a" has read so far: ``_0`` is the first shard."""
     world = World()
     ids = {f"_{number}": shard for number, shard in enumerate((S0, S1, S2, S3))}
     found = {ids[name]: mark for name, mark in marks.items()}
-    drafted = await plan_stream(world.context(), await world.open(ORDERS), found)
-    assert not drafted.problems
-    await write_rows(world.context(), drafted.stream_changes)
+    plan = await plan_stream(world.context(), await world.open(ORDERS), found)
+    assert not plan.problems
+    await write_rows(world.context(), plan)
     return world
 
 
-async def exported(world: World, table: MemoryLeases) -> ExportPlan:
-    export = LeaseExport(table, ["orders"], "us-east-1")
-    handover = await export.draft(world.context(), world.open)
-    await handover.write(world.context())
-    return handover
+async def exported(
+    world: World, table: MemoryLeases, *, region: str | None = None
+) -> ExportPlan:
+    plan = await plan_kcl_export(
+        world.context(), world.open, table, ["orders"], region=region
+    )
+    await plan.write(world.context())
+    return plan
 
 
 def checkpoint(row: dict[str, Any]) -> str:
@@ -76,7 +78,7 @@ async def test_leases_get_positions_and_lose_their_owners() -> None:
     await exported(world, table)
     rows = table.rows
     assert [checkpoint(rows[shard]) for shard in (S0, S1, S2, S3)] == [
-        f"{AGGREGATE}/4",  # its last part
+        f"{AGGREGATE}/4",  # the last record of the aggregate
         "SHARD_END/0",
         f"{CHILD}/0",
         "TRIM_HORIZON/0",
@@ -97,7 +99,7 @@ async def test_leases_of_new_shards_are_whole() -> None:
     table = leases("kclmulti2")
     for shard in (S2, S3):
         del table.rows[f"000000000000:orders:1795264904:{shard}"]
-    await exported(world, table)
+    await exported(world, table, region="us-east-1")
     assert table.rows[f"000000000000:orders:1795264904:{S2}"] == {
         "leaseKey": {"S": f"000000000000:orders:1795264904:{S2}"},
         "leaseCounter": {"N": "0"},
@@ -113,33 +115,23 @@ async def test_leases_of_new_shards_are_whole() -> None:
     }
 
 
-async def test_what_was_imported_goes_back_as_it_came() -> None:
+async def test_imported_leases_are_exported_unchanged() -> None:
     world = await consumed(
         _0=ResumePoint(Position(AGGREGATE, 2)), _1=ResumePoint(Position(PLAIN))
     )
     table = leases("kclsingle")
-    handover = await exported(world, table)
-    [stream] = handover.report(written=True)["streams"]
+    plan = await exported(world, table)
+    [stream] = plan.report(written=True)["streams"]
     assert stream["counts"] == {"keep": 2, "create": 2}
+    repeated = await exported(world, table)
+    assert repeated.report(written=True)["streams"][0]["counts"] == {"keep": 4}
     assert checkpoint(table.rows[S0]) == f"{AGGREGATE}/2"
     assert checkpoint(table.rows[S1]) == f"{PLAIN}/0"
 
 
-async def test_it_may_be_repeated() -> None:
-    world = await consumed(
-        _0=ResumePoint(Position(AGGREGATE, 2)), _1=ResumePoint(Position(PLAIN))
-    )
-    table = leases("kclsingle")
-    await exported(world, table)
-    handover = await exported(world, table)
-    [stream] = handover.report(written=True)["streams"]
-    assert stream["counts"] == {"keep": 4}
-
-
-async def test_leases_of_shards_that_kinesis_has_forgotten_hold_nobody_up() -> None:
+async def test_leases_of_dropped_shards_end_and_do_not_block_their_children() -> None:
     world = await consumed(_2=ResumePoint(), _3=ResumePoint(), _0=ResumePoint())
-    for shard in (S1,):
-        del world.kinesis.stream("orders").shards[shard]
+    del world.kinesis.stream("orders").shards[S1]
     table = leases("kclsingle")
     await exported(world, table)
     assert checkpoint(table.rows[S1]) == "SHARD_END/0"
@@ -149,13 +141,13 @@ async def test_a_start_at_a_time_begins_anew_and_is_noted() -> None:
     at = Start(type="AT_TIMESTAMP", timestamp=1795265000.0)
     world = await consumed(_0=ResumePoint(start=at), _1=ResumePoint(Position(PLAIN)))
     table = leases("kclsingle")
-    handover = await exported(world, table)
+    plan = await exported(world, table)
     assert checkpoint(table.rows[S0]) == "TRIM_HORIZON/0"
-    [note] = handover.report(written=True)["streams"][0]["notes"]
+    [note] = plan.report(written=True)["streams"][0]["notes"]
     assert note.startswith(f"{S0}: nothing was read since its start")
 
 
-async def test_a_fleet_that_lives_gets_nothing() -> None:
+async def test_a_live_fleet_gets_no_positions() -> None:
     world = await consumed(_0=ResumePoint(), _1=ResumePoint())
     table = leases("kclsingle")
     table.before_scan = [lambda: None, lambda: table.beat(S0)]
@@ -163,7 +155,7 @@ async def test_a_fleet_that_lives_gets_nothing() -> None:
         await exported(world, table)
 
 
-async def test_a_lease_that_somebody_takes_meanwhile_is_not_overwritten() -> None:
+async def test_a_lease_that_changes_meanwhile_is_not_overwritten() -> None:
     world = await consumed(_0=ResumePoint(), _1=ResumePoint())
     table = leases("kclsingle")
     write = table.write
@@ -177,7 +169,7 @@ async def test_a_lease_that_somebody_takes_meanwhile_is_not_overwritten() -> Non
         await exported(world, table)
 
 
-async def test_what_is_not_there_after_it_is_told() -> None:
+async def test_a_lease_that_changes_after_the_write_is_reported() -> None:
     world = await consumed(_0=ResumePoint(), _1=ResumePoint())
     table = leases("kclsingle")
 
@@ -191,6 +183,6 @@ async def test_what_is_not_there_after_it_is_told() -> None:
 
 async def test_a_stream_that_the_app_does_not_consume_is_refused() -> None:
     world = await consumed(_0=ResumePoint(), _1=ResumePoint())
-    export = LeaseExport(leases("kclmulti2"), [], "us-east-1")
+    table = leases("kclmulti2")
     with pytest.raises(ConfigurationError, match=r"no positions in .*payments"):
-        await export.draft(world.context(), world.open)
+        await plan_kcl_export(world.context(), world.open, table, region="us-east-1")

@@ -1,4 +1,4 @@
-"""Marks of shards become rows: also where generations are missing."""
+"""Test that resume points become rows, even if generations of shards are missing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.unit.core.test_lineage import histories
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 HALF = HASH_KEYS // 2
+# A shard, its two children, and the shard that they were merged into.
 P = Shard("shardId-0", 0, HASH_KEYS - 1, closed=True)
-"""A shard, its two children, and the child that these were merged to."""
 C1 = Shard("shardId-1", 0, HALF - 1, ("shardId-0",), closed=True)
 C2 = Shard("shardId-2", HALF, HASH_KEYS - 1, ("shardId-0",), closed=True)
 G = Shard("shardId-3", 0, HASH_KEYS - 1, ("shardId-1", "shardId-2"))
@@ -23,13 +23,13 @@ ENDED = ResumePoint(ended=True)
 
 
 def states(marks: dict[str, ResumePoint], shards: list[Shard] = ALL) -> str:
-    """Return, by shard: ended, waiting, or read."""
+    """Return a letter for each shard: e(nded), w(aiting) or r(ead)."""
     letters = {(True, True): "e", (True, False): "e", (False, False): "w"}
     rows = create_rows(ARN, shards, marks).rows
     return "".join(letters.get((row.ended, row.ready), "r") for row in rows)
 
 
-def test_what_comes_before_a_mark_was_read_and_what_comes_after_is_new() -> None:
+def test_ancestors_of_a_resume_point_were_read_and_descendants_are_new() -> None:
     assert states({"shardId-1": READ, "shardId-2": READ}) == "errw"
     assert states({"shardId-3": READ}) == "eeer"
     assert states({"shardId-0": READ}) == "rwww"
@@ -42,7 +42,7 @@ def test_a_child_waits_until_both_parents_have_ended() -> None:
     assert states(marks | {"shardId-2": ENDED}) == "eeer"
 
 
-def test_a_generation_between_two_marks_is_read_if_the_first_is_not_ended() -> None:
+def test_a_generation_between_two_points_is_read_unless_the_first_ended() -> None:
     assert states({"shardId-0": READ, "shardId-3": READ}) == "rwww"
     assert states({"shardId-0": ENDED, "shardId-3": READ}) == "eeer"
 
@@ -54,24 +54,24 @@ def test_new_children_are_read_from_their_beginning() -> None:
     assert rows[3].parents == {"shardId-1", "shardId-2"}
 
 
-def test_shards_of_which_nothing_is_known_are_named() -> None:
+def test_shards_without_a_related_resume_point_are_reported() -> None:
     other = Shard("shardId-9", 0, HASH_KEYS - 1)
     layout = create_rows(ARN, [other], {"shardId-3": READ, "shardId-2": ENDED})
     assert layout.uncovered == ["shardId-9"]
     assert layout.expired == ["shardId-2", "shardId-3"]
 
 
-def test_a_parent_that_kinesis_has_forgotten_holds_nobody_up() -> None:
+def test_a_parent_that_kinesis_has_dropped_does_not_block_its_children() -> None:
     assert states({"shardId-1": READ, "shardId-2": ENDED}, [C1, C2, G]) == "rew"
     assert states({"shardId-3": READ}, [G]) == "r"
 
 
 @given(histories(), st.data())
-def test_however_far_a_fleet_has_come_its_marks_tell_which_shards_have_ended(
+def test_resume_points_of_any_fleet_show_which_shards_have_ended(
     shards: list[Shard], data: st.DataObject
 ) -> None:
-    """A fleet ends parents before children, and may forget those whose children it has
-    marks of, as KCL deletes their leases; it may not have met children yet."""
+    """A fleet ends parents before children. Like KCL, it may delete the mark of a shard
+    that has ended if all children have marks; new children may have no marks yet."""
     children = children_of(shards)
     ended: dict[str, bool] = {}
     marks: dict[str, ResumePoint] = {}

@@ -1,4 +1,4 @@
-"""Arguments that take several values."""
+"""Test the checks of arguments that take several values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinesumer.testing.handlers import simulate_handler
 @pytest.mark.parametrize(
     "given", [["a", "b"], ("a", "b"), {"a": 1, "b": 2}, iter("ab")]
 )
-def test_values_of_lists_and_the_like_are_taken(given: Any) -> None:
+def test_values_of_iterables_are_accepted(given: Any) -> None:
     assert require_list("names", given) == ("a", "b")
 
 
@@ -26,12 +26,12 @@ def test_text_and_single_values_are_refused(given: Any) -> None:
 
 
 @pytest.mark.parametrize("given", ["ValueError", ValueError, ["ValueError"], [7]])
-def test_permanent_errors_are_a_list_of_types(given: Any) -> None:
+def test_non_retryable_errors_are_a_list_of_types(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="non_retryable"):
         RetryPolicy(non_retryable=given)
     with pytest.raises(ConfigurationError, match="restarts_after"):
         simulate_handler(lambda record: None, batch=False, restarts_after=given)
 
 
-def test_a_list_of_permanent_errors_works_as_a_tuple_does() -> None:
+def test_a_list_of_non_retryable_errors_works_like_a_tuple() -> None:
     assert RetryPolicy(non_retryable=[ValueError]).non_retryable == (ValueError,)  # type: ignore[arg-type]

@@ -1,12 +1,17 @@
-"""A real machine's clock counts the time in which the machine slept."""
+"""Test that SystemClock counts suspended time, and LoopClock no blocked time."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.clock import LoopClock, SystemClock, yield_seconds
+
+if TYPE_CHECKING:
+    from tests.support.world import World
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="not on this system")
@@ -16,7 +21,60 @@ def test_time_in_suspend_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SystemClock().now() == 600.0
 
 
-def test_elsewhere_it_is_the_monotonic_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_boottime_the_monotonic_clock_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
     monkeypatch.setattr(time, "monotonic", lambda: 60.0)
     assert SystemClock().now() == 60.0
+
+
+def test_the_loop_gets_a_twentieth_of_a_long_hold_at_most_a_quarter_second() -> None:
+    seconds = [yield_seconds(held) for held in (0.0, 0.25, 0.26, 1, 4, 5, 3600)]
+    assert seconds == pytest.approx([0.0, 0.0, 0.013, 0.05, 0.2, 0.25, 0.25])
+
+
+# --- the event loop ---
+
+
+class Loop:
+    """An event loop with a client's clock, which the test reads from another thread."""
+
+    def __init__(self, world: World) -> None:
+        self.machine = world.loop.machine("c1")
+        self.clock = LoopClock(world.clock)
+        world.loop.spawn(self.machine, self.clock.run())
+
+
+async def test_free_time_counts_even_before_the_clock_runs(world: World) -> None:
+    running, other = Loop(world).clock, LoopClock(world.clock)
+    await asyncio.sleep(100.5)
+    for clock in (running, other):
+        assert clock.now() == pytest.approx(100.5, abs=0.01)
+        assert clock.blocked_since() is None
+
+
+async def test_a_stretch_of_40_seconds_counts_for_two_at_most(world: World) -> None:
+    loop = Loop(world)
+    await asyncio.sleep(10.5)
+    began = loop.clock.now()
+    loop.machine.block(40)
+    await asyncio.sleep(30)
+    assert loop.clock.now() - began <= 2
+    assert loop.clock.to_client_time(began) >= world.clock.now() - 2
+    await asyncio.sleep(20)  # the loop was free for ten of these seconds
+    assert 10 <= loop.clock.now() - began <= 12.01
+
+
+async def test_a_block_lasts_from_when_it_was_first_noticed(world: World) -> None:
+    loop = Loop(world)
+    await asyncio.sleep(10.5)
+    loop.machine.block(40)
+    await asyncio.sleep(1)
+    assert loop.clock.blocked_since() is None
+    await asyncio.sleep(9)
+    assert loop.clock.blocked_since() == pytest.approx(20.5)
+    await asyncio.sleep(20)
+    assert loop.clock.blocked_since() == pytest.approx(20.5)
+    await asyncio.sleep(11)
+    assert loop.clock.blocked_since() is None

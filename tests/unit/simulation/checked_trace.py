@@ -1,4 +1,4 @@
-"""A checker, two machines and two shards, whose every step a test writes down."""
+"""Let tests write a trace of two machines and two shards, which is checked at once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Trace:
         values: dict[str, Value],
         remove: tuple[str, ...] = (),
     ) -> None:
-        self.apply(machine, Write(Key(SHARDS, f"0/{shard}"), AllOf(()), values, remove))
+        self.apply(machine, Write(Key(SHARDS, f"0/{shard}"), AllOf(), values, remove))
 
     def member(
         self, machine: Machine, client_id: str, session: str, values: dict[str, Value]
@@ -66,7 +66,7 @@ class Trace:
     def apply(self, machine: Machine | None, write: Write) -> None:
         if machine is not None:
             self.checker.sent(machine, write)
-            self.checker.writes(machine)
+            self.checker.writer = machine
         written = self.store.write_now(write)
         if machine is not None:
             self.checker.answered(machine, write, written)
@@ -76,7 +76,7 @@ class Trace:
     ) -> None:
         values = MEMBER | {"session": session}
         key = Key("member#app", client_id or machine.name)
-        self.apply(machine, Write(key, AllOf(()), values, replace=True))
+        self.apply(machine, Write(key, AllOf(), values, replace=True))
 
     def claim(
         self, machine: Machine, session: str, epoch: int, shard: str = "parent"

@@ -1,4 +1,4 @@
-"""What must hold after the faults: each check fails on a group that isn't settled."""
+"""Test that each check of convergence fails on a group that isn't settled."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SCENARIO = Scenario(members=2, shards=(4,))
 
 
-def settle(upset: Callable[[Simulation], None]) -> None:
-    """Let a group come to rest, upset it, and check it."""
+def settle(upset: Callable[[Simulation], object]) -> None:
+    """Let a group come to rest, disturb it, and check that it is settled."""
 
     async def play(sim: Simulation) -> None:
         await sim.start_all()
@@ -36,7 +36,7 @@ def settle(upset: Callable[[Simulation], None]) -> None:
 
 def change(sim: Simulation, key: Key, **values: str) -> None:
     sim.store.on_write.clear()
-    sim.store.write_now(Write(key, AllOf(()), values))
+    sim.store.write_now(Write(key, AllOf(), values))
 
 
 def test_a_group_at_rest_is_settled() -> None:

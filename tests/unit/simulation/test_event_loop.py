@@ -1,4 +1,4 @@
-"""Virtual time, and machines that freeze, sleep and die."""
+"""Test virtual time, and machines that freeze, sleep and die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handler that keeps a table right, though records repeat and writers are late."""
+"""Test that a handler keeps a table correct despite repeats and late writers."""
 
 import asyncio
 
@@ -12,14 +12,14 @@ class LateWriterError(Exception):
 
 
 class Orders:
-    """A table of a database, as far as the handler can tell."""
+    """Simulates a table of a database."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, Position], bytes] = {}
         self.epochs: dict[str, int] = {}
 
     async def insert(self, record: Record) -> None:
-        await asyncio.sleep(0.02)  # the way there; the client may be stopped meanwhile
+        await asyncio.sleep(0.02)  # the client may stop before the request arrives
         shard = record.fence.shard.shard_id
         if record.fence.epoch < self.epochs.get(shard, 0):
             raise LateWriterError(shard)

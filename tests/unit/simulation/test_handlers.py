@@ -1,9 +1,10 @@
-"""A user's handler in a simulation: its errors end it, with the events before them."""
+"""Test that a handler's error ends the simulation, which shows the events before it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from kinesumer.simulation.scenarios import Scenario
 from kinesumer.testing.handlers import simulate_handler
 
 if TYPE_CHECKING:
-    from kinesumer import Batch, Record
+    from kinesumer import AssignedShard, Batch, Record
 
 SMALL = Scenario(members=2, shards=(2,))
 
@@ -123,7 +124,69 @@ def test_what_run_would_not_take_is_refused() -> None:
     async def handle(record) -> None:  # type: ignore[no-untyped-def]
         pass
 
-    with pytest.raises(ConfigurationError, match="says nothing"):
+    with pytest.raises(ConfigurationError, match="has no annotation"):
         simulate_handler(handle)
     with pytest.raises(ConfigurationError, match="returned an awaitable"):
         simulate_handler(lambda record: handle(record), batch=False, minutes=0.1)
+
+
+@pytest.mark.parametrize("concurrency", [0, 2])
+def test_callbacks_enclose_the_records_of_each_shard(concurrency: int) -> None:
+    open_shards: set[tuple[str, int]] = set()
+    reasons: Counter[str] = Counter()
+
+    async def on_assigned(shard: AssignedShard) -> None:
+        await asyncio.sleep(0.01)
+        open_shards.add((shard.shard_id, shard.fence.epoch))
+
+    def on_revoked(shard: AssignedShard, reason: str) -> None:
+        open_shards.remove((shard.shard_id, shard.fence.epoch))
+        reasons[reason] += 1
+
+    def handle(record: Record) -> None:
+        assert (record.shard_id, record.fence.epoch) in open_shards
+
+    simulate_handler(
+        handle,
+        faults="deploy:2,crash:1,split:1",
+        minutes=2,
+        scenario=Scenario(members=3, shards=(4,), concurrency=concurrency),
+        on_assigned=on_assigned,
+        on_revoked=on_revoked,
+    )
+    assert {"moved", "ended"} <= reasons.keys()
+
+
+@pytest.mark.parametrize("name", ["on_assigned", "on_revoked"])
+def test_an_error_of_a_callback_ends_the_simulation(name: str) -> None:
+    def fail(*_: object) -> None:
+        raise LookupError("no state for this shard")
+
+    async def handle(record: Record) -> None:
+        pass
+
+    callbacks: dict[str, Any] = {name: fail}
+    with pytest.raises(LookupError, match="no state"):
+        simulate_handler(handle, faults="deploy:6", scenario=SMALL, **callbacks)
+
+
+def test_a_client_starts_again_after_an_expected_error_of_a_callback() -> None:
+    calls = 0
+
+    def fail_twice(shard: AssignedShard) -> None:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:
+            raise OSError("the file is locked")
+
+    outcome = simulate_handler(
+        lambda record: None,
+        batch=False,
+        faults="none",
+        minutes=0.5,
+        scenario=SMALL,
+        restarts_after=(OSError,),
+        on_assigned=fail_twice,
+    )
+    assert outcome.delivered >= outcome.produced > 0
+    assert calls > 2

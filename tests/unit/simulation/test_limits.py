@@ -1,4 +1,4 @@
-"""Limits of links, tables, streams and threads, and what must hold within them."""
+"""Test the limits of simulated links, tables, streams and threads, and liveness."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_nothing_else_of_a_thread_runs_while_a_task_blocks_it(
 
 
 def settle(upset: Upset, scenario: Scenario = SCENARIO) -> None:
-    """Let a group come to rest, and upset it. Raises the first violation."""
+    """Let a group come to rest, disturb it, and raise the first violation."""
 
     async def play(sim: Simulation) -> None:
         monitor.begin(())
@@ -254,7 +254,7 @@ def test_l11_a_client_that_is_declared_dead_while_it_beats() -> None:
     async def declare(sim: Simulation, _: LivenessMonitor) -> None:
         client_id = sim.processes[0].client_id
         sim.store.write_now(
-            Write(Key("member#app", client_id), AllOf(()), {"dead": True})
+            Write(Key("member#app", client_id), AllOf(), {"dead": True})
         )
 
     with pytest.raises(ViolationError, match="L11"):
@@ -271,7 +271,7 @@ def test_l12_a_record_that_is_delivered_twice_in_peace() -> None:
 
 
 def note_tip(sim: Simulation, age: float, *, tip: str = "5", read: str = "5") -> None:
-    """Let a shard's row tell that nothing came after a record up to a time."""
+    """Let a shard's row state that ``tip`` was its last record ``age`` seconds ago."""
     at = timestamp_text(sim.kinesis.clock.wall() - age)
     trace = sim.checker.shards[sim.arn("stream-0"), SHARD]
     number, _, part = read.partition(":")

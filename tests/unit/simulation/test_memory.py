@@ -1,4 +1,4 @@
-"""The table and the streams in memory: what conditions mean, what requests cost."""
+"""Test the conditions and request costs of the table and the streams in memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, Row, Value
 from kinesumer.model.streams import Start
 from kinesumer.ports import AllOf, AnyOf, Compare, Write
-from kinesumer.simulation.conditions import holds
 from kinesumer.simulation.event_loop import VirtualLoop
+from kinesumer.simulation.memory_consumers import MemoryConsumers
+from kinesumer.simulation.memory_store import holds
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 ROW: Row = {"pk": "p", "sk": "s", "n": 5, "t": "b", "yes": True, "set": frozenset("ab")}
 KEY = Key("p", "s")
-ANY = AllOf(())
+ANY = AllOf()
 
 
 @pytest.fixture
@@ -63,9 +64,9 @@ def store(loop: VirtualLoop) -> MemoryStore:
         (Compare("n", "size<", 9), False),
         (Compare("set", "size=", 2), True),
         (Compare("set", "=", frozenset("ba")), True),
-        (AllOf((Compare("n", "=", 5), Compare("t", "=", "x"))), False),
-        (AnyOf((Compare("n", "=", 4), Compare("t", "=", "b"))), True),
-        (AnyOf(()), False),
+        (AllOf(Compare("n", "=", 5), Compare("t", "=", "x")), False),
+        (AnyOf(Compare("n", "=", 4), Compare("t", "=", "b")), True),
+        (AnyOf(), False),
     ],
 )
 def test_conditions_hold_as_in_dynamodb(condition: Condition, expected: bool) -> None:
@@ -262,3 +263,17 @@ def test_retention_takes_records_and_then_closed_shards(
         loop.real += 60
         kinesis.apply_retention()
         source.get_iterator_now(SECOND, Position(number))
+
+
+def test_the_consumers_of_one_stream_are_listed(kinesis: MemoryKinesis) -> None:
+    consumers = MemoryConsumers(kinesis)
+    for stream, name in (("orders", "billing"), ("payments", "audit")):
+        kinesis.create_stream(stream, 1)
+        consumers.call(stream, "RegisterStreamConsumer", {"ConsumerName": name})
+
+    listed = consumers.call("orders", "ListStreamConsumers", {})
+
+    assert listed is not None
+    assert [(c["ConsumerName"], c["ConsumerStatus"]) for c in listed["Consumers"]] == [
+        ("billing", "CREATING")
+    ]

@@ -1,4 +1,4 @@
-"""The results of a campaign: runs are added up, and not run again."""
+"""Test that a campaign adds up its runs' results, and doesn't repeat finished runs."""
 
 from __future__ import annotations
 

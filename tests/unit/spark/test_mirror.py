@@ -1,4 +1,4 @@
-"""A query as a member of its group: what the state store tells of it."""
+"""Test that a query is a member of its group, and the store shows its progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.admin.lag import Lags
+from kinesumer.admin.observation import FleetView
 from kinesumer.admin.snapshot import read_snapshot
 from kinesumer.admin.status import report
 from kinesumer.coordination import pauses
@@ -23,15 +23,22 @@ from kinesumer.model.rows import QUERY_ID
 from kinesumer.ports import Compare, Write
 from kinesumer.spark.offsets.model import After
 from kinesumer.wire import rows
+from tests.support.mirrored_query import (
+    HIGH,
+    LOW,
+    P,
+    Query,
+    newest,
+    owner,
+    reading,
+    stored,
+)
 from tests.support.world import APP, ARN, FaultySource, World, in_virtual_time
-from tests.system.spark.a_query import Query
 
 if TYPE_CHECKING:
     from typing import Any
 
     from kinesumer.model.rows import ShardRow
-
-P, LOW, HIGH = (f"shardId-{n:012}" for n in range(3))
 
 
 def row(world: World, shard_id: str = P) -> ShardRow:
@@ -40,33 +47,7 @@ def row(world: World, shard_id: str = P) -> ShardRow:
 
 async def status(world: World) -> dict[str, Any]:
     found = await read_snapshot(world.table, APP)
-    return report(APP, "table-1", found, Lags({}, {}), {})
-
-
-async def reading(world: World, *texts: str, **config: Any) -> Query:
-    """Return a query that has read some records and told so."""
-    world.put(*texts)
-    query = await Query(world, **config).start()
-    await query.batch()
-    await world.until(lambda: stored(world))
-    return query
-
-
-def stored(world: World, shard_id: str = P) -> str:
-    """Return a shard's stored position, if there is one."""
-    found = world.shard_rows().get(shard_id)
-    return found.position.sequence_number if found and found.position else ""
-
-
-def owner(world: World, shard_id: str = P) -> str:
-    """Return who owns a shard, if anybody does."""
-    found = world.shard_rows().get(shard_id)
-    return found.owner_id if found else ""
-
-
-def newest(world: World) -> str:
-    """Return the sequence number of the last record put."""
-    return str(world.kinesis.stream("orders").next_number - 1)
+    return report(APP, "table-1", FleetView(found))
 
 
 @in_virtual_time
@@ -139,7 +120,7 @@ async def test_a_chain_of_reshards_within_one_batch_is_followed(world: World) ->
 
 
 @in_virtual_time
-async def test_shards_that_the_offset_names_no_more_are_ended(world: World) -> None:
+async def test_shards_that_the_offset_no_longer_names_are_ended(world: World) -> None:
     query = await reading(world, "a")
     query.store.down = True
     world.kinesis.split("orders", P)
@@ -168,24 +149,19 @@ async def test_a_clean_stop_leaves_positions_and_no_owner(world: World) -> None:
     assert world.members()[QUERY_ID].dead
 
 
+@pytest.mark.parametrize(("crash", "seconds"), [(False, 0.0), (True, 8.0)])
 @in_virtual_time
-async def test_a_restart_after_a_stop_waits_for_nothing(world: World) -> None:
+async def test_a_restart_waits_for_the_lease_only_after_a_crash(
+    world: World, crash: bool, seconds: float
+) -> None:
     query = await reading(world, "a")
-    await query.stop()
+    if crash:
+        query.kill()
+    else:
+        await query.stop()
     before = world.clock.now()
     again = await Query(world, query.log).start()
-    assert world.clock.now() - before < 0.1
-    await again.batch()
-    await world.until(lambda: row(world).epoch == 2)
-
-
-@in_virtual_time
-async def test_a_restart_after_a_crash_waits_for_the_lease(world: World) -> None:
-    query = await reading(world, "a")
-    query.kill()
-    before = world.clock.now()
-    again = await Query(world, query.log).start()
-    assert 8.0 <= world.clock.now() - before < 9.0
+    assert seconds <= world.clock.now() - before < seconds + 1.0
     await again.batch()
     await world.until(lambda: row(world).epoch == 2)
     assert (await status(world))["problems"] == []
@@ -205,7 +181,7 @@ async def test_a_second_query_is_refused(world: World) -> None:
     [((None, None), ARN), (("orders", None), ARN), (("orders", P), f"{P} of {ARN}")],
 )
 @in_virtual_time
-async def test_a_query_doesnt_start_while_something_of_it_is_paused(
+async def test_a_query_does_not_start_while_one_of_its_shards_is_paused(
     world: World, target: tuple[str | None, str | None], named: str
 ) -> None:
     query = await reading(world, "a")
@@ -222,7 +198,7 @@ async def test_a_query_doesnt_start_while_something_of_it_is_paused(
 
 
 @in_virtual_time
-async def test_a_stream_made_anew_stops_the_start(world: World) -> None:
+async def test_a_recreated_stream_stops_the_start(world: World) -> None:
     query = await reading(world, "a")
     await query.stop()
     await asyncio.sleep(1.0)
@@ -250,7 +226,7 @@ async def test_a_store_that_fails_for_long_only_warns(
 
 
 @in_virtual_time
-async def test_a_table_that_is_gone_for_a_while_is_filled_anew(
+async def test_a_recreated_table_gets_all_positions_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     query = await reading(world, "a")
@@ -265,7 +241,7 @@ async def test_a_table_that_is_gone_for_a_while_is_filled_anew(
 
 
 @in_virtual_time
-async def test_answers_that_are_lost_change_nothing(world: World) -> None:
+async def test_lost_responses_change_nothing(world: World) -> None:
     world.put("a")
     query = await Query(world).start()
     for attribute in ("baseline", "epoch", "sequence_number"):
@@ -329,7 +305,7 @@ async def test_a_missing_table_stops_the_start(world: World) -> None:
 
 
 @in_virtual_time
-async def test_a_members_row_that_cannot_be_read_is_outlived(world: World) -> None:
+async def test_a_corrupt_member_row_is_fenced_after_its_lease(world: World) -> None:
     key = rows.member_key(APP, "c1")
     await world.table.write(Write(key, Compare("pk", "absent"), {"session": "s"}))
     before = world.clock.now()
@@ -341,7 +317,7 @@ async def test_a_members_row_that_cannot_be_read_is_outlived(world: World) -> No
 
 
 @in_virtual_time
-async def test_a_streams_row_that_cannot_be_read_stops_the_start(world: World) -> None:
+async def test_a_corrupt_stream_row_stops_the_start(world: World) -> None:
     key = rows.stream_key(APP, ARN)
     await world.table.write(Write(key, Compare("pk", "absent"), {"start": "?"}))
     with pytest.raises(CorruptRowError, match="stream_created_at is missing"):
@@ -349,7 +325,7 @@ async def test_a_streams_row_that_cannot_be_read_stops_the_start(world: World) -
 
 
 @in_virtual_time
-async def test_a_stream_out_of_reach_keeps_no_other_back(world: World) -> None:
+async def test_an_unreachable_stream_does_not_delay_others(world: World) -> None:
     world.kinesis.create_stream("payments")
     query = await Query(world, None, "orders", "payments").start()
     source = FaultySource(world.kinesis.source("orders"))
@@ -366,9 +342,9 @@ async def test_a_stream_out_of_reach_keeps_no_other_back(world: World) -> None:
 
 
 @in_virtual_time
-async def test_a_query_without_a_batch_only_beats(world: World) -> None:
+async def test_a_query_without_a_batch_sends_heartbeats_only(world: World) -> None:
     query = await Query(world).start()
     query.store.sent.clear()
-    await asyncio.sleep(3600.0)
+    await asyncio.sleep(600.0)
     assert len(query.store.writes("beat")) == len(query.store.sent)
     assert not world.shard_rows()

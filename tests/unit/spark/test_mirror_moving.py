@@ -1,4 +1,4 @@
-"""From plain clients to a query and back: nothing lost, parents before children."""
+"""Test moving a group from clients to a Spark query and back without loss."""
 
 from __future__ import annotations
 
@@ -12,50 +12,21 @@ from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
 from kinesumer.spark.offsets.model import END, After
 from kinesumer.wire import writes
-from kinesumer.wire.put_records import UserRecord, aggregate
+from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.clients import numbers, spread
+from tests.support.mirrored_query import P, Query, newest, owner, reading, stored
 from tests.support.world import APP, ARN, World, in_virtual_time
-from tests.system.spark.a_query import Query
 
 if TYPE_CHECKING:
     from tests.support.world import Client
 
-P, LOW, HIGH = (f"shardId-{n:012}" for n in range(3))
-
-
-async def stopped(client: Client) -> Client:
-    await client.stop()
-    return client
-
 
 async def read_some(world: World, *texts: str) -> Client:
-    """Return a client that has read some records and stored so."""
     world.put(*texts)
     client = world.client("c1", commit_interval_seconds=0.5)
     await world.until(lambda: len(client.texts) == len(texts))
     await asyncio.sleep(1.0)
     return client
-
-
-@in_virtual_time
-async def test_a_query_goes_on_where_clients_stopped(world: World) -> None:
-    client = await read_some(world, "a", "b")
-    await client.stop()
-    world.put("c", "d")
-    query = await Query(world).start(checkpoint=True)
-    await query.batch()
-    assert client.texts + query.log.texts == ["a", "b", "c", "d"]
-
-
-@in_virtual_time
-async def test_clients_go_on_where_a_query_stopped(world: World) -> None:
-    world.put("a", "b")
-    query = await Query(world).start()
-    await query.batch()
-    await query.stop()
-    world.put("c", "d")
-    client = world.client("c1", start=Start.LATEST)
-    await world.until(lambda: client.texts == ["c", "d"])
 
 
 @in_virtual_time
@@ -68,15 +39,12 @@ async def test_a_crashed_client_costs_its_lease_and_loses_nothing(world: World) 
     assert 8.0 <= world.clock.now() - before < 9.0
     await query.batch()
     assert query.log.texts == ["c"]
-    await world.until(lambda: _owner(world, P) == QUERY_ID)
+    await world.until(lambda: owner(world) == QUERY_ID)
 
 
 @in_virtual_time
 async def test_a_crashed_query_costs_its_lease_and_loses_nothing(world: World) -> None:
-    world.put("a")
-    query = await Query(world).start()
-    await query.batch()
-    await asyncio.sleep(1.0)
+    query = await reading(world, "a")
     world.put("b")
     await query.batch()
     query.kill()
@@ -109,9 +77,7 @@ async def test_a_query_is_refused_while_clients_live(world: World) -> None:
 
 
 @in_virtual_time
-async def test_clients_that_live_take_no_notice_of_a_query_refused(
-    world: World,
-) -> None:
+async def test_live_clients_are_not_affected_by_a_refused_query(world: World) -> None:
     first, second = world.client("c1"), world.client("c2")
     world.kinesis.split("orders", P)
     await world.until(lambda: first.held and second.held, 90.0)
@@ -124,7 +90,7 @@ async def test_clients_that_live_take_no_notice_of_a_query_refused(
 
 
 @in_virtual_time
-async def test_of_both_started_at_once_one_at_most_goes_on(world: World) -> None:
+async def test_of_a_client_and_a_query_at_most_one_starts(world: World) -> None:
     query, client = Query(world), world.client("c1")
     starting = asyncio.ensure_future(query.start())
     await asyncio.wait([starting, client.task], timeout=30.0)
@@ -151,10 +117,7 @@ async def test_a_client_suspended_while_a_query_took_over_ends(world: World) -> 
 
 @in_virtual_time
 async def test_a_query_suspended_while_clients_took_over_ends(world: World) -> None:
-    world.put("a")
-    query = await Query(world).start()
-    await query.batch()
-    await asyncio.sleep(1.0)
+    query = await reading(world, "a")
     query.machine.freeze(60.0)
     client = world.client("c1")
     world.put("b")
@@ -163,11 +126,11 @@ async def test_a_query_suspended_while_clients_took_over_ends(world: World) -> N
     with pytest.raises(GroupBusyError, match="c1"):
         await query.batch()
     assert world.members()[QUERY_ID].dead
-    assert _owner(world, P) == "c1"
+    assert owner(world) == "c1"
 
 
 @in_virtual_time
-async def test_a_start_given_up_leaves_nobody_registered(world: World) -> None:
+async def test_a_cancelled_start_leaves_no_member(world: World) -> None:
     (await Query(world).start()).kill()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(5.0):
@@ -178,10 +141,7 @@ async def test_a_start_given_up_leaves_nobody_registered(world: World) -> None:
 
 @in_virtual_time
 async def test_a_query_suspended_alone_goes_on(world: World) -> None:
-    world.put("a")
-    query = await Query(world).start()
-    await query.batch()
-    await asyncio.sleep(1.0)
+    query = await reading(world, "a")
     query.machine.freeze(60.0)
     fence = writes.fence(APP, world.members()[QUERY_ID], "now")
     await world.table.write(fence)
@@ -190,17 +150,7 @@ async def test_a_query_suspended_alone_goes_on(world: World) -> None:
     await query.batch()
     await asyncio.sleep(6.0)
     assert world.members()[QUERY_ID].incarnation == 1
-    assert _position(world, P) == str(world.kinesis.stream("orders").next_number - 1)
-
-
-def _owner(world: World, shard_id: str) -> str:
-    found = world.shard_rows().get(shard_id)
-    return found.owner_id if found else ""
-
-
-def _position(world: World, shard_id: str) -> str:
-    position = world.shard_rows()[shard_id].position
-    return position.sequence_number if position else ""
+    assert stored(world) == newest(world)
 
 
 # --- in the middle of a reshard, with aggregates, with nothing there ------------------
@@ -208,9 +158,7 @@ def _position(world: World, shard_id: str) -> str:
 
 @in_virtual_time
 @pytest.mark.parametrize("crash", [False, True])
-async def test_a_query_takes_over_in_the_middle_of_a_reshard(
-    world: World, crash: bool
-) -> None:
+async def test_a_query_takes_over_during_a_reshard(world: World, crash: bool) -> None:
     handled = asyncio.Event()
 
     async def handle(_: Any) -> None:
@@ -232,7 +180,7 @@ async def test_a_query_takes_over_in_the_middle_of_a_reshard(
     query = await Query(world).start(checkpoint=True)
     for _ in range(3):
         await query.batch()
-    await world.until(lambda: _owner(world, merged) == QUERY_ID)
+    await world.until(lambda: owner(world, merged) == QUERY_ID)
     assert query.log.texts[:2] == ["2", "3"]
     assert {*client.texts, *query.log.texts} == {*numbers(0, 12)}
     assert sorted(query.log.texts[2:]) == sorted(numbers(4, 12))
@@ -241,9 +189,7 @@ async def test_a_query_takes_over_in_the_middle_of_a_reshard(
 
 @in_virtual_time
 @pytest.mark.parametrize("crash", [False, True])
-async def test_clients_take_over_in_the_middle_of_a_reshard(
-    world: World, crash: bool
-) -> None:
+async def test_clients_take_over_during_a_reshard(world: World, crash: bool) -> None:
     spread(world, *numbers(0, 4))
     query = await Query(world).start()
     await query.batch()
@@ -273,7 +219,7 @@ async def test_a_query_goes_on_within_an_aggregate(world: World) -> None:
             await held.wait()
 
     client = world.client("c1", commit_interval_seconds=0.5, handle=handle)
-    parts = [UserRecord(text.encode(), "k") for text in numbers(0, 6)]
+    parts = [Entry(text.encode(), "k") for text in numbers(0, 6)]
     world.kinesis.put("orders", aggregate(parts), explicit_hash_key=0)
     world.put("6")
     await world.until(lambda: len(client.seen) == 3)
@@ -292,9 +238,7 @@ async def test_a_query_goes_on_within_an_aggregate(world: World) -> None:
 
 
 @in_virtual_time
-async def test_positions_of_a_group_that_is_not_there_are_an_error(
-    world: World,
-) -> None:
+async def test_positions_of_an_unknown_group_are_an_error(world: World) -> None:
     with pytest.raises(
         ConfigurationError,
         match=f"checkpoint: table table-1 holds no positions of app 'app' .*{ARN}",
@@ -303,9 +247,7 @@ async def test_positions_of_a_group_that_is_not_there_are_an_error(
 
 
 @in_virtual_time
-async def test_shards_that_nobody_has_begun_start_where_the_group_does(
-    world: World,
-) -> None:
+async def test_unread_shards_start_where_the_group_does(world: World) -> None:
     client = await read_some(world)
     await world.until(lambda: client.held)
     await client.stop()
@@ -328,7 +270,7 @@ async def test_ended_shards_are_not_read_again(world: World) -> None:
 
 
 @in_virtual_time
-async def test_an_old_checkpoint_of_spark_is_told_from_a_new_one(
+async def test_a_query_warns_if_the_group_is_ahead_of_its_checkpoint(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.put("a")

@@ -1,12 +1,11 @@
-"""How batches are planned: what it costs, how tips are found, what limits mean."""
+"""Test planning batches within limits, and finding tips with few calls."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,72 +17,39 @@ from kinesumer.spark.offsets.offset_json import from_json
 from tests.support.spark_query import simulated
 
 if TYPE_CHECKING:
-    from kinesumer.model.records import Page
-    from kinesumer.testing.memory import MemorySource
-    from tests.support.spark_query import World
+    from tests.support.spark_query import Query, World
 
 
-class Counted:
-    """A source that counts calls."""
-
-    def __init__(self, source: MemorySource) -> None:
-        self._source = source
-        self.calls: Counter[str] = Counter()
-
-    def __getattr__(self, name: str) -> Any:
-        self.calls[name] += 1
-        return getattr(self._source, name)
-
-
-def counted(world: World) -> Counted:
-    """Let queries from now on read through a counting source."""
-    source = Counted(world.kinesis.source("orders"))
-
-    async def open_source(stream: Stream) -> Counted:
-        return source
-
-    world.open = open_source  # type: ignore[method-assign]
-    return source
-
-
-@simulated
+@simulated(400)
 async def test_a_trigger_over_many_shards_costs_one_call_each(world: World) -> None:
-    world.kinesis.create_stream("orders", 1_000)
-    source = counted(world)
+    source = world.source()
     query = world.query(starting=Start.TRIM_HORIZON)
-    for i in range(1_000):
-        world.kinesis.put("orders", b"x", explicit_hash_key=i * HASH_KEYS // 1_000)
-    assert len(await query.trigger() or ()) == 1_000
+    for i in range(400):
+        world.kinesis.put("orders", b"x", explicit_hash_key=i * HASH_KEYS // 400)
+    assert len(await query.trigger() or ()) == 400
     await query.drain()
-    source.calls.clear()
-    await asyncio.sleep(1)
-    assert await query.trigger() is None
-    assert source.calls == {"get_records": 1_000}
-    source.calls.clear()
-    world.put(200)
-    await asyncio.sleep(1)
-    assert len(await query.trigger() or ()) == 200
-    assert source.calls == {"get_records": 1_000}
+    source.iterators = 0
+    for rows in (0, 200):
+        source.reads.clear()
+        world.put(rows)
+        await asyncio.sleep(1)
+        assert len(await query.trigger() or ()) == rows
+        assert (len(source.reads), source.iterators) == (400, 0)
 
 
-@simulated
-async def test_an_old_tip_of_any_age_takes_two_batches_at_most(world: World) -> None:
-    for hours in (0.1, 3, 20):
-        name = f"orders-{hours}"
-        world.kinesis.create_stream(name)
-        query = world.query(streams=(Stream(name),), starting=Start.TRIM_HORIZON)
-        for _ in range(2_000):
-            world.put(name=name)
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(hours * 3600)
-        await query.trigger()
-        await query.trigger()
-        assert len(query.rows) == 2_000
+@pytest.mark.parametrize("hours", [0.1, 3, 20])
+@simulated(1)
+async def test_a_tip_of_any_age_takes_two_batches(world: World, hours: float) -> None:
+    await world.stream_in(2_000, seconds=200)
+    await asyncio.sleep(hours * 3600)
+    query = world.query(starting=Start.TRIM_HORIZON)
+    await query.trigger()
+    await query.trigger()
+    assert len(query.rows) == 2_000
 
 
-@simulated
-async def test_nobody_reads_a_shard_more_than_four_times_a_second(world: World) -> None:
-    world.kinesis.create_stream("orders")
+@simulated(1)
+async def test_a_shard_is_read_four_times_a_second_at_most(world: World) -> None:
     await world.stream_in(3_000, seconds=600)
     await asyncio.sleep(7_200)
     query = world.query(starting=Start.TRIM_HORIZON)
@@ -95,11 +61,8 @@ async def test_nobody_reads_a_shard_more_than_four_times_a_second(world: World) 
     assert len(query.rows) == 3_300
 
 
-@simulated
-async def test_a_slow_trickle_is_read_to_its_tip_by_every_trigger(
-    world: World,
-) -> None:
-    world.kinesis.create_stream("orders", 8)
+@simulated(8)
+async def test_each_trigger_reads_a_slow_shard_to_its_tip(world: World) -> None:
     query = world.query(starting=Start.LATEST)
     await query.trigger()
     for number in range(10):
@@ -108,60 +71,50 @@ async def test_a_slow_trickle_is_read_to_its_tip_by_every_trigger(
         assert len(query.rows) == 20 * (number + 1)
 
 
-@simulated
+@simulated(4)
 async def test_a_limit_gives_the_oldest_records_of_all_shards(world: World) -> None:
-    world.kinesis.create_stream("orders", 4)
     arrival = {}
     for i in range(900):
-        # Nine tenths go to one shard: the others mustn't run ahead of it in time.
+        # One shard gets nine tenths, and the others mustn't run ahead of it in time.
         [row] = world.put(key=f"key-{i}" if i % 10 == 0 else "one")
         arrival[row] = i
         await asyncio.sleep(0.05)
     query = world.query(starting=Start.TRIM_HORIZON, max_rows_per_batch=90)
     await query.drain()
-    assert sorted(map(len, query.batches))[-1] <= 90
+    assert max(map(len, query.batches)) <= 90
     assert len(query.batches) <= 14
-    times = [
-        (min(map(arrival.__getitem__, rows)), max(map(arrival.__getitem__, rows)))
-        for rows in query.batches
-    ]
-    assert all(before[1] < after[0] for before, after in pairwise(times))
+    batches = [[arrival[row] for row in rows] for rows in query.batches]
+    assert all(max(batch) < min(following) for batch, following in pairwise(batches))
 
 
-@simulated
-async def test_a_large_limit_is_met_about(world: World) -> None:
-    world.kinesis.create_stream("orders", 2)
-    for _ in range(600):
+@simulated(2)
+async def test_a_large_limit_is_kept_approximately(world: World) -> None:
+    for _ in range(300):
         world.put(50)
         await asyncio.sleep(1)
-    query = world.query(starting=Start.TRIM_HORIZON, max_rows_per_batch=6_000)
+    query = world.query(starting=Start.TRIM_HORIZON, max_rows_per_batch=4_000)
     await query.drain()
-    assert len(query.rows) == 30_000
-    sizes = [len(rows) for rows in query.batches]
-    assert all(3_000 < size < 9_000 for size in sizes[:-1])
+    assert len(query.rows) == 15_000
+    assert all(2_000 < len(rows) < 6_000 for rows in query.batches[:-1])
 
 
-@simulated
-async def test_available_now_ends_where_it_began_though_shards_part(
-    world: World,
-) -> None:
-    world.kinesis.create_stream("orders", 2)
-    wanted = await world.stream_in(500, seconds=50)
+@simulated(2)
+async def test_available_now_ends_where_it_began_despite_reshards(world: World) -> None:
+    rows = await world.stream_in(500, seconds=50)
     [first, second] = world.kinesis.split("orders", "shardId-000000000000")
-    wanted += world.put(100)
+    rows += world.put(100)
     query = world.query(starting=Start.TRIM_HORIZON, max_rows_per_batch=100)
     await query.driver.fix_targets()
     world.kinesis.merge("orders", first, second)
     late = world.put(100)
     await query.drain()
-    assert sorted(query.rows) == sorted(wanted)
+    assert sorted(query.rows) == sorted(rows)
     await query.available_now()
-    assert sorted(query.rows) == sorted(wanted + late)
+    assert sorted(query.rows) == sorted(rows + late)
 
 
-@simulated
-async def test_the_only_batch_of_a_query_holds_all_that_is_there(world: World) -> None:
-    world.kinesis.create_stream("orders", 2)
+@simulated(2)
+async def test_the_only_batch_of_a_query_has_all_records(world: World) -> None:
     await world.stream_in(2_000, seconds=200)
     await asyncio.sleep(3600)
     query = world.query(starting=Start.TRIM_HORIZON)
@@ -170,148 +123,92 @@ async def test_the_only_batch_of_a_query_holds_all_that_is_there(world: World) -
     assert len(query.read(await query.driver.partitions({}, end))) == 2_000
 
 
-@simulated
+@simulated(2)
 async def test_latest_begins_where_the_query_was_first_planned(world: World) -> None:
-    world.kinesis.create_stream("orders", 2)
     world.put(20)
     await asyncio.sleep(2)
     query = world.query(starting=Start.LATEST)
     assert await query.trigger() == []
     query.restart()
-    wanted = world.put(20)
+    rows = world.put(20)
     await query.drain()
-    assert sorted(query.rows) == sorted(wanted)
+    assert sorted(query.rows) == sorted(rows)
 
 
-@simulated
-async def test_positions_given_are_where_reading_goes_on(world: World) -> None:
-    world.kinesis.create_stream("orders", 2)
+@simulated(2)
+async def test_a_query_continues_after_a_users_positions(world: World) -> None:
     rows = await world.stream_in(100, seconds=100)
     await asyncio.sleep(1)
     by_shard = [row for row in rows if row[0] == "shardId-000000000001"]
-    given = {
-        "orders": StreamOffset(
-            0.0, {"shardId-000000000001": After(Position(by_shard[9][1]), 0.0)}
-        )
-    }
-    query = world.query(starting_positions=given)
-    await query.drain()
     others = [row for row in rows if row[0] == "shardId-000000000000"]
+    position = After(Position(by_shard[9][1]), 0.0)
+    offset = {"orders": StreamOffset(0.0, {"shardId-000000000001": position})}
+    query = world.query(starting_positions=offset)
+    await query.drain()
     assert sorted(query.rows) == sorted(others + by_shard[10:])
-    unknown = {"orders": StreamOffset(0.0, {"shardId-9": Start.TRIM_HORIZON})}
-    with pytest.raises(ConfigurationError, match="no shard shardId-9"):
-        await world.query(starting_positions=unknown).trigger()
 
 
-@simulated
-async def test_positions_of_a_stream_that_is_not_read_are_refused(world: World) -> None:
-    world.kinesis.create_stream("orders")
+@pytest.mark.parametrize("option", ["starting_positions", "ending"])
+@pytest.mark.parametrize(
+    ("name", "age", "shard", "error"),
+    [
+        ("oders", 0, "shardId-000000000000", "Position names oders"),
+        ("arn:aws:kinesis:us-east-1:9:stream/orders", 0, "s", "Position names arn:"),
+        ("orders", 0, "shardId-9", "has no shard shardId-9"),
+        ("orders", 1, "shardId-000000000000", "was recreated"),
+    ],
+)
+@simulated()
+async def test_positions_that_the_streams_do_not_have_are_refused(
+    world: World, option: str, name: str, age: int, shard: str, error: str
+) -> None:
+    created_at = world.kinesis.create_stream("orders").created_at
     world.put(5)
-    shard = {"shardId-000000000000": Start.TRIM_HORIZON}
-    arn = "arn:aws:kinesis:us-east-1:999999999999:stream/orders"
-    for name in ("oders", arn):
-        query = world.query(starting_positions={name: StreamOffset(0.0, shard)})
-        with pytest.raises(ConfigurationError, match=f"startingPosition names {name}"):
+    position = StreamOffset(
+        created_at - age if age else 0.0, {shard: After(Position("7"), 0.0)}
+    )
+    query = world.query(starting=Start.TRIM_HORIZON, **{option: {name: position}})
+    with pytest.raises(ConfigurationError, match=error):
+        if option == "ending":
+            await query.driver.bounded()
+        else:
             await query.trigger()
 
 
-@simulated
-async def test_a_backlog_is_shared_out_by_what_it_holds(world: World) -> None:
-    world.kinesis.create_stream("orders", 16)
-    world.kinesis.reads_per_second = 0
-    for _ in range(20):
-        for shard in world.kinesis.stream("orders").open:
-            world.kinesis.put("orders", b"x" * 50_000, "", shard.shard.first_hash)
-        await asyncio.sleep(0.05)
-    await asyncio.sleep(3600)
-    query = world.query(starting=Start.TRIM_HORIZON, max_partitions=64)
-    assert len(await query.driver.bounded()) in (4, 5)  # 16 MB, 4 MB a task
-    end = await query.driver.all_there_is({})
-    assert end is not None
-    assert len(await query.driver.partitions({}, end)) in (4, 5)
-
-
-@simulated
-async def test_an_end_that_names_nothing_of_the_streams_is_refused(
-    world: World,
-) -> None:
-    info = world.kinesis.create_stream("orders")
-    world.put(5)
-    end = After(Position("7"), 0.0)
-    for name, created, shard, said in (
-        ("oders", 0.0, "shardId-000000000000", "endingPosition names oders"),
-        ("orders", 0.0, "shardId-9", "has no shard shardId-9"),
-        ("orders", info.created_at - 1, "shardId-000000000000", "was recreated"),
-    ):
-        ending = {name: StreamOffset(created, {shard: end})}
-        query = world.query(starting=Start.TRIM_HORIZON, ending=ending)
-        with pytest.raises(ConfigurationError, match=said):
-            await query.driver.bounded()
-
-
-@simulated
+@simulated(1)
 async def test_streams_begin_on_their_own_and_may_join_later(world: World) -> None:
-    world.kinesis.create_stream("orders")
     world.kinesis.create_stream("payments")
     both = world.put(5) + world.put(7, name="payments")
     query = world.query(starting=Start.TRIM_HORIZON)
     await query.drain()
     assert len(query.rows) == 5
-    query.options = world.query(
-        streams=(
-            Stream("orders"),
-            Stream("payments", start=Start.TRIM_HORIZON),
-        )
-    ).options
+    payments = Stream("payments", start=Start.TRIM_HORIZON)
+    query.options = world.query(streams=(Stream("orders"), payments)).options
     query.restart()
     await query.drain()
     assert sorted(query.rows) == sorted(both)
 
 
-@simulated
-async def test_a_refused_shard_waits_but_never_stops_available_now(
-    world: World,
-) -> None:
-    world.kinesis.create_stream("orders", 2)
+@simulated(2)
+async def test_a_refused_shard_waits_but_does_not_end_a_query(world: World) -> None:
     rows = world.put(40)
-    source = Refusing(world.kinesis.source("orders"))
-
-    async def open_source(stream: Stream) -> Refusing:
-        return source
-
-    world.open = open_source  # type: ignore[method-assign]
+    refused = world.source().refused
     query = world.query(starting=Start.TRIM_HORIZON)
-    source.refused = "shardId-000000000001"
+    refused.add("shardId-000000000001")
     await query.drain()
-    others = [row for row in rows if row[0] != source.refused]
+    others = [row for row in rows if row[0] not in refused]
     assert sorted(query.rows) == sorted(others)
-    asyncio.get_running_loop().call_later(20, setattr, source, "refused", None)
+    asyncio.get_running_loop().call_later(20, refused.clear)
     await query.available_now()
     assert sorted(query.rows) == sorted(rows)
-    source.refused = "shardId-000000000001"
+    refused.add("shardId-000000000001")
     with pytest.raises(SourceUnavailableError):
         for _ in range(200):
             await asyncio.sleep(1)
             await query.plan()
 
 
-class Refusing:
-    """A source that doesn't answer for one shard."""
-
-    def __init__(self, source: MemorySource) -> None:
-        self._source = source
-        self.refused: str | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    async def get_records(self, iterator: str, limit: int) -> Page:
-        if self.refused is not None and self.refused in iterator:
-            raise SourceUnavailableError("no answer")
-        return await self._source.get_records(iterator, limit)
-
-
-@simulated
+@simulated()
 async def test_progress_shows_the_worst_shard_of_each_stream(world: World) -> None:
     arn = world.kinesis.create_stream("orders", 2).arn
     for i in range(60):
@@ -319,20 +216,17 @@ async def test_progress_shows_the_worst_shard_of_each_stream(world: World) -> No
         await asyncio.sleep(1)
     query = world.query(starting=Start.TRIM_HORIZON, max_rows_per_batch=20)
     await query.trigger()
-    shown = query.driver.report()
+    shown = json.loads(json.dumps(query.driver.report()))
     assert shown["data_losses"] == 0
     assert shown["streams"][arn]["shards"] == 2
     assert 40_000 <= shown["streams"][arn]["behind_ms"] <= 42_000
     assert shown["streams"][arn]["worst_shard"].startswith("shardId-")
     await query.drain()
     assert query.driver.report()["streams"][arn] == {"behind_ms": 0, "shards": 2}
-    json.dumps(shown)
 
 
-@simulated
-async def test_read_shards_are_forgotten_once_kinesis_has_dropped_them(
-    world: World,
-) -> None:
+@simulated()
+async def test_read_shards_that_kinesis_dropped_are_forgotten(world: World) -> None:
     arn = world.kinesis.create_stream("orders", retention_hours=24).arn
     query = world.query(starting=Start.TRIM_HORIZON)
     world.put(3)
@@ -340,10 +234,88 @@ async def test_read_shards_are_forgotten_once_kinesis_has_dropped_them(
     world.put(3)
     await query.drain()
     for _ in range(60):
-        await asyncio.sleep(3600)
-        world.kinesis.apply_retention()
+        await world.pass_time(3600)
         world.put()
         await query.drain()
     known = from_json(json.loads(query.ends[-1]))[arn].shards
     assert sorted(known) == ["shardId-000000000001", "shardId-000000000002"]
     assert len(query.rows) == 66
+
+
+# --- sizes of tasks ------------------------------------------------------------------
+
+SHARDS = 8
+
+
+async def burst(world: World, count: int, size: int) -> None:
+    """Put records into each shard at once, and wait for some seconds."""
+    for shard in range(SHARDS):
+        key = shard * HASH_KEYS // SHARDS
+        for _ in range(count):
+            world.kinesis.put("orders", b"x" * size, explicit_hash_key=key)
+    await asyncio.sleep(5)
+
+
+async def planned_sizes(query: Query) -> list[int]:
+    """Plan a batch. Return the estimated bytes of its tasks."""
+    assert await query.plan()
+    tasks = await query.tasks(len(query.ends) - 1)
+    return [sum(part.estimated_bytes for part in task.ranges) for task in tasks]
+
+
+async def open_burst_query(world: World, **options: int) -> Query:
+    world.kinesis.create_stream("orders", SHARDS)
+    query = world.query(starting=Start.TRIM_HORIZON, max_partitions=64, **options)
+    await query.plan()
+    return query
+
+
+@simulated(16)
+async def test_a_backlog_is_distributed_by_its_size(world: World) -> None:
+    world.kinesis.reads_per_second = 0
+    for _ in range(20):
+        for shard in world.kinesis.stream("orders").open:
+            world.kinesis.put("orders", b"x" * 50_000, "", shard.shard.first_hash)
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(3600)
+    query = world.query(starting=Start.TRIM_HORIZON, max_partitions=64)
+    assert len(await query.driver.bounded()) in (4, 5)  # 16 MB, with 4 MB per task
+    end = await query.driver.all_there_is({})
+    assert end is not None
+    assert len(await query.driver.partitions({}, end)) in (4, 5)
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize(
+    ("count", "size", "tasks"), [(1, 1_000, 1), (20, 1_000, 1), (200, 10_000, 4)]
+)
+@simulated()
+async def test_a_burst_is_distributed_by_its_size(
+    world: World, count: int, size: int, tasks: int, bounded: bool
+) -> None:
+    query = await open_burst_query(world)
+    await burst(world, count, size)
+    if bounded:
+        await query.driver.fix_targets()
+    sizes = await planned_sizes(query)
+    assert len(sizes) == tasks
+    assert len(await query.run_batch()) == SHARDS * count
+    assert sum(sizes) == SHARDS * count * size
+
+
+@simulated()
+async def test_a_burst_of_unknown_size_counts_after_a_restart(world: World) -> None:
+    query = await open_burst_query(world)
+    await burst(world, 200, 10_000)
+    await query.plan()
+    query.restart()
+    assert len(await query.tasks(len(query.ends) - 1)) == 2
+
+
+@simulated()
+async def test_the_size_of_a_limited_batch_of_a_burst_is_exact(world: World) -> None:
+    query = await open_burst_query(world, max_rows_per_batch=12)
+    await burst(world, 200, 10_000)
+    for _ in range(3):
+        [size] = await planned_sizes(query)
+        assert size == 10_000 * len(query.read(await query.tasks(len(query.ends) - 1)))

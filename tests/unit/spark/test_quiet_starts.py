@@ -1,4 +1,4 @@
-"""Starts from positions that expired while their shards were quiet."""
+"""Test starts from positions that expired while their shards were quiet."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream
 from kinesumer.spark.offsets.model import After
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
-from kinesumer.spark.options.positions import parse_position
+from kinesumer.spark.options.streams import parse_position
 from kinesumer.spark.planning.driver import Driver
 from kinesumer.spark.planning.limits import Limits
 from kinesumer.wire.rows import timestamp_text
+from tests.support.mirrored_query import Query as MirroredQuery
 from tests.support.spark_query import AwsSource, simulated
 from tests.support.world import World as Group
 from tests.support.world import in_virtual_time
-from tests.system.spark.a_query import Query as MirroredQuery
 
 if TYPE_CHECKING:
     from kinesumer.spark.offsets.model import Offset, ShardPosition
@@ -35,9 +35,9 @@ SHARD = "shardId-000000000000"
 
 
 async def leave_to_clients(group: Group, seconds: float) -> MirroredQuery:
-    """Have a client read a record, be idle for a time and stop; register a query.
+    """Have a client read a record, be idle for a while and stop. Register a query.
 
-    The stream keeps its records for an hour only, or the test would take long.
+    To keep the test short, the stream keeps its records for an hour only.
     """
     group.kinesis.stream("orders").retention_hours = 1
     group.put("a")
@@ -50,7 +50,7 @@ async def leave_to_clients(group: Group, seconds: float) -> MirroredQuery:
 
 
 async def start_where_the_group_is(group: Group, query: MirroredQuery) -> ShardPosition:
-    """Plan a query's first batch; return where it ends in the only shard."""
+    """Plan a first batch from the group's position, and return the batch's end."""
 
     async def stored() -> Offset:
         return await query.mirror.stored()
@@ -68,9 +68,7 @@ async def start_where_the_group_is(group: Group, query: MirroredQuery) -> ShardP
 
 
 @in_virtual_time
-async def test_a_query_begins_where_a_client_was_idle_for_longer_than_retention(
-    world: Group,
-) -> None:
+async def test_a_query_begins_after_a_client_that_was_long_idle(world: Group) -> None:
     query = await leave_to_clients(world, 1.2 * HOUR)
     await asyncio.sleep(0.5 * HOUR)
     world.put("b")
@@ -81,9 +79,7 @@ async def test_a_query_begins_where_a_client_was_idle_for_longer_than_retention(
 
 
 @in_virtual_time
-async def test_a_query_refuses_to_begin_where_records_may_have_expired(
-    world: Group,
-) -> None:
+async def test_a_query_does_not_begin_where_records_expired(world: Group) -> None:
     query = await leave_to_clients(world, 0.2 * HOUR)
     world.put("lost")
     await asyncio.sleep(1.2 * HOUR)
@@ -93,9 +89,7 @@ async def test_a_query_refuses_to_begin_where_records_may_have_expired(
 
 
 @in_virtual_time
-async def test_a_query_stores_the_tips_of_quiet_shards_for_its_group(
-    world: Group,
-) -> None:
+async def test_a_query_stores_the_tips_of_quiet_shards(world: Group) -> None:
     world.put("a")
     query = await MirroredQuery(world).start()
     await query.batch()
@@ -119,7 +113,7 @@ async def test_a_query_stores_the_tips_of_quiet_shards_for_its_group(
 
 
 async def expired_position(world: World, records: int = 0) -> Row:
-    """Return the position of a record that has expired, with so many after it."""
+    """Return an expired record that ``records`` others followed, half a day later."""
     world.kinesis.create_stream("orders")
     row = world.put()[0]
     await world.pass_time(12 * HOUR)
@@ -136,54 +130,48 @@ def starting_at(world: World, place: object, *, fail: bool = True) -> Query:
 
 
 @pytest.mark.parametrize("as_text", [True, False])
-def test_a_time_beside_a_position_proves_that_nothing_was_lost(as_text: bool) -> None:
-    @simulated
-    async def story(world: World) -> None:
-        _, number = await expired_position(world)
-        seen = world.clock.wall() - 20 * HOUR
-        wanted = world.put(3)
-        time = timestamp_text(seen) if as_text else seen
-        query = starting_at(world, {"after": number, "seen": time})
-        await query.drain()
-        assert query.rows == wanted
-
-    story()
+@simulated()
+async def test_a_time_proves_that_nothing_was_lost(world: World, as_text: bool) -> None:
+    _, number = await expired_position(world)
+    seen = world.clock.wall() - 20 * HOUR
+    rows = world.put(3)
+    time = timestamp_text(seen) if as_text else seen
+    query = starting_at(world, {"after": number, "seen": time})
+    await query.drain()
+    assert query.rows == rows
 
 
 @pytest.mark.parametrize("records", [0, 5])
-def test_an_expired_position_without_a_time_names_the_way_on(records: int) -> None:
-    @simulated
-    async def story(world: World) -> None:
-        _, number = await expired_position(world, records)
-        query = starting_at(world, number)
-        with pytest.raises(DataLossError, match=r'not known.*"seen": TIME'):
-            await query.drain()
-
-    story()
+@simulated()
+async def test_an_expired_position_without_a_time_is_an_error_that_asks_for_one(
+    world: World, records: int
+) -> None:
+    _, number = await expired_position(world, records)
+    with pytest.raises(DataLossError, match=r'not known.*"seen": TIME'):
+        await starting_at(world, number).drain()
 
 
-@simulated
-async def test_with_losses_allowed_it_begins_with_what_is_left(world: World) -> None:
+@simulated()
+async def test_with_losses_allowed_it_begins_with_the_rest(world: World) -> None:
     _, number = await expired_position(world, 5)
-    wanted = world.put(3)
+    rows = world.put(3)
     query = starting_at(world, number, fail=False)
     await query.drain()
-    assert query.rows == wanted
+    assert query.rows == rows
     assert query.driver.report()["data_losses"] == 1
 
 
-@simulated
+@simulated()
 async def test_a_time_that_retention_has_passed_proves_nothing(world: World) -> None:
     _, number = await expired_position(world, 5)
     seen = world.clock.wall() - 25 * HOUR
-    query = starting_at(world, {"after": number, "seen": seen})
     with pytest.raises(DataLossError):
-        await query.drain()
+        await starting_at(world, {"after": number, "seen": seen}).drain()
 
 
-@simulated
+@simulated()
 async def test_a_time_in_the_future_is_refused(world: World) -> None:
     _, number = await expired_position(world)
-    query = starting_at(world, {"after": number, "seen": world.clock.wall() + 90})
+    seen = world.clock.wall() + 90
     with pytest.raises(ConfigurationError, match="time in the future"):
-        await query.drain()
+        await starting_at(world, {"after": number, "seen": seen}).drain()

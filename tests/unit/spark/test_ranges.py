@@ -1,4 +1,4 @@
-"""What a batch reads, from two offsets alone; and how it is packed into tasks."""
+"""Test that two offsets determine a batch's ranges, and that tasks share them."""
 
 from __future__ import annotations
 
@@ -8,29 +8,20 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import Position
-from kinesumer.model.streams import HASH_KEYS, Shard, Start, Stream
-from kinesumer.spark.offsets.model import (
-    BEGINNING,
-    END,
-    After,
-    At,
-    End,
-    StreamOffset,
-)
+from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start, Stream
+from kinesumer.spark.offsets.model import BEGINNING, END, After, At, End, StreamOffset
 from kinesumer.spark.offsets.offset_json import from_json, to_json
+from kinesumer.spark.planning.batch_end import readable, still_needed, vanished
 from kinesumer.spark.planning.limits import Limits, Sample, Share, admit
 from kinesumer.spark.planning.probe import ProbedRecord
-from kinesumer.spark.planning.shard_order import readable, still_needed, vanished
 from kinesumer.spark.planning.tasks import ShardRange, Task, between, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kinesumer.spark.offsets.model import ShardPosition
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
@@ -53,11 +44,7 @@ def test_a_batch_reads_from_one_offset_up_to_the_next() -> None:
         {"a": after(10), "b": after(5, 9.0), "c": END, "d": END, "e": AT, "f": after(1)}
     )
     assert between(start, end) == {
-        ARN: {
-            "a": (after(9), after(10)),
-            "c": (AT, END),
-            "f": (BEGINNING, after(1)),
-        }
+        ARN: {"a": (after(9), after(10)), "c": (AT, END), "f": (BEGINNING, after(1))}
     }
 
 
@@ -66,10 +53,10 @@ def test_a_new_streams_first_batch_begins_where_its_end_says() -> None:
         {"a": after(3), "b": AT, "c": END}, origin={"a": AT, "b": AT, "c": END}
     )
     assert between({}, end) == {ARN: {"a": (AT, after(3))}}
-    # Made anew: what the offset of the old one says means nothing.
+    # The stream was recreated, so the old stream's offset is ignored.
     old = offset({"a": after(9)}, created=6.0)
     assert between(old, end) == {ARN: {"a": (AT, after(3))}}
-    # Where one position can't be asked for any more, the others stand.
+    # One position has expired; the others are unchanged.
     mended = offset({"a": after(11), "b": after(6)}, origin={"a": AT})
     assert between(offset({"a": after(9), "b": after(5)}), mended)[ARN] == {
         "a": (AT, after(11)),
@@ -82,43 +69,11 @@ def test_a_batch_that_goes_back_is_refused() -> None:
         between(offset({"a": after(10)}), offset({"a": after(9)}))
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        after(10**55),
-        After(Position("7", 3), 2.5),
-        At("7", 2.5),
-        BEGINNING,
-        AT,
-        END,
-        End(3.5),
-    ],
-)
-def test_offsets_survive_sparks_log(place: ShardPosition) -> None:
-    given = offset({"b": place, "a": AT}, origin={"a": AT}, anchored_at=4.5)
-    text = json.dumps(to_json(given))
-    assert from_json(json.loads(text)) == given
-    again = offset({"a": AT, "b": place}, origin={"a": AT}, anchored_at=4.5)
-    assert json.dumps(to_json(again)) == text
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"version": 3, "streams": {}},
-        {"version": 1, "streams": {ARN: {}}},
-        {"version": 1, "streams": {ARN: {"created": 1, "shards": {"a": {"after": 3}}}}},
-        {"version": 1, "streams": {ARN: {"created": 1, "shards": {"a": {"start": 3}}}}},
-        {"version": 1, "streams": []},
-    ],
-)
-def test_what_is_no_offset_is_refused(value: Any) -> None:
-    with pytest.raises(CorruptOffsetError, match="isn't kinesumer's"):
-        from_json(value)
+# --- offsets in Spark's log ----------------------------------------------------------
 
 
 def aws_number(shard: int, taken: int, counter: int) -> str:
-    """Return a sequence number as AWS makes them."""
+    """Return a sequence number in the format of AWS."""
     created = 0x5BF4E5C2
     hexa = f"2{created:09x}{shard % 16:x}{counter:016x}00{taken:09x}{shard:08x}2"
     return str(int(hexa, 16))
@@ -129,59 +84,33 @@ def test_the_numbers_of_these_tests_are_like_those_of_aws() -> None:
     assert aws_number(6, 0x5C181EEA, 0x67648A17) == known
 
 
-def a_thousand(number: Callable[[random.Random, int], str]) -> dict[str, StreamOffset]:
-    chance = random.Random(15)
-    shards = {
-        f"shardId-{shard:012}": After(
-            Position(number(chance, shard)), 1_763_805_000 + chance.random() * 3_600
-        )
-        for shard in range(2_000, 3_000)
-    }
-    return offset(dict(shards))
-
-
 @pytest.mark.parametrize(
-    "number",
-    [
-        lambda chance, shard: aws_number(
-            shard, 0x5C181EEA + chance.randrange(3_600), chance.randrange(1 << 40)
-        ),
-        lambda chance, _: (
-            f"{4959033827149025660855 * 10**34 + chance.randrange(10**34)}"
-        ),
-    ],
-    ids=["AWS", "a long prefix"],
+    ("prefix", "quiet"), [(True, None), (False, None), (False, 0), (False, 3_600)]
 )
-def test_an_offset_of_a_thousand_shards_is_small(
-    number: Callable[[random.Random, int], str],
-) -> None:
-    text = json.dumps(to_json(a_thousand(number)))
-    assert len(text) <= 30_000
-    assert json.dumps(to_json(from_json(json.loads(text)))) == text
-
-
-@pytest.mark.parametrize("quiet", [0, 3_600])
-def test_a_first_offset_of_a_thousand_shards_is_small(quiet: int) -> None:
-    """It names the first records as well."""
+def test_the_offset_of_1000_shards_is_small(prefix: bool, quiet: int | None) -> None:
+    """A new query's offset also contains the first record of each shard."""
     chance = random.Random(15)
+
+    def number(shard: int, arrived: float) -> str:
+        if prefix:
+            return f"{4959033827149025660855 * 10**34 + chance.randrange(10**34)}"
+        return aws_number(shard, int(arrived), chance.randrange(1 << 40))
+
     firsts: dict[str, ShardPosition] = {}
     lasts: dict[str, ShardPosition] = {}
     for shard in range(2_000, 3_000):
         shard_id = f"shardId-{shard:012}"
-        moments = [1_763_805_000 + 3_600 * chance.random() for _ in range(2)]
-        moments[0] -= quiet * chance.random()
-        first, last = (
-            aws_number(shard, int(moment), chance.randrange(1 << 40))
-            for moment in moments
-        )
-        firsts[shard_id] = At(first, moments[0])
-        lasts[shard_id] = After(Position(last), moments[1])
+        begin, end = (1_763_805_000 + 3_600 * chance.random() for _ in range(2))
+        lasts[shard_id] = After(Position(number(shard, end)), end)
+        if quiet is not None:
+            begin -= quiet * chance.random()
+            firsts[shard_id] = At(number(shard, begin), begin)
     text = json.dumps(to_json(offset(lasts, origin=firsts)))
     assert len(text) <= 30_000
     assert json.dumps(to_json(from_json(json.loads(text)))) == text
 
 
-def test_an_offset_of_few_shards_is_for_people_to_read() -> None:
+def test_an_offset_of_few_shards_is_written_in_full() -> None:
     number = "49590338271490256608559692538361571095921575989136588898"
     given = offset({"shardId-000000000006": After(Position(number), 1.9996)})
     assert to_json(given) == {
@@ -251,18 +180,25 @@ ids = st.integers(0, 60).map(lambda n: f"shardId-{n:012}") | st.from_regex(
 )
 
 
-@given(st.dictionaries(ids, all_places, min_size=17, max_size=30))
-def test_any_places_survive_sparks_log(places: dict[str, ShardPosition]) -> None:
-    value = to_json(offset(places))
+@settings(max_examples=settings().max_examples // 2)
+@given(
+    st.dictionaries(ids, all_places, min_size=1, max_size=30),
+    st.dictionaries(ids, all_places, max_size=2),
+)
+def test_any_offset_survives_sparks_log(
+    places: dict[str, ShardPosition], origin: dict[str, ShardPosition]
+) -> None:
+    value = to_json(offset(places, origin=origin, anchored_at=4.5))
     found = from_json(json.loads(json.dumps(value)))
-    assert found == offset(places)
+    assert found == offset(places, origin=origin, anchored_at=4.5)
     ends = {key: place.seen for key, place in places.items() if isinstance(place, End)}
     shards = found[ARN].shards
     assert {i: p.seen for i, p in shards.items() if isinstance(p, End)} == ends
-    again = offset(dict(reversed(places.items())))
+    again = offset(dict(reversed(places.items())), origin=origin, anchored_at=4.5)
     assert json.dumps(to_json(again)) == json.dumps(value)
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.dictionaries(
         st.integers(0, 40),
@@ -303,7 +239,8 @@ def test_places_that_follow_each_other_are_a_table() -> None:
     }
     made = to_json(offset(places))["streams"][ARN]["shards"]
     [[_, table]] = made.values()
-    # Each second is one later, and each time of arrival 5 ms more than that.
+    # From shard to shard, the second in the sequence number grows by one, and the time
+    # of arrival by 5 ms more than that.
     assert table.startswith("#2,1,1:101A303A101A707A")
     assert from_json(to_json(offset(places))) == offset(places)
 
@@ -380,9 +317,9 @@ def test_children_wait_for_all_their_parents() -> None:
     assert names({"s1": END, "s2": after(3)}, family) == ["s2"]
     assert names({"s1": END, "s2": END}, family) == ["s3"]
     assert names({"s1": END, "s2": END, "s3": END}, family) == ["s4"]
-    # What has been read and dropped isn't read again, should it be listed once more.
+    # A finished shard isn't read again if it is listed again.
     assert names({"s4": after(3)}, family) == ["s4"]
-    # A parent that Kinesis has dropped, known to nobody, is no reason to wait.
+    # A child doesn't wait for a parent that neither offset nor listing contains.
     assert names({}, family[3:]) == ["s4"]
 
 
@@ -394,10 +331,10 @@ def test_a_child_holds_nothing_older_than_its_parents_ends() -> None:
     ]
     known = StreamOffset(7.0, {"s1": End(30.0), "s2": End(20.0)}, anchored_at=10.0)
     [child] = readable(known, family)
-    assert (child.place, child.seen) == (BEGINNING, 20.0)
+    assert (child.position, child.seen) == (BEGINNING, 20.0)
 
 
-def test_only_a_whole_listing_tells_that_a_shard_is_gone() -> None:
+def test_only_a_complete_listing_proves_that_a_shard_is_gone() -> None:
     known = offset({"s1": END, "s2": after(1), "s3": AT})[ARN]
     whole = [shard("s3", half=0), shard("s4", half=1)]
     assert vanished(known, whole) == ["s2"]
@@ -408,6 +345,8 @@ def test_only_a_whole_listing_tells_that_a_shard_is_gone() -> None:
 
 
 # --- limits --------------------------------------------------------------------------
+
+A, B, C = (ShardKey(ARN, shard_id) for shard_id in "abc")
 
 
 def found(number: int, arrived_at: float, size: int = 100) -> ProbedRecord:
@@ -420,46 +359,31 @@ def sample(*arrivals: float, whole: bool = True, size: int = 100) -> Sample:
 
 
 def test_the_oldest_records_are_admitted_first() -> None:
-    samples = {
-        (ARN, "a"): sample(1.0, 2.0, 3.0, 4.0),
-        (ARN, "b"): sample(2.5, 2.6, 9.0),
-    }
-    assert admit(samples, Limits(rows=4)) == {
-        (ARN, "a"): Share(2),
-        (ARN, "b"): Share(2),
-    }
-    assert admit(samples, Limits(bytes=350)) == {
-        (ARN, "a"): Share(2),
-        (ARN, "b"): Share(1),
-    }
+    samples = {A: sample(1.0, 2.0, 3.0, 4.0), B: sample(2.5, 2.6, 9.0)}
+    assert admit(samples, Limits(rows=4)) == {A: Share(2), B: Share(2)}
+    assert admit(samples, Limits(bytes=350)) == {A: Share(2), B: Share(1)}
 
 
 def test_a_batch_makes_progress_whatever_the_limit() -> None:
-    assert admit({(ARN, "a"): sample(1.0, size=5_000)}, Limits(bytes=1)) == {
-        (ARN, "a"): Share(1)
-    }
+    assert admit({A: sample(1.0, size=5_000)}, Limits(bytes=1)) == {A: Share(1)}
 
 
-def test_what_isnt_sampled_is_admitted_by_time() -> None:
+def test_records_after_the_samples_are_admitted_by_time() -> None:
     samples = {
-        (ARN, "a"): sample(*(i / 10 for i in range(101)), whole=False),
-        (ARN, "b"): sample(5.0, 50.0, 60.0, 500.0),
+        A: sample(*(i / 10 for i in range(101)), whole=False),
+        B: sample(5.0, 50.0, 60.0, 500.0),
     }
     shares = admit(samples, Limits(rows=522))
-    # A hundred rows in ten seconds: 420 more arrive in forty-two.
-    assert shares[ARN, "a"].until == pytest.approx(51.5, abs=1)
-    assert shares[ARN, "b"].records == 2
+    # At 100 rows per ten seconds, another 420 rows arrive within 42 seconds.
+    assert shares[A].until == pytest.approx(51.5, abs=1)
+    assert shares[B].records == 2
 
 
-def test_nothing_is_admitted_that_arrived_after_the_horizon() -> None:
+def test_no_record_is_admitted_that_arrived_after_the_common_end() -> None:
     samples = {
-        (ARN, "a"): sample(1.0, 2.0, 3.0, whole=False),
-        (ARN, "b"): sample(2.5, 2.6, 9.0, whole=False).up_to(6.0),
-        (ARN, "c"): sample(7.0).up_to(6.0),
+        A: sample(1.0, 2.0, 3.0, whole=False),
+        B: sample(2.5, 2.6, 9.0, whole=False).up_to(6.0),
+        C: sample(7.0).up_to(6.0),
     }
-    assert admit(samples, Limits(), 6.0) == {
-        (ARN, "a"): Share(3, 6.0),
-        (ARN, "b"): Share(2),
-        (ARN, "c"): Share(0),
-    }
-    assert admit(samples, Limits(rows=2), 6.0)[ARN, "a"] == Share(2)
+    assert admit(samples, Limits(), 6.0) == {A: Share(3, 6.0), B: Share(2), C: Share(0)}
+    assert admit(samples, Limits(rows=2), 6.0)[A] == Share(2)

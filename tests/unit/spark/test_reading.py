@@ -1,4 +1,4 @@
-"""Executors read exactly the ranges that the driver planned."""
+"""Test that executors read exactly the ranges that the driver planned."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.spark.offsets.model import BEGINNING, END, After, At
 from kinesumer.spark.planning.tasks import Task
-from kinesumer.spark.reading.memory import max_waiting_bytes
-from kinesumer.wire.put_records import UserRecord, aggregate
-from tests.system.spark.reading_bench import DAY, Bench, StreamState
-from tests.unit.spark.jumping import EPOCH, JumpingClock
+from kinesumer.spark.reading.task_reader import max_waiting_bytes
+from kinesumer.wire.put_records import Entry, aggregate
+from tests.support.spark_reading import DAY, EPOCH, Bench, JumpingClock, RecordedSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +54,7 @@ def test_a_range_excludes_its_beginning_and_includes_its_end(bench: Bench) -> No
     }
 
 
-def test_a_range_without_records_asks_nothing(bench: Bench) -> None:
+def test_a_range_without_records_sends_no_request(bench: Bench) -> None:
     bench.put(10)
     here = bench.after(ONE, 2)
     assert bench.rows(bench.task((ONE, here, here))) == []
@@ -64,20 +63,15 @@ def test_a_range_without_records_asks_nothing(bench: Bench) -> None:
 
 def test_batches_have_a_thousand_to_ten_thousand_rows(bench: Bench) -> None:
     bench.put(30_000)
-    task = bench.task(
-        (ONE, BEGINNING, bench.after(ONE, -1)),
-        (OTHER, BEGINNING, bench.after(OTHER, -1)),
-    )
+    task = bench.whole(ONE, OTHER)
     *full, last = [batch.num_rows for batch in bench.batches(task)]
     assert min(full) >= 1000
     assert max([*full, last]) <= 10_000
     assert sum(full) + last == 30_000
 
 
-def test_a_batch_computed_again_gives_the_same_rows_in_the_same_order(
-    bench: Bench,
-) -> None:
-    bench.put(25_000)
+def test_a_batch_computed_again_gives_the_same_rows(bench: Bench) -> None:
+    bench.put(5_000)
     task = bench.task((ONE, bench.after(ONE, 10), bench.after(ONE, -10)))
     first = bench.rows(task)
     bench.put(100)
@@ -92,7 +86,7 @@ def test_a_closed_shard_is_read_to_its_end(bench: Bench) -> None:
     }
 
 
-def test_a_start_by_time_leaves_out_what_came_before(bench: Bench) -> None:
+def test_a_start_by_time_skips_earlier_records(bench: Bench) -> None:
     bench.put(20)
     bench.loop.seconds += 0.4
     before = len(bench.numbers[ONE])
@@ -106,10 +100,10 @@ def test_a_start_by_time_leaves_out_what_came_before(bench: Bench) -> None:
 
 
 def packed(place: int) -> bytes:
-    return aggregate([UserRecord(b"%d.%d" % (place, sub), "k") for sub in range(5)])
+    return aggregate([Entry(b"%d.%d" % (place, sub), "k") for sub in range(5)])
 
 
-def test_an_aggregate_is_begun_and_ended_within(bench: Bench) -> None:
+def test_a_range_may_begin_and_end_within_an_aggregate(bench: Bench) -> None:
     bench.put(20, packed)
     first, last = bench.after(ONE, 0, 3), bench.after(ONE, 2, 1)
     rows = bench.rows(
@@ -135,8 +129,8 @@ def test_aggregates_are_delivered_raw_on_request(bench: Bench) -> None:
 # --- data loss ------------------------------------------------------------------------
 
 
-def lost(bench: Bench, task: Task) -> None:
-    """Expect an error that names all that somebody needs to know."""
+def lost(bench: Bench, task: Task, left: list[str]) -> None:
+    """Check that the error names the range, or ``left`` is read if loss is allowed."""
     with pytest.raises(DataLossError, match=r"failOnDataLoss=false") as caught:
         list(bench.batches(task))
     assert bench.stream.arn in str(caught.value)
@@ -144,65 +138,52 @@ def lost(bench: Bench, task: Task) -> None:
     last = task.ranges[0].last
     assert isinstance(last, After)
     assert last.position.sequence_number in str(caught.value)
+    found = bench.read_numbers(task, fail_on_data_loss=False)
+    assert found == ({ONE: left} if left else {})
 
 
-def test_records_that_never_come_are_lost(bench: Bench) -> None:
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_last_position_that_never_comes_is_lost(bench: Bench, closed: bool) -> None:
     bench.put(20)
+    if closed:
+        bench.kinesis.split("orders", ONE)
     missing = After(Position(str(10**55 + 10**6)), EPOCH)
     task = bench.task((ONE, bench.after(ONE, 5), missing))
-    lost(bench, task)
-    found = bench.read_numbers(task, fail_on_data_loss=False)
-    assert found == {ONE: bench.numbers[ONE][6:]}
-
-
-def test_a_shard_that_ends_before_the_last_position_has_lost_it(bench: Bench) -> None:
-    bench.put(20)
-    bench.kinesis.split("orders", ONE)
-    missing = After(Position(str(10**55 + 10**6)), EPOCH)
-    task = bench.task((ONE, bench.after(ONE, 5), missing))
-    lost(bench, task)
-    found = bench.read_numbers(task, fail_on_data_loss=False)
-    assert found == {ONE: bench.numbers[ONE][6:]}
+    lost(bench, task, bench.numbers[ONE][6:])
 
 
 def test_a_last_position_that_retention_has_passed_is_lost(bench: Bench) -> None:
     bench.put(20)
     last = bench.after(ONE, 5)
-    bench.loop.seconds += 25 * 3600
-    bench.kinesis.apply_retention()
+    bench.expire()
     bench.put(20)
     task = bench.task((ONE, BEGINNING, last))
-    lost(bench, task)
-    assert bench.read_numbers(task, fail_on_data_loss=False) == {}
+    lost(bench, task, [])
 
 
 def test_a_first_position_that_retention_has_passed_is_lost(bench: Bench) -> None:
     bench.put(20)
     count, first = len(bench.numbers[ONE]), bench.after(ONE, 5)
-    bench.loop.seconds += 25 * 3600
-    bench.kinesis.apply_retention()
+    bench.expire()
     bench.put(20)
     task = bench.task((ONE, first, bench.after(ONE, -1)))
-    lost(bench, task)
-    found = bench.read_numbers(task, fail_on_data_loss=False)
-    assert found == {ONE: bench.numbers[ONE][count:]}
+    lost(bench, task, bench.numbers[ONE][count:])
 
 
-def test_an_old_first_position_that_is_still_there_is_no_loss(bench: Bench) -> None:
+def test_an_old_first_position_within_retention_is_not_lost(bench: Bench) -> None:
     bench.put(20)
     task = bench.task((ONE, bench.after(ONE, 5), bench.after(ONE, -1)))
     bench.loop.seconds += 2 * DAY
     assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][6:]}
 
 
-def test_a_first_record_that_expired_alone_is_no_loss(bench: Bench) -> None:
+def test_an_expired_record_before_the_range_is_not_lost(bench: Bench) -> None:
     bench.put(20)
     old = bench.after(ONE, -1)
-    bench.loop.seconds += 25 * 3600
-    bench.kinesis.apply_retention()
+    bench.expire()
     count = len(bench.numbers[ONE])
     bench.put(20)
-    # The shard was seen at its tip an hour ago: nothing had come after the record.
+    # An hour ago, the shard was read to its tip, and no record had followed this one.
     first = After(old.position, EPOCH + 24 * 3600)
     task = bench.task((ONE, first, bench.after(ONE, -1)))
     assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][count:]}
@@ -213,9 +194,7 @@ def at(bench: Bench, shard: str, place: int) -> At:
     return At(bench.numbers[shard][place], EPOCH)
 
 
-def test_a_range_that_begins_at_a_record_holds_it_and_all_its_parts(
-    bench: Bench,
-) -> None:
+def test_a_range_that_begins_at_a_record_holds_all_its_parts(bench: Bench) -> None:
     bench.put(20, packed)
     task = bench.task((ONE, at(bench, ONE, 2), bench.after(ONE, 4)))
     rows = bench.rows(task)
@@ -227,19 +206,15 @@ def test_a_range_whose_first_record_is_gone_is_lost(bench: Bench) -> None:
     bench.put(20)
     bench.stream.shard(ONE).trimmed = 3
     task = bench.task((ONE, at(bench, ONE, 2), bench.after(ONE, 5)))
-    lost(bench, task)
-    left = bench.read_numbers(task, fail_on_data_loss=False)
-    assert left == {ONE: bench.numbers[ONE][3:6]}
+    lost(bench, task, bench.numbers[ONE][3:6])
 
 
-def test_records_that_expire_while_a_query_begins_with_the_oldest_are_no_loss(
-    bench: Bench,
-) -> None:
+def test_records_that_expire_while_a_query_begins_are_not_lost(bench: Bench) -> None:
     bench.put(20)
     bench.loop.seconds += DAY + 60
     bench.stream.shard(ONE).trimmed = 3
     task = bench.task((ONE, at(bench, ONE, 2), bench.after(ONE, 5)))
-    lost(bench, task)
+    lost(bench, task, bench.numbers[ONE][3:6])
     soon = EPOCH + DAY + 600
     ranges = tuple(replace(part, expiring_until=soon) for part in task.ranges)
     just_begun = Task(task.streams, ranges)
@@ -254,20 +229,16 @@ def test_a_start_by_time_that_retention_has_passed_is_lost(bench: Bench) -> None
     assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][:6]}
     bench.loop.seconds += 120
     bench.stream.shard(ONE).trimmed = 3
-    lost(bench, task)
+    lost(bench, task, bench.numbers[ONE][3:6])
 
 
-def test_an_executor_clock_that_is_ahead_raises_no_false_alarm(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fast_executor_clock_reports_no_loss(bench: Bench) -> None:
     bench.put(20)
     first = bench.after(ONE, 2)
     bench.stream.shard(ONE).trimmed = 3
     bench.loop.seconds += DAY - 60
-    ahead = JumpingClock(bench.loop)
-    monkeypatch.setattr(ahead, "wall", lambda: EPOCH + bench.loop.seconds + 1800)
     task = bench.task((ONE, first, bench.after(ONE, 5)))
-    bench.executor_clock = ahead
+    bench.executor_clock = JumpingClock(bench.loop, ahead_seconds=1800)
     assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][3:6]}
 
 
@@ -275,25 +246,22 @@ def test_a_shard_that_is_gone_is_lost(bench: Bench) -> None:
     bench.put(20)
     bench.kinesis.split("orders", ONE)
     task = bench.task((ONE, BEGINNING, bench.after(ONE, 5)))
-    bench.loop.seconds += 25 * 3600
-    bench.kinesis.apply_retention()
-    lost(bench, task)
-    assert bench.read_numbers(task, fail_on_data_loss=False) == {}
+    bench.expire()
+    lost(bench, task, [])
 
 
 # --- faults ---------------------------------------------------------------------------
 
 
+def rest(bench: Bench) -> Task:
+    """Return a task that reads all records of a shard but the first six."""
+    return bench.task((ONE, bench.after(ONE, 5), bench.after(ONE, -1)))
+
+
 def test_an_expired_iterator_is_renewed_after_the_last_record(bench: Bench) -> None:
     bench.put(40_000)
-
-    def expire(call: str, count: int) -> None:
-        if call == "records" and count in (1, 3):
-            raise ExpiredIteratorError("too old")
-
-    bench.source.mishap = expire
-    task = bench.task((ONE, bench.after(ONE, 5), bench.after(ONE, -1)))
-    assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][6:]}
+    bench.fail(ExpiredIteratorError("too old"), 1, 3, call="records")
+    assert bench.read_numbers(rest(bench)) == {ONE: bench.numbers[ONE][6:]}
     assert bench.source.count("iterator") == 3
 
 
@@ -305,51 +273,32 @@ def test_throttles_and_outages_only_delay(bench: Bench) -> None:
             raise (SourceThrottledError if count % 2 else SourceUnavailableError)(call)
 
     bench.source.mishap = fail
-    task = bench.task((ONE, bench.after(ONE, 5), bench.after(ONE, -1)))
-    assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][6:]}
+    assert bench.read_numbers(rest(bench)) == {ONE: bench.numbers[ONE][6:]}
 
 
 def test_a_task_fails_after_ten_minutes_without_an_answer(bench: Bench) -> None:
     bench.put(100)
-
-    def throttle(call: str, count: int) -> None:
-        raise SourceThrottledError("too many reads")
-
-    bench.source.mishap = throttle
-    task = bench.task((ONE, bench.after(ONE, 5), bench.after(ONE, -1)))
+    bench.fail(SourceThrottledError("too many reads"))
     with pytest.raises(SourceThrottledError):
-        list(bench.batches(task))
+        list(bench.batches(rest(bench)))
     assert 600 < bench.loop.seconds < 620
     assert bench.source.count("iterator") > 100
 
 
-def test_a_pause_of_spark_is_no_silence_of_kinesis(bench: Bench) -> None:
+def test_a_pause_of_spark_does_not_count_as_an_outage(bench: Bench) -> None:
     bench.put(40_000)
-
-    def fail_once(call: str, count: int) -> None:
-        if count == 2:
-            raise SourceUnavailableError("no answer")
-
-    task = bench.task((ONE, bench.after(ONE, 5), bench.after(ONE, -1)))
     count = 0
-    bench.source.mishap = fail_once
-    for batch in bench.batches(task):
+    bench.fail(SourceUnavailableError("no answer"), 2)
+    for batch in bench.batches(rest(bench)):
         count += batch.num_rows
         bench.loop.seconds += 3600
     assert count == len(bench.numbers[ONE]) - 6
 
 
-def test_what_no_retry_helps_is_raised_at_once(bench: Bench) -> None:
+def test_denied_access_is_raised_at_once(bench: Bench) -> None:
     bench.put(100)
-
-    def deny(call: str, count: int) -> None:
-        raise AccessDeniedError("kinesis:GetRecords", "orders")
-
-    bench.source.mishap = deny
-    task = bench.task(
-        (ONE, BEGINNING, bench.after(ONE, -1)),
-        (OTHER, BEGINNING, bench.after(OTHER, -1)),
-    )
+    bench.fail(AccessDeniedError("kinesis:GetRecords", "orders"))
+    task = bench.whole(ONE, OTHER)
     with pytest.raises(AccessDeniedError):
         list(bench.batches(task))
     assert bench.loop.seconds == 0
@@ -359,8 +308,9 @@ def test_what_no_retry_helps_is_raised_at_once(bench: Bench) -> None:
 
 
 def test_a_shard_is_read_four_times_a_second_at_most(bench: Bench) -> None:
-    bench.put(60_000, lambda place: bytes(2_000))
-    task = bench.task((ONE, BEGINNING, bench.after(ONE, -1)))
+    data = bytes(2_000)
+    bench.put(60_000, lambda place: data)
+    task = bench.whole(ONE)
     list(bench.batches(task, max_fetch_rate=1e9))
     times = [at for call, at in bench.source.calls if call == "records"]
     assert len(times) > 4
@@ -369,7 +319,7 @@ def test_a_shard_is_read_four_times_a_second_at_most(bench: Bench) -> None:
 
 def test_a_range_is_over_as_soon_as_its_last_record_came(bench: Bench) -> None:
     bench.put(1_000)
-    task = bench.task((ONE, BEGINNING, bench.after(ONE, -1)))
+    task = bench.whole(ONE)
     list(bench.batches(task))
     assert bench.loop.seconds == 0
     assert bench.source.count("records") == 1
@@ -383,17 +333,14 @@ def test_the_next_batch_goes_on_with_the_iterator_of_the_last_one(bench: Bench) 
     task = bench.task((ONE, middle, bench.after(ONE, -1)))
     found = bench.read_numbers(task)
     assert bench.source.count("iterator") == 1
-    # A task that is tried again gets a new one.
+    # A retried task gets a new iterator.
     assert bench.read_numbers(task) == found
     assert bench.source.count("iterator") == 2
 
 
 def test_a_query_with_a_limit_stops_fetching(bench: Bench) -> None:
     bench.put(60_000)
-    task = bench.task(
-        (ONE, BEGINNING, bench.after(ONE, -1)),
-        (OTHER, BEGINNING, bench.after(OTHER, -1)),
-    )
+    task = bench.whole(ONE, OTHER)
     batches = bench.batches(task)
     next(batches)
     made = len(bench.source.calls)
@@ -403,30 +350,25 @@ def test_a_query_with_a_limit_stops_fetching(bench: Bench) -> None:
 
 def test_shards_are_read_at_once(bench: Bench) -> None:
     bench.put(60_000)
-    task = bench.task(
-        (ONE, BEGINNING, bench.after(ONE, -1)),
-        (OTHER, BEGINNING, bench.after(OTHER, -1)),
-    )
+    task = bench.whole(ONE, OTHER)
     shards = [batch.column("shard_id")[0].as_py() for batch in bench.batches(task)]
     assert shards.index(OTHER) < len(shards) - 1 - shards[::-1].index(ONE)
 
 
-def test_what_waits_for_spark_is_bounded_in_bytes() -> None:
+def test_waiting_batches_are_bounded_in_bytes() -> None:
     bench = Bench(shards=40, reads_per_second=0)
-    bench.put(4_000, lambda place: bytes(100_000))
-    pairs = [
-        (shard, BEGINNING, bench.after(shard, -1)) for shard in sorted(bench.numbers)
-    ]
-    batches = bench.batches(bench.task(*pairs), min_fetch_period=0.0)
+    data = bytes(100_000)
+    bench.put(4_000, lambda place: data)
+    batches = bench.batches(bench.whole(*sorted(bench.numbers)), min_fetch_period=0.0)
     next(batches)
-    # 400 MB are there; the first pages, of unknown size, are allowed 4 MB each.
+    # The stream holds 400 MB. Each page of unknown size is assumed to have 4 MB.
     assert bench.source.count("records") <= 18
     batches.close()
     bench.loop.close()
 
 
-class SlowSource(StreamState):
-    """Takes a while for each page, and counts how many it is asked for at once."""
+class SlowSource(RecordedSource):
+    """A slow source that remembers its largest number of concurrent requests."""
 
     asked_now = asked_at_most = 0
 
@@ -444,7 +386,7 @@ def test_a_task_of_many_shards_reads_them_all_at_once() -> None:
     bench = Bench(32)
     bench.put(1_000)
     source = bench.source = SlowSource(bench.kinesis, "orders")
-    task = bench.task(*((i, BEGINNING, bench.after(i, -1)) for i in bench.numbers))
+    task = bench.whole(*bench.numbers)
     large = (replace(given, estimated_bytes=2_000_000) for given in task.ranges)
     assert len(bench.rows(Task(task.streams, tuple(large)))) == 1_000
     assert source.asked_at_most == 32
@@ -462,7 +404,7 @@ def test_a_task_of_many_shards_reads_them_all_at_once() -> None:
         (32, 1 << 20, 16_000_000),
     ],
 )
-def test_what_waits_in_a_task_is_bounded_by_shards_and_memory(
+def test_the_byte_budget_depends_on_shards_and_memory(
     shards: int, memory_bytes: int | None, waiting: int
 ) -> None:
     assert max_waiting_bytes(shards, memory_bytes) == waiting

@@ -1,4 +1,7 @@
-"""What retention takes is an error; what is merely old, quiet or ahead is none."""
+"""Test that records that expired or were deleted unread are errors, or are counted.
+
+An old position, a quiet shard or a wrong clock doesn't count as a loss.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +11,139 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.errors import DataLossError
-from kinesumer.model.streams import Start, Stream
-from tests.support.spark_query import AwsSource, in_a_world, simulated
+from kinesumer.model.streams import Start
+from tests.support.spark_query import simulated
 
 if TYPE_CHECKING:
-    from kinesumer.model.streams import StreamInfo
     from tests.support.spark_query import Query, World
 
 HOUR = 3600.0
 DAY = 24 * HOUR
+PARENT = "shardId-000000000000"
 
 
-def starting(kind: str, world: World) -> Start:
-    """Return a start of a kind that begins with what comes from now on."""
-    if kind == "AT_TIMESTAMP":
-        return Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())
-    return Start(type=kind)
+async def read_ten(world: World) -> Query:
+    world.kinesis.create_stream("orders")
+    world.put(10)
+    query = world.query(starting=Start.TRIM_HORIZON)
+    await query.drain()
+    return query
+
+
+async def restart_after(world: World, query: Query, seconds: float) -> None:
+    """Put ten records, and restart the query later."""
+    world.put(10)
+    await world.pass_time(seconds)
+    query.restart()
+
+
+def with_losses(world: World, query: Query) -> Query:
+    allowed = world.query(starting=Start.TRIM_HORIZON, fail_on_data_loss=False)
+    allowed.ends, allowed.batches = query.ends, query.batches
+    return allowed
+
+
+@simulated()
+async def test_expired_unread_records_are_an_error_or_counted_once(
+    world: World,
+) -> None:
+    query = await read_ten(world)
+    await restart_after(world, query, 2 * DAY)
+    with pytest.raises(DataLossError, match=r"orders.*shardId.*failOnDataLoss=false"):
+        await query.trigger()
+    allowed = with_losses(world, query)
+    left = world.put(5)
+    for _ in range(2):
+        await allowed.drain()
+        assert allowed.rows[10:] == left
+        assert allowed.driver.report()["data_losses"] == 1
+        await asyncio.sleep(1)
+
+
+@simulated()
+async def test_a_pause_within_the_retention_loses_nothing(world: World) -> None:
+    query = await read_ten(world)
+    await restart_after(world, query, DAY - 60)
+    await query.drain()
+    assert len(query.rows) == 20
+
+
+@simulated()
+async def test_an_old_position_is_whole_if_its_record_exists(world: World) -> None:
+    query = await read_ten(world)
+    stream = world.kinesis.stream("orders")
+    stream.retention_hours = 48
+    await asyncio.sleep(1.5 * DAY)
+    query.restart()
+    stream.retention_hours = 24  # Kinesis hasn't applied the new retention yet
+    rows = world.put(3)
+    await query.drain()
+    assert query.rows[-3:] == rows
+
+
+@simulated()
+async def test_a_shard_that_expired_unread_is_an_error(world: World) -> None:
+    query = await read_ten(world)
+    world.put(10)
+    world.kinesis.split("orders", PARENT)
+    await restart_after(world, query, 2 * DAY)
+    with pytest.raises(DataLossError, match="no longer knows"):
+        await query.trigger()
+    allowed = with_losses(world, query)
+    left = world.put(5)
+    await allowed.drain()
+    assert sorted(allowed.rows[10:]) == sorted(left)
+    assert allowed.driver.report()["data_losses"] >= 1
+
+
+@simulated()
+async def test_records_that_a_child_lost_meanwhile_are_an_error(world: World) -> None:
+    query = await read_ten(world)
+    world.kinesis.split("orders", PARENT)
+    await query.trigger()  # reads the parent to its end, but no child yet
+    await restart_after(world, query, 2 * DAY)
+    with pytest.raises(DataLossError):
+        await query.drain()
+
+
+@simulated()
+async def test_a_recreated_stream_is_an_error_or_read_anew(world: World) -> None:
+    query = await read_ten(world)
+    world.put(10)
+    await query.drain()
+    world.kinesis.delete_stream("orders")
+    await asyncio.sleep(5)
+    world.kinesis.create_stream("orders", 2)
+    rows = world.put(10)
+    query.restart()
+    with pytest.raises(DataLossError, match="recreated"):
+        await query.trigger()
+    allowed = with_losses(world, query)
+    await allowed.drain()
+    assert sorted(allowed.rows[20:]) == sorted(rows)
+    assert allowed.driver.report()["data_losses"] == 1
 
 
 # --- a logged batch that is computed later -------------------------------------------
 
 
-async def log_a_batch(world: World, kind: str, *, fail: bool = True) -> Query:
-    """Log a batch of twelve hours, and compute it 18 hours after its beginning."""
+async def log_batch(world: World, kind: str) -> Query:
+    """Plan a batch of twelve hours, let 18 hours pass, and restart its query.
+
+    The batch begins at a start position, or after the records of another batch.
+    """
     world.kinesis.create_stream("orders", 2)
-    query = world.query(starting=starting(kind, world), fail_on_data_loss=fail)
-    if kind == "LATEST":
+    start = Start.TRIM_HORIZON
+    if kind == "AT_TIMESTAMP":
+        start = Start(type=kind, timestamp=world.clock.wall())
+    elif kind == "LATEST":
+        start = Start.LATEST
+    query = world.query(starting=start)
+    if kind == "After":
+        world.put(20)
+    if kind in ("After", "LATEST"):
         await query.trigger()
-    await world.stream_in(1_200, seconds=12 * HOUR)
+    await world.stream_in(240, seconds=12 * HOUR)
     while not await query.plan():
         await asyncio.sleep(1)
     await world.pass_time(18 * HOUR)
@@ -43,37 +151,27 @@ async def log_a_batch(world: World, kind: str, *, fail: bool = True) -> Query:
     return query
 
 
-@pytest.mark.parametrize("kind", ["LATEST", "AT_TIMESTAMP", "TRIM_HORIZON"])
-def test_a_batch_that_lost_its_first_records_before_it_was_computed_fails(
-    kind: str,
+@pytest.mark.parametrize("kind", ["LATEST", "AT_TIMESTAMP", "TRIM_HORIZON", "After"])
+@simulated()
+async def test_a_batch_that_lost_its_first_records_before_it_was_computed_fails(
+    world: World, kind: str
 ) -> None:
-    async def story(world: World) -> None:
-        query = await log_a_batch(world, kind)
-        with pytest.raises(DataLossError):
-            await query.run_batch()
-
-    in_a_world(story)
-
-
-@pytest.mark.parametrize("kind", ["LATEST", "AT_TIMESTAMP", "TRIM_HORIZON"])
-def test_with_losses_allowed_that_batch_counts_them(kind: str) -> None:
-    async def story(world: World) -> None:
-        query = await log_a_batch(world, kind, fail=False)
-        rows = await query.run_batch()
-        assert 0 < len(rows) < 1_200
-        assert query.driver.report()["data_losses"] == 2
-
-    in_a_world(story)
+    query = await log_batch(world, kind)
+    with pytest.raises(DataLossError):
+        await query.run_batch()
+    allowed = with_losses(world, query)
+    rows = await allowed.run_batch()
+    assert 0 < len(rows) < 240
+    assert allowed.driver.report()["data_losses"] == 2
 
 
-@simulated
+@simulated(1)
 async def test_the_first_batch_of_a_child_is_checked_as_well(world: World) -> None:
-    world.kinesis.create_stream("orders")
     world.put(5)
     query = world.query(starting=Start.TRIM_HORIZON)
-    world.kinesis.split("orders", "shardId-000000000000")
+    world.kinesis.split("orders", PARENT)
     await query.trigger()
-    await world.stream_in(1_200, seconds=12 * HOUR)
+    await world.stream_in(240, seconds=12 * HOUR)
     await query.plan()
     await world.pass_time(18 * HOUR)
     query.restart()
@@ -81,15 +179,12 @@ async def test_the_first_batch_of_a_child_is_checked_as_well(world: World) -> No
         await query.run_batch()
 
 
-@simulated
-async def test_a_first_record_that_goes_missing_early_is_a_loss_too(
-    world: World,
-) -> None:
-    world.kinesis.create_stream("orders")
+@simulated(1)
+async def test_a_first_record_that_is_gone_early_is_a_loss(world: World) -> None:
     world.put(10)
     query = world.query(starting=Start.TRIM_HORIZON)
     await query.plan()
-    world.kinesis.stream("orders").shard("shardId-000000000000").trimmed = 5
+    world.kinesis.stream("orders").shard(PARENT).trimmed = 5
     with pytest.raises(DataLossError):
         await query.run_batch()
 
@@ -97,134 +192,122 @@ async def test_a_first_record_that_goes_missing_early_is_a_loss_too(
 # --- quiet shards --------------------------------------------------------------------
 
 
+@simulated(2)
+async def test_a_running_query_tells_silence_from_loss(world: World) -> None:
+    query = world.query(starting=Start.LATEST)
+    await query.trigger()
+    for _ in range(24 * 5):
+        await world.pass_time(HOUR)
+        await query.drain()
+    # In five idle days, each 24th of the retention has at most one empty batch.
+    assert len(query.batches) <= 24 * 5 + 2
+    rows = world.put(10)
+    query.restart()
+    await query.drain()
+    assert sorted(query.rows) == sorted(rows)
+
+
 @pytest.mark.parametrize("kind", ["LATEST", "TRIM_HORIZON"])
 @pytest.mark.parametrize("records", [0, 5])
-def test_a_shard_that_was_quiet_for_days_lost_nothing_to_hourly_runs(
-    kind: str, records: int
+@simulated(1)
+async def test_a_shard_that_was_quiet_for_days_lost_nothing_to_hourly_runs(
+    world: World, kind: str, records: int
 ) -> None:
-    async def story(world: World) -> None:
-        world.kinesis.create_stream("orders")
-        query = world.query(starting=Start(type=kind))
+    query = world.query(starting=Start(type=kind))
+    await query.available_now()
+    rows = world.put(records)
+    for hour in range(33):
+        if hour == 30:
+            rows += world.put()
+        await world.pass_time(HOUR)
         await query.available_now()
-        wanted = world.put(records)
-        for _ in range(30):
-            await world.pass_time(HOUR)
-            await query.available_now()
-        wanted += world.put()
-        for _ in range(3):
-            await world.pass_time(HOUR)
-            await query.available_now()
-        assert query.rows == wanted
-        assert len(query.batches) < 40
-
-    in_a_world(story)
+    assert query.rows == rows
+    assert len(query.batches) < 40
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_a_query_that_was_idle_may_stay_away_for_most_of_the_retention(
-    split: bool,
+@simulated()
+async def test_a_query_that_was_idle_may_be_stopped_for_most_of_the_retention(
+    world: World, split: bool
 ) -> None:
-    async def story(world: World) -> None:
-        world.kinesis.create_stream("orders")
-        wanted = world.put(5)
-        query = world.query(starting=Start.TRIM_HORIZON)
-        await query.drain()
-        if split:
-            world.kinesis.split("orders", "shardId-000000000000")
-        for _ in range(11 * 6):
-            await world.pass_time(600)
-            await query.trigger()
-        await world.pass_time(14 * HOUR)
-        wanted += world.put()
-        query.restart()
-        await query.drain()
-        assert query.rows == wanted
-
-    in_a_world(story)
+    query = await read_ten(world)
+    if split:
+        world.kinesis.split("orders", PARENT)
+    for _ in range(11 * 6):
+        await world.pass_time(600)
+        await query.trigger()
+    await world.pass_time(14 * HOUR)
+    rows = world.put()
+    query.restart()
+    await query.drain()
+    assert query.rows[10:] == rows
 
 
-@simulated
-async def test_a_record_that_came_behind_a_target_keeps_the_shard_unread(
-    world: World,
-) -> None:
-    """A quiet shard may not be called read up to now if a record is waiting."""
-    world.kinesis.create_stream("orders")
-    wanted = world.put(5)
+@simulated(1)
+async def test_a_record_after_the_target_stays_unread(world: World) -> None:
+    """A quiet shard must not count as read up to now if a record is waiting."""
+    rows = world.put(5)
     query = world.query(starting=Start.TRIM_HORIZON)
     await query.available_now()
     await world.pass_time(2 * HOUR)
     query.restart()
     await query.driver.fix_targets()
-    wanted += world.put()
+    world.put()
     await world.pass_time(2 * HOUR)
     await query.drain()
     await world.pass_time(23 * HOUR)
     query.restart()
     with pytest.raises(DataLossError):
         await query.drain()
-    assert query.rows == wanted[:5]
+    assert query.rows == rows
 
 
 # --- clocks --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, -30.0, -0.4, 0.4, 1.9, 30.0, 3600.0])
-def test_a_driver_clock_that_is_wrong_neither_fails_a_query_nor_delays_it(
-    ahead: float,
+@simulated()
+async def test_a_driver_clock_that_is_wrong_neither_fails_a_query_nor_delays_it(
+    world: World, ahead: float
 ) -> None:
-    async def story(world: World) -> None:
-        world.driver_ahead_seconds = ahead
-        world.kinesis.create_stream("orders", 2)
-        await asyncio.sleep(0.7)
-        wanted = []
-        query = world.query(starting=Start.LATEST)
+    world.driver_ahead_seconds = ahead
+    world.kinesis.create_stream("orders", 2)
+    await asyncio.sleep(0.7)
+    rows = []
+    query = world.query(starting=Start.LATEST)
+    await query.trigger()
+    for _ in range(10):
+        rows += await world.stream_in(100, seconds=3.3)
         await query.trigger()
-        for _ in range(20):
-            wanted += await world.stream_in(300, seconds=3.3)
-            await query.trigger()
-        await asyncio.sleep(1.3)
-        await query.drain()
-        assert sorted(query.rows) == sorted(wanted)
-
-    in_a_world(story)
+    await asyncio.sleep(1.3)
+    await query.drain()
+    assert sorted(query.rows) == sorted(rows)
 
 
-@simulated
+@simulated(1)
 async def test_a_start_some_seconds_ahead_of_kinesis_is_awaited(world: World) -> None:
-    world.kinesis.create_stream("orders")
     world.put()
     start = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall() + 20)
     query = world.query(starting=start)
     await query.trigger()
     await asyncio.sleep(30)
-    wanted = world.put()
+    rows = world.put()
     await query.drain()
-    assert query.rows == wanted
+    assert query.rows == rows
 
 
 @pytest.mark.parametrize("ahead", [0.5, 5.0, 50.0])
-def test_what_comes_after_latest_is_read_though_the_date_is_ahead(
-    ahead: float,
+@simulated(1)
+async def test_records_after_latest_are_read_though_the_date_is_ahead(
+    world: World, ahead: float
 ) -> None:
-    class DateAhead(AwsSource):
-        async def describe(self) -> StreamInfo:
-            info = self.describe_now()
-            return info._replace(now=(info.now + ahead) // 1)
-
-    async def story(world: World) -> None:
-        async def open_source(stream: Stream) -> DateAhead:
-            return DateAhead(world.kinesis, stream.name)
-
-        world.kinesis.create_stream("orders")
-        world.open = open_source  # type: ignore[method-assign]
-        await asyncio.sleep(0.6)
-        query = world.query(starting=Start.LATEST)
-        planning = asyncio.create_task(query.plan())
-        await asyncio.sleep(0.3)
-        wanted = world.put(5)
-        await planning
-        await asyncio.sleep(100)
-        await query.drain()
-        assert query.rows == wanted
-
-    in_a_world(story)
+    world.source().date_ahead_seconds = ahead
+    await asyncio.sleep(0.6)
+    query = world.query(starting=Start.LATEST)
+    planning = asyncio.create_task(query.plan())
+    await asyncio.sleep(0.3)
+    rows = world.put(5)
+    await planning
+    await asyncio.sleep(100)
+    await query.drain()
+    assert query.rows == rows

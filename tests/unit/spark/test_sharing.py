@@ -1,4 +1,4 @@
-"""Queries and apps that read one stream leave each other a fair share."""
+"""Test that queries and apps share the reads of one stream fairly."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.spark.columnar.arrow import Columns
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
-from kinesumer.spark.runtime.shard_cache import IteratorCache, PaceCache, ShardPace
+from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache, ShardPace
 from kinesumer.testing.memory import MemorySource
 from tests.support.spark_query import Query, World, simulated
-from tests.system.spark.reading_bench import schema
+from tests.support.spark_reading import schema
 
 if TYPE_CHECKING:
     from kinesumer.model.records import Page
@@ -26,7 +26,7 @@ SETTLED, OVER = 40.0, 160.0
 
 
 class Counted(MemorySource):
-    """Counts one consumer's reads, and those refused."""
+    """A source that counts a consumer's answered and refused reads."""
 
     answered = refused = 0
 
@@ -44,7 +44,7 @@ class Counted(MemorySource):
 
 
 class TaskReader:
-    """A query whose tasks really ask Kinesis, on one worker."""
+    """A query whose tasks send requests to Kinesis, on one worker."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
@@ -61,7 +61,7 @@ class TaskReader:
         return self.source
 
     async def run(self) -> None:
-        """Trigger until the time is over."""
+        """Trigger batches until the time is over."""
         clock = self.world.clock
         due = clock.now() + self.random.random()
         while clock.now() < OVER:
@@ -77,11 +77,11 @@ class TaskReader:
             clock, self.random, self.iterators, self.paces, self.options, columns
         )
 
-        async def open_source() -> Any:
+        async def open_source(stream: Stream) -> Any:
             return self.source
 
         async def fetch(given: Any) -> None:
-            fetch = RangeFetcher(world, given, open_source)
+            fetch = RangeFetcher(world, given, Stream("orders"), open_source)
             while not fetch.over:
                 await fetch.wait()
                 batch = await fetch.turn()
@@ -127,7 +127,7 @@ async def app(world: World, source: Counted, waits: list[float]) -> None:
 
 
 async def put(world: World) -> None:
-    """Put records at random moments, each with its time."""
+    """Put records at random moments. Each record contains its time."""
     random = Random(3)
     while world.clock.now() < OVER:
         world.kinesis.put("orders", repr(world.clock.now()).encode(), "key")
@@ -139,11 +139,8 @@ def refused(sources: list[Counted]) -> float:
     return no / (no + yes)
 
 
-@simulated
-async def test_two_queries_on_one_stream_do_not_hold_each_other_up(
-    world: World,
-) -> None:
-    world.kinesis.create_stream("orders")
+@simulated(1)
+async def test_two_queries_on_one_stream_do_not_delay_each_other(world: World) -> None:
     queries = [TaskReader(world, number) for number in range(2)]
     await asyncio.gather(put(world), *(query.run() for query in queries))
     for query in queries:
@@ -152,11 +149,8 @@ async def test_two_queries_on_one_stream_do_not_hold_each_other_up(
     assert refused([query.source for query in queries]) < 0.02
 
 
-@simulated
-async def test_more_queries_than_a_shard_has_reads_for_slow_down_alike(
-    world: World,
-) -> None:
-    world.kinesis.create_stream("orders")
+@simulated(1)
+async def test_more_queries_than_reads_slow_down_alike(world: World) -> None:
     queries = [TaskReader(world, number) for number in range(3)]
     await asyncio.gather(put(world), *(query.run() for query in queries))
     p99s = [query.p99() for query in queries]
@@ -164,11 +158,8 @@ async def test_more_queries_than_a_shard_has_reads_for_slow_down_alike(
     assert max(p99s) <= 1.5 * min(p99s)
 
 
-@simulated
-async def test_a_query_and_an_app_on_one_stream_leave_each_other_enough(
-    world: World,
-) -> None:
-    world.kinesis.create_stream("orders")
+@simulated(1)
+async def test_a_query_and_an_app_leave_each_other_enough(world: World) -> None:
     query, source = TaskReader(world, 0), Counted(world.kinesis, "orders")
     waits: list[float] = []
     await asyncio.gather(put(world), query.run(), app(world, source, waits))

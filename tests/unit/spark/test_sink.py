@@ -1,4 +1,4 @@
-"""The sink against the embedded AWS: rows become records, and none is lost."""
+"""Test the sink against the embedded AWS: rows become records, and none is lost."""
 
 from __future__ import annotations
 
@@ -7,49 +7,39 @@ import logging
 import math
 import pickle
 from base64 import b64decode
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from aiobotocore.session import get_session
-from pyspark.sql.types import (
-    BinaryType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
-from kinesumer import (
-    AccessDeniedError,
-    ConfigurationError,
-    StreamMissingError,
-)
+from kinesumer import AccessDeniedError, ConfigurationError, StreamMissingError
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.local.kinesis.limits import Limits
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
-from kinesumer.producer.batching import PutCounts
+from kinesumer.producer.record_producer import PutCounts
 from kinesumer.spark.options.parser import connection_from, parse_write
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.runtime import event_loop as thread
-from kinesumer.spark.runtime.sources import close_sources, sources
-from kinesumer.spark.sink.rows import RejectedRowError
-from kinesumer.spark.sink.writer import BatchWriter, StreamWriter, WriteResult
+from kinesumer.spark.runtime.process_cache import close_sources, sources
+from kinesumer.spark.sink import (
+    BatchWriter,
+    RejectedRowError,
+    StreamWriter,
+    WriteResult,
+)
 from kinesumer.spark.source import KinesumerDataSource
-from kinesumer.wire.aggregation import hash_key_of, open_records
+from kinesumer.wire.aggregation import open_records
+from tests.support.spark_reading import TYPES, schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 Row = tuple[bytes | None, str | None, str | None]
-SCHEMA = (
-    StructType()
-    .add("data", BinaryType())
-    .add("partition_key", StringType())
-    .add("explicit_hash_key", StringType())
-)
+SCHEMA = schema("data", "partition_key", "explicit_hash_key")
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +62,6 @@ def batch(rows: Sequence[Row]) -> pa.RecordBatch:
 def put(
     rows: Sequence[Row], stream: str = "orders", part: int = 10_000, **options: str
 ) -> WriteResult:
-    """Put rows as one task does that Spark has sent the writer to."""
     given = {"streams": stream, **options}
     made = BatchWriter(parse_write(given, connection_from(given)), SCHEMA)
     writer = pickle.loads(pickle.dumps(made))
@@ -105,7 +94,6 @@ async def _read(stream: str) -> dict[str, list[Record]]:
 
 
 def read(stream: str = "orders") -> dict[str, list[Record]]:
-    """Return what is in each shard, in its order."""
     return thread.event_loop_thread().run(_read(stream))
 
 
@@ -143,7 +131,7 @@ def test_a_full_stream_takes_every_row_in_the_end(
     assert written.counts.rows == 3000
     assert written.counts.retried > 0
     found = read()
-    # One request's answer was lost: what it held is there twice.
+    # One answer was lost, so the records of its request are in the stream twice.
     assert set(rows_of(found)) == {(data, key) for data, key, _ in rows}
     if ordered == "true":
         for records in found.values():
@@ -208,42 +196,34 @@ BAD_ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "reason"), BAD_ROWS)
-def test_a_row_that_cant_be_put_fails_the_batch_with_its_key(
-    kinesumer_aws: EmbeddedAws, row: Row, reason: str
-) -> None:
+def test_a_bad_row_fails_the_batch_with_its_key(kinesumer_aws: EmbeddedAws) -> None:
     kinesumer_aws.create_stream("orders")
-    with pytest.raises(RejectedRowError) as caught:
-        put([*numbered(10), row])
-    assert reason in str(caught.value)
-    assert f"partition key {row[1]!r} can't be put" in str(caught.value)
+    for row, reason in BAD_ROWS:
+        with pytest.raises(RejectedRowError) as caught:
+            put([*numbered(1), row])
+        assert reason in str(caught.value)
+        assert f"partition key {row[1]!r} can't be put" in str(caught.value)
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
 def test_rows_that_cant_be_put_go_to_a_file_if_asked(
-    kinesumer_aws: EmbeddedAws, tmp_path: Path, scheme: str
+    kinesumer_aws: EmbeddedAws, tmp_path: Path
 ) -> None:
     kinesumer_aws.create_stream("orders")
     directory = tmp_path / "dead" / "letters"
     bad = [row for row, _ in BAD_ROWS]
-    written = put([*numbered(10), *bad], deadLetterPath=f"{scheme}{directory}")
-    assert (written.counts.rows, written.dead_letters) == (10, len(bad))
-    [file] = directory.iterdir()
-    assert str(file) == written.dead_letter_file
+    for scheme in ("", "file://"):
+        path = f"{scheme}{directory}"
+        assert put(numbered(10), deadLetterPath=path).dead_letter_file is None
+        assert scheme or not list(tmp_path.iterdir())
+        written = put([*numbered(10), *bad], deadLetterPath=path)
+        assert (written.counts.rows, written.dead_letters) == (10, len(bad))
+        file = Path(str(written.dead_letter_file))
+        assert file in directory.iterdir()
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line, (row, reason) in zip(lines, BAD_ROWS, strict=True):
         assert reason in line["reason"]
         data = None if line["data"] is None else b64decode(line["data"])
         assert (data, line["partition_key"], line["explicit_hash_key"]) == row
-
-
-def test_where_all_rows_can_be_put_there_is_no_file(
-    kinesumer_aws: EmbeddedAws, tmp_path: Path
-) -> None:
-    kinesumer_aws.create_stream("orders")
-    written = put(numbered(10), deadLetterPath=str(tmp_path / "dead"))
-    assert written.dead_letter_file is None
-    assert not list(tmp_path.iterdir())
 
 
 async def _allow_large_records(aws: EmbeddedAws, arn: str) -> None:
@@ -258,9 +238,7 @@ async def _allow_large_records(aws: EmbeddedAws, arn: str) -> None:
         await client.update_max_record_size(StreamARN=arn, MaxRecordSizeInKiB=10240)
 
 
-def test_a_stream_says_itself_how_large_records_may_be(
-    kinesumer_aws: EmbeddedAws,
-) -> None:
+def test_the_stream_sets_the_maximum_record_size(kinesumer_aws: EmbeddedAws) -> None:
     arn = kinesumer_aws.create_stream("orders")
     thread.event_loop_thread().run(_allow_large_records(kinesumer_aws, arn))
     most = (10 << 20) - 1
@@ -269,20 +247,18 @@ def test_a_stream_says_itself_how_large_records_may_be(
         put([(bytes(most + 1), "k", None)])
 
 
-@pytest.mark.parametrize("aggregate", ["true", "false"])
-def test_a_stream_of_another_account_is_written_through_a_role(
-    kinesumer_aws: EmbeddedAws, aggregate: str
-) -> None:
+def test_another_accounts_stream_is_written_by_role(kinesumer_aws: EmbeddedAws) -> None:
     account = "210987654321"
     arn = kinesumer_aws.create_stream("orders", account=account)
     role = kinesumer_aws.create_role("writer", account=account, external_id="xyz")
-    written = put(
-        numbered(10), arn, roleArn=role.arn, roleExternalId="xyz", aggregate=aggregate
-    )
-    assert written.counts.rows == 10
+    for choice in ("true", "false"):
+        written = put(
+            numbered(10), arn, roleArn=role.arn, roleExternalId="xyz", aggregate=choice
+        )
+        assert written.counts.rows == 10
 
 
-def test_what_kinesis_denies_fails_the_batch(kinesumer_aws: EmbeddedAws) -> None:
+def test_a_denied_request_fails_the_batch(kinesumer_aws: EmbeddedAws) -> None:
     with pytest.raises(StreamMissingError, match="orders"):
         put(numbered(1))
     kinesumer_aws.create_stream("orders")
@@ -294,66 +270,48 @@ def test_what_kinesis_denies_fails_the_batch(kinesumer_aws: EmbeddedAws) -> None
 # --- columns --------------------------------------------------------------------------
 
 
-def writer(schema: StructType) -> StreamWriter:
-    return StreamWriter(parse_write({"streams": "a"}, connection_from({})), schema)
+def writer(columns: StructType) -> StreamWriter:
+    return StreamWriter(parse_write({"streams": "a"}, connection_from({})), columns)
 
 
 def test_a_streams_own_columns_are_accepted() -> None:
-    schema = StructType()
-    for name, kind in COLUMNS.items():
-        types: dict[str, Any] = {
-            "binary": BinaryType(),
-            "string": StringType(),
-            "bigint": LongType(),
-            "timestamp": TimestampType(),
-        }
-        schema = schema.add(name, types[kind])
-    writer(schema)
+    writer(schema(*COLUMNS))
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"data": BinaryType()}, "column partition_key is missing"),
-        ({"partition_key": StringType()}, "column data is missing"),
-        ({"data": LongType(), "partition_key": StringType()}, "column data is bigint"),
+        ("data binary", "column partition_key is missing"),
+        ("partition_key string", "column data is missing"),
+        ("data bigint, partition_key string", "column data is bigint"),
         (
-            {"data": BinaryType(), "partition_key": LongType()},
-            "column partition_key is bigint, not string",
+            "data binary, partition_key bigint",
+            "column partition_key is bigint, but must be string",
         ),
+        ("data string, partition_key string, x bigint", "column x has no place"),
         (
-            {"data": StringType(), "partition_key": StringType(), "x": LongType()},
-            "column x has no place",
-        ),
-        (
-            {
-                "data": StringType(),
-                "partition_key": StringType(),
-                "partitionKey": StringType(),
-            },
+            "data string, partition_key string, partitionKey string",
             "column partitionKey .* did you mean partition_key",
         ),
     ],
 )
-def test_other_columns_are_refused_by_name(
-    columns: dict[str, Any], message: str
-) -> None:
-    schema = StructType()
-    for name, kind in columns.items():
-        schema = schema.add(name, kind)
+def test_an_error_names_the_invalid_column(columns: str, message: str) -> None:
+    typed = StructType()
+    for column in columns.split(", "):
+        name, kind = column.split()
+        typed = typed.add(name, TYPES[kind])
     with pytest.raises(ConfigurationError, match=message):
-        writer(schema)
+        writer(typed)
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary()])
-def test_data_may_be_text(kinesumer_aws: EmbeddedAws, kind: pa.DataType) -> None:
-    kinesumer_aws.create_stream("orders")
-    given = {"streams": "orders"}
-    made = StreamWriter(parse_write(given, connection_from(given)), SCHEMA)
+def test_data_may_be_text(kinesumer_aws: EmbeddedAws) -> None:
+    kinesumer_aws.create_stream("a")
     text = "größer"
-    data = pa.array([text.encode() if kind == pa.large_binary() else text], kind)
-    made.write(iter([pa.record_batch({"data": data, "partition_key": ["k"]})]))
-    assert rows_of(read()) == [(text.encode(), "k")]
+    for kind in (pa.string(), pa.large_string(), pa.large_binary()):
+        data = pa.array([text.encode() if kind == pa.large_binary() else text], kind)
+        rows = pa.record_batch({"data": data, "partition_key": ["k"]})
+        writer(SCHEMA).write(iter([rows]))
+    assert rows_of(read("a")) == [(text.encode(), "k")] * 3
 
 
 def test_a_stream_cant_be_overwritten() -> None:
@@ -367,9 +325,7 @@ def test_a_stream_cant_be_overwritten() -> None:
 # --- what the driver says -------------------------------------------------------------
 
 
-def test_what_was_put_is_said_with_its_counts(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_counts_of_a_batch_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     messages = [
         WriteResult(PutCounts(10, 2, 500, 1, 3), 1, "/dead/part-0.jsonl"),
         None,
@@ -384,13 +340,3 @@ def test_what_was_put_is_said_with_its_counts(
         "again; 1 rows can't be put: /dead/part-0.jsonl"
     )
     assert failed.startswith("a: batch 8 failed; tasks that had finished put 15 rows")
-
-
-def test_a_hash_key_is_where_kinesis_puts_a_record(kinesumer_aws: EmbeddedAws) -> None:
-    kinesumer_aws.create_stream("orders", shards=2)
-    put(numbered(100, keys=100))
-    found = read()
-    for number, shard in enumerate(["shardId-000000000000", "shardId-000000000001"]):
-        for record in found[shard]:
-            hash_key = hash_key_of(record.partition_key or "")
-            assert hash_key // (HASH_KEYS // 2) == number

@@ -1,4 +1,4 @@
-"""The rows that a query's offset asks for, in groups old and new."""
+"""Test the shard rows that follow from a query's offset, in new and old groups."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from kinesumer.errors import AccessDeniedError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import QUERY_ID, ShardRow
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start
-from kinesumer.spark.mirror.mirror import places
+from kinesumer.spark.mirror.mirror import positions_of
 from kinesumer.spark.mirror.shard_row_mirror import first_rows
 from kinesumer.spark.offsets.model import BEGINNING, END, After, StreamOffset
 from kinesumer.wire import rows
 from tests.support.clients import numbers, spread
 from tests.support.lease_owner import change
+from tests.support.mirrored_query import HIGH, LOW, Log, P, Query, newest
+from tests.support.mirrored_query import stored as stored_number
 from tests.support.world import ARN, FaultySource, World, in_virtual_time
-from tests.system.spark.a_query import Log, Query
 
 if TYPE_CHECKING:
     from kinesumer.ports import Write, WriteResult
     from kinesumer.spark.offsets.model import ShardPosition
 
-P, LOW, HIGH, LOWEST = (f"shardId-{n:012}" for n in range(4))
+LOWEST = "shardId-000000000003"
 MIDDLE = HASH_KEYS // 2
 AT = Start(type="AT_TIMESTAMP", timestamp=1.5)
 POSITION = Position("7", 3)
@@ -37,7 +38,6 @@ LISTED = (
 
 
 def laid(**named: ShardPosition) -> dict[str, ShardRow]:
-    """Return the first rows of a group by shard id."""
     names = {"p": P, "low": LOW, "high": HIGH, "lowest": LOWEST}
     offset = {names[name]: place for name, place in named.items()}
     return {row.key.shard_id: row for row in first_rows(ARN, LISTED, offset)}
@@ -52,18 +52,18 @@ def test_a_new_group_begins_where_the_offset_says() -> None:
     assert found[LOWEST].ready
 
 
-def test_what_the_offset_names_no_more_has_ended() -> None:
+def test_shards_that_an_offset_omits_have_ended() -> None:
     assert {s for s, row in laid(lowest=BEGINNING).items() if row.ended} == {P, LOW}
 
 
-def test_children_of_what_is_still_read_wait() -> None:
+def test_children_of_unfinished_shards_wait() -> None:
     found = laid(p=After(POSITION, 0.0))
     assert [s for s, row in found.items() if row.ready] == [P]
     assert all(found[s].start == Start.TRIM_HORIZON for s in (LOW, HIGH, LOWEST))
 
 
 def stored(*known: ShardRow) -> dict[str, ShardPosition]:
-    return places(ARN, known, LISTED)
+    return positions_of(ARN, known, LISTED)
 
 
 def row(shard_id: str, parent: str = "", **values: Any) -> ShardRow:
@@ -73,7 +73,7 @@ def row(shard_id: str, parent: str = "", **values: Any) -> ShardRow:
     return ShardRow(key, 0, HASH_KEYS - 1, start, parents, **values)
 
 
-def test_every_row_has_a_place_also_those_that_wait() -> None:
+def test_every_row_has_a_position_while_it_waits_too() -> None:
     found = stored(
         row(P, position=POSITION, ready=True),
         row(LOW, P, start=AT),
@@ -88,12 +88,12 @@ def test_every_row_has_a_place_also_those_that_wait() -> None:
     }
 
 
-def test_a_listed_shard_without_a_row_is_read_if_nothing_below_it_was() -> None:
+def test_a_listed_shard_without_a_row_is_read_unless_a_descendant_was() -> None:
     assert LOW in stored(row(P, ready=True), row(HIGH, P), row(LOWEST, LOW))
     assert LOW not in stored(row(P, ended=True), row(HIGH, P), row(LOWEST, ready=True))
 
 
-def test_what_kinesis_has_forgotten_has_no_place() -> None:
+def test_dropped_shards_have_no_position() -> None:
     ended = row("shardId-000000000000-old", ended=True)
     assert [*stored(ended, *(row(s) for s in (P, LOW, HIGH, LOWEST)))] == [
         P,
@@ -111,7 +111,6 @@ def at_now(world: World) -> Start:
 
 
 async def begin(world: World, shards: dict[str, ShardPosition], **config: Any) -> Query:
-    """Return a query that begins with an offset, which it has told."""
     created = world.kinesis.source("orders").describe_now().created_at
     log = Log({ARN: StreamOffset(created, shards)})
     query = await Query(world, log, **config).start()
@@ -139,7 +138,7 @@ async def test_clients_begin_where_a_query_did_that_read_nothing(world: World) -
 
 
 @in_virtual_time
-async def test_a_group_that_a_crash_left_half_laid_is_laid_anew(world: World) -> None:
+async def test_a_crash_while_rows_are_created_is_repaired(world: World) -> None:
     world.kinesis.split("orders", P)
     query = await begin(world, {P: END, LOW: BEGINNING, HIGH: BEGINNING})
     await world.until(lambda: len(world.shard_rows()) > 0)
@@ -183,7 +182,7 @@ async def test_a_shard_ends_only_when_its_children_are_listed(world: World) -> N
 
 
 @in_virtual_time
-async def test_a_listing_that_was_cut_off_proves_nothing(world: World) -> None:
+async def test_an_incomplete_listing_changes_nothing(world: World) -> None:
     world.kinesis.split("orders", P)
     query = await Query(world).start()
     source = FaultySource(world.kinesis.source("orders"))
@@ -218,7 +217,7 @@ async def test_claims_beside_one_that_failed_are_kept(world: World) -> None:
 
 
 def _deny_once(query: Query, error: Exception) -> None:
-    """Refuse the answer to the third claim; the others have been applied."""
+    """Raise an error after the third claim, although the claim was applied."""
     apply, claims = query.store.write, count(1)
 
     async def deny(write: Write) -> WriteResult:
@@ -242,16 +241,11 @@ async def test_a_shard_that_a_dead_session_took_is_claimed_back(world: World) ->
         await asyncio.sleep(6.0)
     found = world.shard_rows()[P]
     assert (found.owner_id, found.epoch) == (QUERY_ID, 3)
-    assert found.position is not None
-    assert int(found.position.sequence_number) == newest(world)
-
-
-def newest(world: World) -> int:
-    return world.kinesis.stream("orders").next_number - 1
+    assert stored_number(world) == newest(world)
 
 
 @in_virtual_time
-async def test_rows_of_forgotten_shards_go_beside_a_busy_query(world: World) -> None:
+async def test_rows_of_dropped_shards_are_pruned_meanwhile(world: World) -> None:
     query = await Query(world).start()
     await query.batch()
     world.kinesis.split("orders", P)

@@ -1,71 +1,45 @@
-"""What is measured and traced in a small run, and what it costs who doesn't ask."""
+"""Test the metrics and spans of a small run, with and without an SDK."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
-import subprocess
-import sys
 from hashlib import md5
-from itertools import count
+from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kinesumer.config import Config
-from kinesumer.consuming.delivery import RecordDelivery
-from kinesumer.consuming.records import Records
-from kinesumer.coordination.gauges import read_gauges
-from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask
-from kinesumer.model.streams import HASH_KEYS, Start
-from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.simulation.event_loop import VirtualLoop
-from kinesumer.telemetry import names
-from kinesumer.telemetry.api import Telemetry
+from kinesumer.errors import PutFailedError
+from kinesumer.model.rows import ISOLATING_DEATHS, Deaths
+from kinesumer.model.stream_consumers import FanOutUse
+from kinesumer.model.streams import HASH_KEYS
+from kinesumer.ports import Polled
+from kinesumer.producer.record_producer import RECORD_COST_BYTES, RecordProducer
+from kinesumer.telemetry import otel
 from kinesumer.telemetry.otel import Instruments, OpenTelemetry
-from kinesumer.testing.memory import MemoryKinesis, MemorySource, MemoryStore
-from kinesumer.wire.aggregation import MAGIC
+from kinesumer.wire.put_records import Entry, EntryResult, aggregate
+from tests.support.world import ARN, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Sequence
 
-    import pytest
+    from tests.support.world import Client
 
-    from kinesumer.model.streams import Stream
-
-METRICS = {
-    getattr(names, name)
-    for name in (
-        "RECORDS_PROCESSED DATA_BYTES_PROCESSED RECORDS_OUTSIDE LOST_LEASES THROTTLES "
-        "ROUND_DURATION HAND_OVER_DURATION COMMIT_DURATION HEARTBEAT_DURATION "
-        "MILLIS_BEHIND_LATEST CURRENT_LEASES LEASES_TO_TAKE TOTAL_LEASES NUM_WORKERS "
-        "BUFFERED_BYTES RECORDS_UNCOMMITTED"
-    ).split()
-}
-ALLOWED = {
-    names.APP,
-    names.STREAM_NAME,
-    names.REGION,
-    names.ACCOUNT,
-    names.SERVICE,
-}
 ORDERS = {
-    names.APP: "app",
-    names.STREAM_NAME: "orders",
-    names.REGION: "us-east-1",
-    names.ACCOUNT: "123456789012",
+    "kinesumer.app": "app",
+    "aws.kinesis.stream_name": "orders",
+    "cloud.region": "us-east-1",
+    "cloud.account.id": "123456789012",
 }
 
 
 class Sdk:
-    """An SDK that keeps what it is told, apart from the process's own."""
+    """An OpenTelemetry SDK that keeps all metrics and spans in memory."""
 
     def __init__(self) -> None:
         self._reader = InMemoryMetricReader()
@@ -86,247 +60,192 @@ class Sdk:
             if metric.data.data_points
         }
 
-
-class World:
-    """A store, a stream and clients in virtual time."""
-
-    def __init__(self, shards: int = 4) -> None:
-        self.loop = VirtualLoop(random.Random(1))
-        self.clock = self.loop.services
-        self.store = MemoryStore(self.clock)
-        self.kinesis = MemoryKinesis(self.clock)
-        self.kinesis.create_stream("orders", shards)
-        self._ids = count()
-
-    def run(self, play: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a play to its end."""
-        self.loop.run(play())
+    def values(self, name: str) -> list[tuple[dict[str, str], int]]:
+        """Return the attributes and the value of each data point of a metric."""
+        points = self.collect().get(f"kinesumer.{name}", [])
+        return [(dict(point.attributes), point.value) for point in points]
 
     def client(
-        self, client_id: str, tells: Telemetry, seconds_per_record: float = 0
-    ) -> Client:
-        """Return a client that consumes ``orders`` from now on."""
-        return Client(self, client_id, tells, seconds_per_record)
+        self, world: World, client_id: str, seconds_per_record: float = 0
+    ) -> tuple[Client, OpenTelemetry]:
+        """Start a client that consumes ``orders``, and watch its gauges."""
 
-    def new_id(self) -> str:
-        """Return an id that nobody else has."""
-        return f"id-{next(self._ids)}"
+        async def work(_: object) -> None:
+            await asyncio.sleep(seconds_per_record)
 
-
-class Client:
-    """The engine of one client, and user code that takes its time."""
-
-    def __init__(
-        self, world: World, client_id: str, tells: Telemetry, seconds_per_record: float
-    ) -> None:
-        self.world, self.seen = world, 0
-        self._seconds = seconds_per_record
-        clock = world.clock
-        context = ClientContext(
-            app="app",
-            client_id=client_id,
-            config=Config(),
-            store=world.store,
-            clock=clock,
-            random=random.Random(2),
-            new_id=world.new_id,
-            failure_log=FailureLog(clock, tells),
-            telemetry=tells,
-        )
-        self.delivery = RecordDelivery(clock, acks_by_asking=True)
-        heart = HeartbeatTask(context)
-        self.group = GroupConsumer(context, self._open_source, heart, self.delivery)
-        self._task = asyncio.get_running_loop().create_task(self._consume())
-
-    async def _open_source(self, stream: Stream) -> MemorySource:
-        return self.world.kinesis.source(stream.name)
-
-    async def _begin(self) -> None:
-        await self.group.start("orders", Start.TRIM_HORIZON)
-
-    async def _consume(self) -> None:
-        async for _ in Records(self.delivery, self._begin):
-            self.seen += 1
-            await asyncio.sleep(self._seconds)
-
-    async def stop(self) -> None:
-        """Leave the group."""
-        await self.group.stop(wait_for_user=False)
-        await self._task
+        telemetry = OpenTelemetry("app", world.clock, self.instruments)
+        client = world.client(client_id, telemetry=telemetry, handle=work)
+        telemetry.watch(client.group.read_gauges)
+        return client, telemetry
 
 
-def aggregate(key: str, data: bytes) -> bytes:
-    """Return a KPL frame with one user record."""
-    record = bytes([0x08, 0, 0x1A, len(data)]) + data
-    body = bytes([0x0A, len(key)]) + key.encode() + bytes([0x1A, len(record)]) + record
-    return MAGIC + body + md5(body, usedforsecurity=False).digest()
+def put(world: World, count: int, shards: int = 4) -> None:
+    """Replace the stream by one with several shards, and put records of ten bytes."""
+    world.kinesis.delete_stream("orders")
+    world.kinesis.create_stream("orders", shards)
+    for number in range(count):
+        world.kinesis.put("orders", b"0123456789", str(number))
 
 
-def test_a_small_run_records_every_metric_with_bounded_attributes() -> None:
-    sdk, world = Sdk(), World()
-
-    async def play() -> None:
-        tells = OpenTelemetry("app", world.clock, sdk.instruments)
-        for number in range(20):
-            world.kinesis.put("orders", b"0123456789", str(number))
-        elsewhere = (int.from_bytes(md5(b"key").digest()) + HASH_KEYS // 2) % HASH_KEYS
-        world.kinesis.put("orders", aggregate("key", b"user data!"), "", elsewhere)
-        one = world.client("one", tells)
-        tells.watch(lambda: read_gauges(one.group))
-        await asyncio.sleep(10)
-        two = world.client("two", OpenTelemetry("app", world.clock, sdk.instruments))
-        await asyncio.sleep(30)
-        world.kinesis.reads_per_second = -1  # every read is one too many
-        await asyncio.sleep(5)
-        assert one.group.session is not None
-        one.group.session.coordinator.shards.drop(next(iter(one.group.owned_shards())))
-        found = sdk.collect()
-        assert set(found) == METRICS
-        assert {
-            key for points in found.values() for p in points for key in p.attributes
-        } == ALLOWED
-        assert one.seen == 21
-        assert values(found, names.RECORDS_PROCESSED) == [(ORDERS, 21)]
-        assert values(found, names.DATA_BYTES_PROCESSED) == [(ORDERS, 210)]
-        assert values(found, names.RECORDS_OUTSIDE) == [(ORDERS, 1)]
-        assert values(found, names.TOTAL_LEASES) == [(ORDERS, 4)]
-        assert values(found, names.CURRENT_LEASES) == [(ORDERS, 1)]
-        assert values(found, names.NUM_WORKERS) == [({names.APP: "app"}, 2)]
-        assert [p.count for p in found[names.HAND_OVER_DURATION]] == [2]
-        await two.stop()
-        await one.stop()
-
-    world.run(play)
-
-
-def test_rounds_commits_and_hand_overs_are_traced_and_records_are_not() -> None:
-    sdk, world = Sdk(), World()
-
-    async def play() -> None:
-        tells = OpenTelemetry("app", world.clock, sdk.instruments)
-        one = world.client("one", tells)
-        await asyncio.sleep(10)
-        two = world.client("two", tells)
-        await asyncio.sleep(10)
-        sdk.exporter.clear()
-        for number in range(1000):
-            world.kinesis.put("orders", b"x", str(number))
-        await asyncio.sleep(20)
-        assert one.seen + two.seen == 1000
-        assert sdk.exporter.get_finished_spans() != ()
-        assert len(sdk.exporter.get_finished_spans()) < 10
-        await two.stop()
-        await asyncio.sleep(20)
-        await one.stop()
-
-    world.run(play)
-    spans = {span.name for span in sdk.exporter.get_finished_spans()}
-    assert spans == {names.ROUND_SPAN, names.COMMIT_SPAN}
+async def test_a_small_run_records_every_metric(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sdk = Sdk()
+    put(world, 20)
+    elsewhere = (int.from_bytes(md5(b"key").digest()) + HASH_KEYS // 2) % HASH_KEYS
+    frame = aggregate([Entry(b"user data!", "key", None)])
+    world.kinesis.put("orders", frame, "", elsewhere)
+    use = FanOutUse("billing", "access denied")
+    monkeypatch.setattr(Polled, "fan_out", lambda _: use)
+    one, _ = sdk.client(world, "one")
+    await asyncio.sleep(10)
+    two, telemetry = sdk.client(world, "two")
+    await asyncio.sleep(30)
+    # A gauge is the sum over all clients of the process that are watched.
+    assert sdk.values("current_leases") == [(ORDERS, 4)]
+    assert sdk.values("fan_out_polling") == [(ORDERS, 2)]
+    telemetry.unwatch()
+    world.kinesis.reads_per_second = -1  # every read exceeds the limit
+    await asyncio.sleep(5)
+    assert one.group.session is not None
+    one.group.session.coordinator.shards.drop(next(iter(one.group.owned_shards())))
+    metrics = sdk.collect()
+    names = {*otel.COUNTERS, *otel.STREAM_GAUGES, *otel.CLIENT_GAUGES}
+    names -= {"corrupt_rows", "decode_failures", "handler_failures", "dead_letters"}
+    names |= {f"{name}.duration" for name in otel.DURATIONS}
+    names -= {"records_put", "data_bytes_put", "put_retries", "put.duration"}
+    assert metrics.keys() == {f"kinesumer.{name}" for name in names}
+    points = [point for points in metrics.values() for point in points]
+    attributes = {key for point in points for key in point.attributes}
+    assert attributes == {*ORDERS, "kinesumer.service"}
+    assert len(one.seen) == 21
+    assert sdk.values("records_processed") == [(ORDERS, 21)]
+    assert sdk.values("data_bytes_processed") == [(ORDERS, 210)]
+    assert sdk.values("records_outside_hash_range") == [(ORDERS, 1)]
+    assert sdk.values("total_leases") == [(ORDERS, 4)]
+    assert sdk.values("current_leases") == [(ORDERS, 1)]
+    assert sdk.values("num_workers") == [({"kinesumer.app": "app"}, 2)]
+    assert [p.count for p in metrics["kinesumer.hand_over.duration"]] == [2]
+    await two.stop()
+    await one.stop()
 
 
-def test_a_planned_move_is_traced() -> None:
-    sdk, world = Sdk(), World(shards=2)
-
-    async def play() -> None:
-        tells = OpenTelemetry("app", world.clock, sdk.instruments)
-        one = world.client("one", tells)
-        await asyncio.sleep(10)
-        two = world.client("two", tells)
-        await asyncio.sleep(20)
-        await two.stop()
-        await one.stop()
-
-    world.run(play)
-    moves = [
-        span
-        for span in sdk.exporter.get_finished_spans()
-        if span.name == names.HAND_OVER_SPAN
-    ]
-    assert [dict(move.attributes or {}) for move in moves] == [ORDERS]
+async def test_work_and_the_clients_that_it_needs_are_measured(world: World) -> None:
+    sdk = Sdk()
+    put(world, 4000)
+    one, _ = sdk.client(world, "one", seconds_per_record=0.01)
+    await asyncio.sleep(20)
+    [(attributes, work)] = sdk.values("work")
+    assert attributes == {"kinesumer.app": "app"}
+    # One loop handles the records of all shards, one after the other.
+    assert work == pytest.approx(1.0, rel=0.1)
+    assert sdk.values("clients.wanted") == [({"kinesumer.app": "app"}, 2)]
+    await one.stop()
 
 
-def test_clients_of_one_process_add_up_until_they_are_forgotten() -> None:
-    sdk, world = Sdk(), World()
-
-    async def play() -> None:
-        tells = [OpenTelemetry("app", world.clock, sdk.instruments) for _ in range(2)]
-        one, two = (world.client(f"client-{n}", tells[n]) for n in range(2))
-        tells[0].watch(lambda: read_gauges(one.group))
-        tells[1].watch(lambda: read_gauges(two.group))
-        await asyncio.sleep(10)
-        assert values(sdk.collect(), names.CURRENT_LEASES) == [(ORDERS, 4)]
-        await two.stop()
-        tells[1].unwatch()
-        assert values(sdk.collect(), names.CURRENT_LEASES) == [(ORDERS, 2)]
-        await one.stop()
-
-    world.run(play)
+async def test_shards_that_are_read_in_isolation_are_counted(world: World) -> None:
+    sdk = Sdk()
+    put(world, 0)
+    one, _ = sdk.client(world, "one")
+    await world.until(lambda: len(one.held) == 4)
+    assert sdk.values("isolated_leases") == [(ORDERS, 0)]
+    owned = next(iter(one.group.owned_shards()))
+    owned.row = owned.row._replace(deaths=Deaths(ISOLATING_DEATHS))
+    assert sdk.values("isolated_leases") == [(ORDERS, 1)]
+    await one.stop()
 
 
-def test_a_batch_that_user_code_is_slow_with_is_counted_as_it_goes() -> None:
-    sdk, world = Sdk(), World(shards=1)
-
-    async def play() -> None:
-        for _ in range(100):
-            world.kinesis.put("orders", b"0123456789")
-        tells = OpenTelemetry("app", world.clock, sdk.instruments)
-        one = world.client("one", tells, seconds_per_record=1)
-        await asyncio.sleep(30)
-        ((_, records),) = values(sdk.collect(), names.RECORDS_PROCESSED)
-        assert 10 < records < 40
-        await one.stop()
-
-    world.run(play)
-
-
-def test_without_an_sdk_it_does_nothing() -> None:
-    world = World()
-
-    async def play() -> None:
-        tells = OpenTelemetry("app", world.clock)
-        one = world.client("one", tells)
-        tells.watch(lambda: read_gauges(one.group))
-        tells.count(names.THROTTLES, service="dynamodb")
-        tells.count(
-            names.LOST_LEASES, "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
-        )
-        world.kinesis.put("orders", b"x")
-        await asyncio.sleep(10)
-        assert one.seen == 1
-        await one.stop()
-        tells.unwatch()
-
-    world.run(play)
+async def test_spans_cover_rounds_commits_and_hand_overs(world: World) -> None:
+    sdk = Sdk()
+    put(world, 0)
+    one, _ = sdk.client(world, "one")
+    await asyncio.sleep(10)
+    two, _ = sdk.client(world, "two")
+    await asyncio.sleep(10)
+    spans = sdk.exporter.get_finished_spans()
+    moves = [span for span in spans if span.name == "kinesumer.hand_over"]
+    assert [dict(move.attributes or {}) for move in moves] == [ORDERS] * 2
+    sdk.exporter.clear()
+    for number in range(1000):
+        world.kinesis.put("orders", b"x", str(number))
+    await asyncio.sleep(20)
+    assert len(one.seen) + len(two.seen) == 1000
+    assert 0 < len(sdk.exporter.get_finished_spans()) < 10
+    await two.stop()
+    await asyncio.sleep(20)
+    await one.stop()
+    names = {span.name for span in sdk.exporter.get_finished_spans()}
+    assert names == {"kinesumer.round", "kinesumer.commit"}
 
 
-def test_importing_the_package_loads_neither_opentelemetry_nor_an_aws_client() -> None:
-    code = "import sys, kinesumer; print(*sys.modules)"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    loaded = {name.partition(".")[0] for name in ran.stdout.split()}
-    assert not loaded & {"opentelemetry", "botocore", "aiobotocore", "aiohttp", "moto"}
+async def test_records_of_a_slow_batch_are_counted_one_by_one(world: World) -> None:
+    sdk = Sdk()
+    put(world, 100, shards=1)
+    one, _ = sdk.client(world, "one", seconds_per_record=1)
+    await asyncio.sleep(30)
+    ((_, records),) = sdk.values("records_processed")
+    assert 10 < records < 40
+    await one.stop()
 
 
-def test_log_lines_carry_what_they_are_about(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(shards=1)
-    caplog.set_level(logging.INFO, "kinesumer")
+async def test_without_an_sdk_telemetry_does_nothing(world: World) -> None:
+    telemetry = OpenTelemetry("app", world.clock)
+    one = world.client("one", telemetry=telemetry)
+    telemetry.watch(one.group.read_gauges)
+    telemetry.count("throttles", service="dynamodb")
+    telemetry.count("lost_leases", ARN)
+    world.put("x")
+    await world.until(lambda: one.texts == ["x"])
+    await one.stop()
+    telemetry.unwatch()
 
-    async def play() -> None:
-        one = world.client("one", Telemetry())
-        await asyncio.sleep(10)
-        await one.stop()
 
-    world.run(play)
+async def test_log_records_have_stream_shard_and_epoch(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "kinesumer")
+    one = world.client("one")
+    await world.until(lambda: one.held)
+    await one.stop()
     (claim,) = [r for r in caplog.records if r.getMessage().startswith("claimed")]
     fields = {name: getattr(claim, name) for name in ("stream", "shard_id", "epoch")}
-    assert fields == {
-        "stream": "orders",
-        "shard_id": "shardId-000000000000",
-        "epoch": 1,
-    }
+    shard_id = "shardId-000000000000"
+    assert fields == {"stream": "orders", "shard_id": shard_id, "epoch": 1}
 
 
-def values(found: dict[str, list[Any]], name: str) -> list[tuple[dict[str, str], int]]:
-    """Return a metric's attributes and value per data point."""
-    return [(dict(point.attributes), point.value) for point in found.get(name, [])]
+async def test_a_producer_reports_what_it_puts_without_an_app(world: World) -> None:
+    sdk = Sdk()
+    telemetry = OpenTelemetry(None, world.clock, sdk.instruments)
+    throttled = EntryResult(error_code="ProvisionedThroughputExceededException")
+
+    async def put(entries: Sequence[Entry]) -> list[EntryResult]:
+        await asyncio.sleep(1)
+        taken = EntryResult(shard_id="shardId-0", sequence_number="1")
+        return [taken if entry.data != b"late" else throttled for entry in entries]
+
+    producer = RecordProducer(
+        put,
+        ordered=False,
+        chance=Random(1),
+        telemetry=telemetry,
+        stream_arn=ARN,
+        give_up_seconds=10,
+    )
+    telemetry.watch_producer(producer.read_gauges)
+    for _ in range(3):
+        await producer.add(Entry(b"12345", "key"))
+    await producer.add(Entry(b"late", "key"))
+    await asyncio.sleep(1.2)
+    orders = {name: text for name, text in ORDERS.items() if name != "kinesumer.app"}
+    throttles = orders | {"kinesumer.service": "kinesis"}
+    assert sdk.values("records_put") == [(orders, 3)]
+    assert sdk.values("data_bytes_put") == [(orders, 24)]
+    assert sdk.values("put_retries") == [(orders, 1)]
+    assert sdk.values("throttles") == [(throttles, 1)]
+    assert sdk.values("put_buffered_bytes") == [(orders, 7 + RECORD_COST_BYTES)]
+    [duration] = sdk.collect()["kinesumer.put.duration"]
+    assert (duration.count, duration.sum) == (1, pytest.approx(1.0, abs=0.1))
+    telemetry.unwatch()
+    assert sdk.values("put_buffered_bytes") == []
+    with pytest.raises(PutFailedError):
+        await producer.flush()

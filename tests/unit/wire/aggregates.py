@@ -1,4 +1,4 @@
-"""Aggregates as producers write them, and as protobuf itself reads them."""
+"""Write aggregates as producers do, and read them with protobuf."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ WHOLE = Source(
 )
 
 
-def judge() -> Any:
-    """Return protobuf's own class for the message, built from its definition."""
+def message_class() -> Any:
+    """Return protobuf's class for the message, built from the message's definition."""
     file = descriptor_pb2.FileDescriptorProto(name="kpl.proto", syntax="proto2")
     layout: dict[str, list[tuple[str, int, str, str]]] = {
         "Tag": [("key", 1, "required", "string"), ("value", 2, "optional", "string")],
@@ -52,11 +52,11 @@ def judge() -> Any:
     return message_factory.GetMessageClass(found)
 
 
-AggregatedRecord = judge()
+AggregatedRecord = message_class()
 
 
 class User(NamedTuple):
-    """A user record as a producer puts it."""
+    """A user record as a producer sends it."""
 
     key: str
     hash_key: int | None
@@ -64,12 +64,12 @@ class User(NamedTuple):
 
 
 def frame(message: bytes) -> bytes:
-    """Return the message as the data of a Kinesis record."""
+    """Return a message as the data of a Kinesis record."""
     return MAGIC + message + md5(message).digest()
 
 
 def message(users: list[User]) -> bytes:
-    """Return what a producer writes, by protobuf."""
+    """Return a producer's message, encoded by protobuf."""
     written = AggregatedRecord()
     names = dict.fromkeys(user.key for user in users)
     keys = {name: place for place, name in enumerate(names)}
@@ -86,19 +86,19 @@ def message(users: list[User]) -> bytes:
 
 
 def kinesis_record(data: bytes, number: str = "495") -> Record:
-    """Return a record as a page holds it."""
+    """Return a record as it is in a page."""
     return Record(number, data, "first key", 1.5e9)
 
 
 def opened(data: bytes) -> list[Record] | None:
-    """Return the user records in one Kinesis record, or None if it stays as it is."""
+    """Return the user records in a Kinesis record, or None if it isn't an aggregate."""
     record = kinesis_record(data)
     result = open_records([record], WHOLE).records
     return None if result == [record] and result[0] is record else result
 
 
 def users_in(data: bytes) -> list[User] | None:
-    """Return what was opened, as it was put."""
+    """Return an aggregate's user records as they were put, None for other data."""
     records = opened(data)
     if records is None:
         return None
@@ -111,12 +111,12 @@ def given_hash(record: Record) -> int | None:
 
 
 def field(tag: int, value: bytes) -> bytes:
-    """Return a field of bytes."""
+    """Return a protobuf field that contains bytes."""
     return bytes([tag]) + varint(len(value)) + value
 
 
 def varint(value: int) -> bytes:
-    """Return a number as protobuf writes it."""
+    """Return a number in protobuf's encoding."""
     head = b""
     while value > 127:
         head += bytes([value & 127 | 128])
@@ -130,7 +130,7 @@ ONE = User("k", None, b"x")
 
 
 def by_protobuf(body: bytes) -> list[User]:
-    """Return the users as protobuf reads them. Raises DecodeError."""
+    """Return the user records as protobuf reads them. Raises DecodeError."""
     read = AggregatedRecord()
     read.ParseFromString(body)
     return [

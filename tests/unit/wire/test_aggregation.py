@@ -1,11 +1,10 @@
-"""KPL aggregates are opened; what only looks like one is left as it is."""
+"""Test that KPL aggregates are opened, and other records are left as they are."""
 
 from __future__ import annotations
 
 from hashlib import md5
 
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -40,15 +39,15 @@ users = st.builds(
 )
 
 
-@given(st.lists(users, min_size=1, max_size=60))
+@given(st.lists(users, min_size=1, max_size=20))
 @example([User(f"user-{n}", None, b"x" * 100) for n in range(300)])
 @example([User("k", n, b"x") for n in range(300)])
 @example([User(f"{n}", None, bytes(25)) for n in range(3400)])
-def test_what_a_producer_aggregates_comes_out(put: list[User]) -> None:
+def test_a_producers_user_records_come_out_again(put: list[User]) -> None:
     assert users_in(frame(message(put))) == put
 
 
-def test_user_records_know_their_place() -> None:
+def test_user_records_have_their_own_position_and_keys() -> None:
     data = frame(message([User("a", None, b"1"), User("b", 7, b"2")]))
     first, second = open_records([kinesis_record(data)], WHOLE).records
     assert first.position == Position("495", 0)
@@ -139,16 +138,13 @@ def test_an_aggregate_of_nothing_delivers_nothing_but_counts_as_read() -> None:
         (b"\x0a\x81\x80\x80\x80\x80\x00k" + PART, "a length of six bytes"),
     ],
 )
-def test_what_isnt_valid_is_delivered_as_it_is(message: bytes, why: str) -> None:
+def test_an_invalid_message_is_delivered_unchanged(message: bytes, why: str) -> None:
     assert opened(frame(message)) is None, why
 
 
-@pytest.mark.parametrize("size", range(len(MAGIC) + 17))
-def test_less_than_a_frame_is_delivered_as_it_is(size: int) -> None:
-    assert opened((MAGIC + bytes(17))[:size]) is None
-
-
-def test_a_frame_with_another_digest_is_delivered_as_it_is() -> None:
+def test_less_than_a_frame_or_another_digest_is_delivered_unchanged() -> None:
+    for size in range(len(MAGIC) + 17):
+        assert opened((MAGIC + bytes(17))[:size]) is None
     data = frame(KEY + PART)
     assert opened(data[:-1] + bytes([data[-1] ^ 1])) is None
     assert opened(data + b"x") is None
@@ -164,7 +160,7 @@ def test_a_frame_with_another_digest_is_delivered_as_it_is() -> None:
         field(0x22, b"new"),
         b"\x22\x81\x80\x80\x80\x00x",
         b"\x08\x05",
-        b"\x08\x03",  # as a length: the key that follows
+        b"\x08\x03",  # read as a length, it would cover the key that follows
         varint((1 << 32) - 8) + b"\x05",
     ],
 )
@@ -188,20 +184,9 @@ def test_known_numbers_of_another_kind_are_unknown_fields(
     entry = b"\x08\x00\x1a\x01x" + bytes([number << 3 | kind]) + value
     body = KEY + field(0x1A, entry)
     if (number, kind) in ((1, 0), (2, 0)):
-        assert opened(frame(body)) is None  # the last one counts, and has no key
+        assert opened(frame(body)) is None  # the last index counts: it has no key
     else:
         assert users_in(frame(body)) == by_protobuf(body)
-
-
-def test_tables_may_come_last_and_numbers_be_longer_than_needed() -> None:
-    assert users_in(frame(PART + KEY)) == [ONE]
-    long = b"\x1a\x88\x80\x00" + b"\x08\x80\x80\x00" + b"\x1a\x81\x00x"
-    assert users_in(frame(KEY + long.replace(b"\x88", b"\x88", 1))) == [ONE]
-
-
-def test_of_a_field_given_twice_the_last_counts() -> None:
-    twice = field(0x1A, b"\x08\x09\x1a\x01y\x10\x09\x08\x00\x1a\x01x\x10\x00")
-    assert users_in(frame(KEY + field(0x12, b"5") + twice)) == [User("k", 5, b"x")]
 
 
 HASH = field(0x12, b"7")
@@ -216,14 +201,10 @@ snippets = st.lists(
 
 
 @given(snippets)
-def test_whatever_we_open_protobuf_reads_alike(body: bytes) -> None:
+def test_both_readers_and_protobuf_agree_on_what_each_reads(body: bytes) -> None:
     ours = users_in(frame(body))
     if ours is not None:
         assert ours == by_protobuf(body)
-
-
-@given(snippets)
-def test_both_readers_agree_on_what_the_common_one_reads(body: bytes) -> None:
     record = kinesis_record(frame(body))
     try:
         common = aggregation._read_common(record, body)
@@ -233,7 +214,7 @@ def test_both_readers_agree_on_what_the_common_one_reads(body: bytes) -> None:
 
 
 def read_quickly(put: list[User]) -> list[User]:
-    """Return what the reader for the common layout makes of users, or raise."""
+    """Read an aggregate with the fast reader, which raises for uncommon layouts."""
     body = message(put)
     read, _ = aggregation._read_common(kinesis_record(frame(body)), body)
     return [User(r.partition_key or "", given_hash(r), r.data) for r in read]
@@ -250,14 +231,14 @@ def read_quickly(put: list[User]) -> list[User]:
         [User("k" * n, None, b"data") for n in (1, 126, 127, 128, 129, 255, 16_383)],
     ],
 )
-def test_what_producers_write_is_read_the_quick_way(put: list[User]) -> None:
+def test_the_usual_layout_is_read_by_the_fast_reader(put: list[User]) -> None:
     assert read_quickly(put) == put
 
 
 @pytest.mark.parametrize(
     "put", [[User("k" * 16_384, None, b"")], [User("k", None, bytes(16_384))]]
 )
-def test_what_is_longer_is_left_to_the_other_reader(put: list[User]) -> None:
+def test_longer_keys_and_data_are_left_to_the_other_reader(put: list[User]) -> None:
     with pytest.raises(ValueError):
         read_quickly(put)
     assert users_in(frame(message(put))) == put
@@ -266,47 +247,39 @@ def test_what_is_longer_is_left_to_the_other_reader(put: list[User]) -> None:
 @pytest.mark.parametrize(
     ("body", "user"),
     [
+        # the table of partition keys comes last
+        (PART + KEY, ONE),
+        # numbers that are longer than needed
+        (KEY + b"\x1a\x88\x80\x00\x08\x80\x80\x00\x1a\x81\x00x", ONE),
+        (b"\x0a\x81\x80\x00k" + PART, ONE),
+        # a field twice, of which the last counts
+        (
+            KEY
+            + HASH
+            + field(0x1A, b"\x08\x09\x1a\x01y\x10\x09\x08\x00\x1a\x01x\x10\x00"),
+            User("k", 7, b"x"),
+        ),
+        (KEY + HASH + field(0x1A, b"\x08\x00\x08\x00\x1a\x01x"), ONE),
+        # four bytes, or an unknown field, that look like a hash key
         (KEY + b"\x0d\x03123" + HASH + WITH_HASH, User("k", 7, b"x")),
         (KEY + field(0x22, b"5") + HASH + WITH_HASH, User("k", 7, b"x")),
+        # data that looks like an entry
         (KEY + field(0x1A, b"\x08\x00\x1a\x01x" + PART), User("k", None, PART[2:])),
-        (
-            KEY + HASH + field(0x1A, b"\x08\x00\x08\x00\x1a\x01x"),
-            User("k", None, b"x"),
-        ),
-    ],
-    ids=[
-        "four bytes like a hash key",
-        "an unknown field like a hash key",
-        "data like an entry",
-        "a key index twice",
     ],
 )
-def test_what_looks_like_the_common_layout_is_read_as_protobuf_does(
-    body: bytes, user: User
-) -> None:
+def test_an_unusual_layout_is_read_as_protobuf_does(body: bytes, user: User) -> None:
     assert users_in(frame(body)) == by_protobuf(body) == [user]
 
 
-def test_lengths_of_three_bytes_are_left_to_the_other_reader() -> None:
-    body = b"\x0a\x81\x80\x00k" + PART
-    with pytest.raises(ValueError):
-        aggregation._two_bytes(body[1], body[2])
-    assert users_in(frame(body)) == [ONE]
-
-
 def test_an_entry_that_could_be_taken_for_another_is_read_as_protobuf_does() -> None:
-    # 1,028 bytes that begin with an unknown field, but whose first six bytes look like
-    # an entry of 132 with 128 bytes of data; the rest looks like entries of its own.
+    # An entry of 1,028 bytes that begins with an unknown field. Its first six bytes
+    # look like the start of an entry of 132 bytes, with 128 bytes of data, and the
+    # rest looks like further entries.
     look_alike = b"\x1a\x84\x08\x20\x1a\x80\x01\x00\x08\x00\x1a"
     rest = bytes(134 - len(look_alike) - 2) + PART * 127
     rest += field(0x1A, b"\x08\x00\x1a\x02xy")
     body = KEY * 33 + look_alike + varint(len(rest)) + rest
     assert users_in(frame(body)) == by_protobuf(body) == [User("k", None, rest)]
-
-
-def test_the_judge_refuses_what_we_refuse() -> None:
-    with pytest.raises(DecodeError):
-        by_protobuf(KEY + PART[:-1])
 
 
 # --- the shard's range ---------------------------------------------------------------
@@ -317,73 +290,66 @@ def hash_of(key: str) -> int:
     return int.from_bytes(md5(key.encode()).digest())
 
 
-def half() -> Source:
-    """Return a shard with the lower half of the hash keys."""
-    return Source(WHOLE.fence, 0, HASH_KEYS // 2 - 1)
-
-
+LOWER = Source(WHOLE.fence, 0, HASH_KEYS // 2 - 1)
 inside = [f"k{n}" for n in range(500) if hash_of(f"k{n}") < HASH_KEYS // 2]
 outside = [f"k{n}" for n in range(500) if hash_of(f"k{n}") >= HASH_KEYS // 2]
 
 
 def count_outside(put: list[User], source: Source) -> int:
-    """Open an aggregate; return the count after looking that all is delivered."""
+    """Open an aggregate, and return how many of its records lie outside the shard."""
     result = open_records([kinesis_record(frame(message(put)))], source)
     assert len(result.records) == len(put)
     return result.outside
 
 
-def test_records_within_the_shards_range_arent_counted() -> None:
-    assert count_outside([User(k, None, b"") for k in inside], half()) == 0
-
-
 @given(st.lists(st.sampled_from(inside + outside), max_size=KEYS_HASHED))
-def test_records_outside_the_shards_range_are_delivered_and_counted(
+def test_in_small_aggregates_each_record_outside_is_counted(
     keys: list[str],
 ) -> None:
     put = [User(key, None, b"") for key in keys]
-    assert count_outside(put, half()) == sum(key in outside for key in keys)
+    assert count_outside(put, LOWER) == sum(key in outside for key in keys)
 
 
-def test_a_large_aggregate_is_counted_whole_once_one_key_is_found_outside() -> None:
-    put = [User(key, None, b"") for key in outside[:1] + inside + outside]
-    assert count_outside(put, half()) == 1 + len(outside)
+def plain(*keys: str, hash_key: int | None = None) -> list[User]:
+    """Return user records with these partition keys."""
+    return [User(key, hash_key, b"") for key in keys]
 
 
-def test_explicit_hash_keys_take_the_place_of_the_partition_keys_and_all_count() -> (
-    None
-):
-    put = [User(outside[0], 5, b"")] * 50
-    assert count_outside(put, half()) == 0
-    lost = User(inside[0], HASH_KEYS - 1, b"")
-    assert count_outside([*put, lost, *put], half()) == 1
+UPPER = Source(WHOLE.fence, HASH_KEYS // 2, HASH_KEYS - 1)
+LOST = User(inside[0], HASH_KEYS - 1, b"")
 
 
-def test_the_first_and_the_last_hash_key_lie_inside() -> None:
-    source = Source(WHOLE.fence, 5, 9)
-    put = [User("k", place, b"") for place in (4, 5, 6, 9, 10)]
-    assert count_outside(put, source) == 2
+@pytest.mark.parametrize(
+    ("put", "source", "expected"),
+    [
+        (plain(*inside), LOWER, 0),
+        (plain(*inside[:4], *outside[:3]), UPPER, 4),
+        # All keys of a large aggregate are hashed as soon as one lies outside.
+        (plain(*outside[:1], *inside, *outside), LOWER, 1 + len(outside)),
+        # Explicit hash keys replace the partition keys, and each of them is checked.
+        (plain(*outside[:1] * 50, hash_key=5), LOWER, 0),
+        ([*plain(*inside[:1] * 50, hash_key=5), LOST], LOWER, 1),
+        # The first and the last hash key lie inside.
+        ([User("k", n, b"") for n in (4, 5, 6, 9, 10)], Source(WHOLE.fence, 5, 9), 2),
+        # Nothing lies outside a shard that has all hash keys.
+        (plain(*outside, hash_key=9), WHOLE, 0),
+    ],
+)
+def test_records_outside_the_shards_range_are_counted(
+    put: list[User], source: Source, expected: int
+) -> None:
+    assert count_outside(put, source) == expected
 
 
-def test_what_lies_below_a_shard_is_counted_too() -> None:
-    upper = Source(WHOLE.fence, HASH_KEYS // 2, HASH_KEYS - 1)
-    put = [User(key, None, b"") for key in inside[:4] + outside[:3]]
-    assert count_outside(put, upper) == 4
-
-
-def test_nothing_lies_outside_a_shard_that_has_all_hash_keys() -> None:
-    assert count_outside([User(k, 9, b"") for k in outside], WHOLE) == 0
-
-
-def test_nothing_is_counted_of_records_whose_hash_key_isnt_known() -> None:
+def test_only_records_of_aggregates_are_counted() -> None:
     records = [Record("1", b"x", outside[0])]
-    assert open_records(records, half()).outside == 0
+    assert open_records(records, LOWER).outside == 0
 
 
 @pytest.mark.parametrize(
     ("most_bytes", "counts"), [(9, [1] * 4), (10, [1] * 4), (25, [2, 2]), (99, [4])]
 )
-def test_a_page_is_taken_apart_in_pieces_of_some_bytes(
+def test_a_page_is_divided_into_pieces_of_some_bytes(
     most_bytes: int, counts: list[int]
 ) -> None:
     records = [Record(str(number), b"x" * 10) for number in range(4)]

@@ -1,38 +1,60 @@
-"""Answers of PutRecords."""
+"""Test the entries, aggregates and results of PutRecords."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.wire.put_records import Entry, PutResult, decode_results, refusal
+from kinesumer.model.records import Record
+from kinesumer.model.streams import HASH_KEYS
+from kinesumer.wire.aggregation import hash_key_of, open_records
+from kinesumer.wire.put_records import (
+    AGGREGATED_RECORD_BYTES,
+    HASH_KEY_DIGITS,
+    Entry,
+    EntryResult,
+    aggregate,
+    decode_results,
+    refusal,
+)
+from tests.unit.wire.aggregates import WHOLE
 
 
-def test_each_records_fate_is_told_in_order() -> None:
+def test_results_are_in_the_order_of_the_records() -> None:
     body = (
         b'{"FailedRecordCount": 1, "Records": ['
         b'{"SequenceNumber": "495", "ShardId": "shardId-0"}, '
         b'{"ErrorCode": "InternalFailure", "ErrorMessage": "Internal"}]}'
     )
     assert decode_results(body, 2) == [
-        PutResult(shard_id="shardId-0", sequence_number="495"),
-        PutResult(error_code="InternalFailure", error_message="Internal"),
+        EntryResult(shard_id="shardId-0", sequence_number="495"),
+        EntryResult(error_code="InternalFailure", error_message="Internal"),
     ]
 
 
+ONE_RESULT = b'{"Records": [{"SequenceNumber": "495"}]}'
+
+
 @pytest.mark.parametrize(
-    "body", [b"", b"{}", b"<html>", b'{"Records": []}', b'{"Records": [\xff]}']
+    ("body", "count", "reason"),
+    [
+        (b"", 1, "results of 1 records"),
+        (b"{}", 1, "results of 1 records"),
+        (b"<html>", 1, "results of 1 records"),
+        (b'{"Records": [\xff]}', 1, "results of 1 records"),
+        (b'{"Records": []}', 1, "it has 0"),
+        (ONE_RESULT, 0, "it has 1"),
+        (ONE_RESULT, 2, "it has 1"),
+    ],
 )
-def test_an_answer_that_doesnt_tell_is_no_answer(body: bytes) -> None:
-    with pytest.raises(SourceUnavailableError, match="results of 1 records"):
-        decode_results(body, 1)
-
-
-@pytest.mark.parametrize("count", [0, 2])
-def test_an_answer_about_more_or_fewer_records_is_no_answer(count: int) -> None:
-    with pytest.raises(SourceUnavailableError, match="it has 1"):
-        decode_results(b'{"Records": [{"SequenceNumber": "495"}]}', count)
+def test_an_incomplete_response_is_refused(
+    body: bytes, count: int, reason: str
+) -> None:
+    with pytest.raises(SourceUnavailableError, match=reason):
+        decode_results(body, count)
 
 
 def test_an_entry_without_a_hash_key_names_none() -> None:
@@ -64,13 +86,57 @@ LAST = str(2**128 - 1)
         (b"x", "k", "9" * 40, "not a decimal number"),
     ],
 )
-def test_what_kinesis_would_refuse_is_refused_with_the_reason(
+def test_an_invalid_record_is_refused_with_the_reason(
     data: bytes | None, key: str | None, hash_key: str | None, reason: str
 ) -> None:
     assert reason in (refusal(data, key, hash_key, 100) or "")
 
 
 @pytest.mark.parametrize("hash_key", [None, "0", "10", LAST])
-def test_what_kinesis_takes_has_no_reason(hash_key: str | None) -> None:
+def test_a_valid_record_is_not_refused(hash_key: str | None) -> None:
     assert refusal(b"", "k" * 100, hash_key, 100) is None
     assert refusal(b"", "k" * 256, hash_key, 256) is None
+
+
+# --- aggregates ----------------------------------------------------------------------
+
+user_records = st.builds(
+    Entry,
+    st.binary(max_size=300),
+    st.text(min_size=1, max_size=200),
+    st.none() | st.integers(0, HASH_KEYS - 1).map(str),
+)
+
+
+@given(st.lists(user_records, max_size=60))
+def test_an_aggregates_records_come_out_again_and_its_size_is_limited(
+    users: list[Entry],
+) -> None:
+    data = aggregate(users)
+    hash_keys = sum(user.explicit_hash_key is not None for user in users)
+    most = sum(user.size + AGGREGATED_RECORD_BYTES for user in users)
+    assert len(data) <= 20 + most + hash_keys * HASH_KEY_DIGITS
+    opened = open_records([Record("495", data)], WHOLE).records
+    assert [
+        Entry(r.data, r.partition_key or "", r.explicit_hash_key) for r in opened
+    ] == users
+    assert [r.sub_sequence_number for r in opened] == list(range(len(users)))
+
+
+@pytest.mark.parametrize(
+    ("size", "bytes_of_its_length"),
+    [(0, 1), (126, 1), (127, 1), (128, 2), (129, 2), (16_383, 2), (16_384, 3)],
+)
+def test_lengths_take_as_few_bytes_as_they_can(
+    size: int, bytes_of_its_length: int
+) -> None:
+    frame = aggregate([Entry(b"x" * size, "key")])
+    (opened,) = open_records([Record("495", frame)], WHOLE).records
+    assert len(opened.data) == size
+    head = frame.partition(b"\x08\x00\x1a")[2]
+    assert head[bytes_of_its_length:].partition(frame[-16:])[0] == b"x" * size
+
+
+def test_a_record_goes_to_the_shard_of_its_keys() -> None:
+    assert hash_key_of("a") == 0x0CC175B9C0F1B6A831C399E269772661
+    assert hash_key_of("a", "7") == 7

@@ -1,4 +1,4 @@
-"""What each write's condition accepts and refuses: section 4 of the protocol."""
+"""List the rows that each write accepts or refuses by section 4 of the protocol."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ def write_over(row: Row | None, write: Write) -> WriteResult:
     return asyncio.run(store.write(write))
 
 
+def row_after(before: Row | None, write: Write) -> Row:
+    """Return the row after a write was applied."""
+    row = write_over(before, write).row
+    assert row is not None
+    return row
+
+
 MINE = MemberRow(
     "c1",
     "mine",
@@ -64,6 +71,10 @@ def row_of(key: Key, **attributes: Value) -> Row:
     return {"pk": key.pk, "sk": key.sk, **attributes}
 
 
+def without(row: Row, *names: str) -> Row:
+    return {key: value for key, value in row.items() if key not in names}
+
+
 MEMBER_ROW = row_of(
     rows.member_key(APP, "c1"),
     session="mine",
@@ -76,7 +87,7 @@ MEMBER_ROW = row_of(
 )
 DEAD_ROW = MEMBER_ROW | {"dead": True}
 MARKED_ROW = MEMBER_ROW | {"dead": "yes", "incarnation": "?"}
-BROKEN_ROW = {k: v for k, v in MEMBER_ROW.items() if k not in ("beat", "session")}
+BROKEN_ROW = without(MEMBER_ROW, "beat", "session")
 LEADER_ROW = row_of(
     rows.leader_key(APP),
     session="mine",
@@ -96,7 +107,7 @@ SHARD_ROW = row_of(
     ended=False,
     ready=True,
 )
-FREE_ROW = {k: v for k, v in SHARD_ROW.items() if k not in ("owner", "owner_id")}
+FREE_ROW = without(SHARD_ROW, "owner", "owner_id")
 STREAM_ROW = row_of(
     rows.stream_key(APP, ARN), stream_created_at="1700000000.5", start="TRIM_HORIZON"
 )
@@ -104,12 +115,8 @@ STREAM_ROW = row_of(
 GROUP_ROW = row_of(rows.group_key(APP), group_id="g", version=1)
 
 
-def without(row: Row, name: str) -> Row:
-    return {key: value for key, value in row.items() if key != name}
-
-
 class Case(NamedTuple):
-    """A write, rows over which it is applied, and rows that refuse it."""
+    """A write, rows to which it is applied, and rows that make its condition false."""
 
     write: Write
     accepted: Mapping[str, Row | None]
@@ -136,7 +143,29 @@ OWNED_BY_OTHERS: dict[str, Row | None] = {
     "a later epoch": SHARD_ROW | {"epoch": 7},
     "an earlier epoch": SHARD_ROW | {"epoch": 5},
 }
+NOT_MY_MEMBER: dict[str, Row | None] = {
+    "no row": None,
+    "another session": MEMBER_ROW | {"session": "other"},
+}
+NOT_MY_LIVING_MEMBER = NOT_MY_MEMBER | {"dead": DEAD_ROW}
+STORED_600 = SHARD_ROW | {"sequence_number": "600"}
+STORED_601 = SHARD_ROW | {"sequence_number": "601"}
+LAST_WRITES: Mapping[str, Mapping[str, Row | None]] = {
+    "accepted": {"an earlier position": SHARD_ROW, "the same position": STORED_600},
+    "refused": OWNED_BY_OTHERS | {"a later position": STORED_601},
+}
+# Writes of operators that are applied to any existing row.
+OF_ANY_ROW: dict[str, tuple[Write, Row]] = {
+    "pause": (admin_writes.pause(rows.stream_key(APP, ARN), "a deploy"), STREAM_ROW),
+    "resume": (admin_writes.resume(rows.stream_key(APP, ARN)), STREAM_ROW),
+    "begin a reset": (admin_writes.begin_reset(APP), GROUP_ROW),
+    "give a reset up": (admin_writes.give_up_reset(APP), GROUP_ROW),
+    "delete": (admin_writes.delete(rows.group_key(APP)), GROUP_ROW),
+}
 CASES = {
+    name: Case(write, {"a row": row}, {"no row": None})
+    for name, (write, row) in OF_ANY_ROW.items()
+} | {
     "register a new id": Case(
         writes.register(APP, MINE, None, NOW),
         {"no row": None},
@@ -151,17 +180,17 @@ CASES = {
             "a later incarnation": DEAD_ROW | {"incarnation": 4},
         },
     ),
-    "register over what a hand has marked": Case(
+    "register over a mark set by hand": Case(
         writes.register(APP, MINE, read_liveness(MARKED_ROW), NOW),
         {"as it was seen": MARKED_ROW},
         {"no row": None, "marked properly since": DEAD_ROW, "it lives": MEMBER_ROW},
     ),
-    "fence what a hand has broken": Case(
+    "fence a corrupt row": Case(
         writes.fence(APP, read_liveness(BROKEN_ROW), NOW),
         {"as it was seen": BROKEN_ROW},
         {"no row": None, "mended since": MEMBER_ROW, "marked": MARKED_ROW},
     ),
-    "prune what a hand has marked": Case(
+    "prune a row marked by hand": Case(
         writes.prune_member(APP, read_liveness(MARKED_ROW)),
         {"long dead": MARKED_ROW},
         {"marked properly since": DEAD_ROW, "it lives": MEMBER_ROW},
@@ -173,10 +202,8 @@ CASES = {
             "the same beat": MEMBER_ROW | {"beat": 6},
             "no death mark at all": without(MEMBER_ROW, "dead"),
         },
-        {
-            "no row": None,
-            "another session": MEMBER_ROW | {"session": "other"},
-            "dead": DEAD_ROW,
+        NOT_MY_LIVING_MEMBER
+        | {
             "a later beat": MEMBER_ROW | {"beat": 7},
             "a beat left out": MEMBER_ROW | {"beat": 4},
         },
@@ -184,26 +211,17 @@ CASES = {
     "ask": Case(
         writes.request_streams(APP, MINE, frozenset({ARN})),
         {"mine": MEMBER_ROW},
-        {
-            "no row": None,
-            "another session": MEMBER_ROW | {"session": "other"},
-            "dead": DEAD_ROW,
-        },
+        NOT_MY_LIVING_MEMBER,
     ),
     "fence": Case(
         writes.fence(APP, MINE, NOW),
         {"as observed": MEMBER_ROW},
-        {
-            "no row": None,
-            "another session": MEMBER_ROW | {"session": "other"},
-            "it has beaten": MEMBER_ROW | {"beat": 6},
-            "dead": DEAD_ROW,
-        },
+        NOT_MY_LIVING_MEMBER | {"it has beaten": MEMBER_ROW | {"beat": 6}},
     ),
     "leave": Case(
         writes.leave(APP, MINE, NOW),
         {"mine": MEMBER_ROW, "fenced already": DEAD_ROW},
-        {"no row": None, "another session": MEMBER_ROW | {"session": "other"}},
+        NOT_MY_MEMBER,
     ),
     "lead first": Case(
         writes.lead(APP, MINE, None),
@@ -213,10 +231,12 @@ CASES = {
     "lead after a death": Case(
         writes.lead(APP, MINE, LEADER._replace(session="gone")),
         {"the dead one": LEADER_ROW | {"session": "gone"}},
-        {"no row": None, "another stepped up": LEADER_ROW | {"session": "other"}},
+        {"no row": None, "another leads": LEADER_ROW | {"session": "other"}},
     ),
     "publish": Case(
-        writes.publish(APP, LEADER, 8),
+        writes.publish(
+            APP, LEADER, 8, assignor="load", rebalance_seconds=20.0, now=1.2345
+        ),
         {"still leading": LEADER_ROW},
         {
             "no row": None,
@@ -231,10 +251,8 @@ CASES = {
             "an older version": MEMBER_ROW | {"leader_epoch": 4, "plan_version": 6},
             "an older term": MEMBER_ROW | {"leader_epoch": 3, "plan_version": 99},
         },
-        {
-            "no row": None,
-            "another session": MEMBER_ROW | {"session": "other"},
-            "dead": DEAD_ROW,
+        NOT_MY_LIVING_MEMBER
+        | {
             "the same plan": MEMBER_ROW | {"leader_epoch": 4, "plan_version": 7},
             "a later version": MEMBER_ROW | {"leader_epoch": 4, "plan_version": 8},
             "a later term": MEMBER_ROW | {"leader_epoch": 5, "plan_version": 0},
@@ -254,7 +272,7 @@ CASES = {
     "baseline": Case(
         writes.baseline(APP, STREAM),
         {"the same stream": STREAM_ROW},
-        {"no row": None, "made anew": STREAM_ROW | {"stream_created_at": "1.0"}},
+        {"no row": None, "recreated": STREAM_ROW | {"stream_created_at": "1.0"}},
     ),
     "create shard": Case(
         writes.create_shard(APP, SHARD), {"no row": None}, {"a row": SHARD_ROW}
@@ -262,7 +280,7 @@ CASES = {
     "ready": Case(
         writes.ready(APP, SHARD),
         {"as it was read": SHARD_ROW},
-        {"pruned meanwhile": None, "sought since": SHARD_ROW | {"epoch": 7}},
+        {"pruned meanwhile": None, "seeked since": SHARD_ROW | {"epoch": 7}},
     ),
     "claim what is free": Case(
         writes.claim(APP, SHARD, MINE, "n"),
@@ -292,35 +310,18 @@ CASES = {
             "no position": without(SHARD_ROW, "sequence_number"),
         },
         OWNED_BY_OTHERS
-        | {
-            "the same position": SHARD_ROW | {"sequence_number": "600"},
-            "a later position": SHARD_ROW | {"sequence_number": "601"},
-        },
+        | {"the same position": STORED_600, "a later position": STORED_601},
     ),
     "note tip": Case(
         writes.note_tip(APP, SHARD, Tip(0.0, AT_600)),
         {"mine": SHARD_ROW},
         OWNED_BY_OTHERS,
     ),
-    "release": Case(
-        writes.release(APP, SHARD, AT_600),
-        {
-            "an earlier position": SHARD_ROW,
-            "the same position": SHARD_ROW | {"sequence_number": "600"},
-        },
-        OWNED_BY_OTHERS | {"a later position": SHARD_ROW | {"sequence_number": "601"}},
-    ),
+    "release": Case(writes.release(APP, SHARD, AT_600), **LAST_WRITES),
     "release without progress": Case(
         writes.release(APP, SHARD, None), {"mine": SHARD_ROW}, OWNED_BY_OTHERS
     ),
-    "end": Case(
-        writes.mark_ended(APP, SHARD, AT_600),
-        {
-            "an earlier position": SHARD_ROW,
-            "the same position": SHARD_ROW | {"sequence_number": "600"},
-        },
-        OWNED_BY_OTHERS | {"a later position": SHARD_ROW | {"sequence_number": "601"}},
-    ),
+    "end": Case(writes.mark_ended(APP, SHARD, AT_600), **LAST_WRITES),
     "prune member": Case(
         writes.prune_member(APP, MINE),
         {"long dead": DEAD_ROW},
@@ -338,65 +339,33 @@ CASES = {
     ),
     "notify": Case(
         admin_writes.notify(APP, MINE),
-        {"never told before": MEMBER_ROW},
-        {
-            "no row": None,
-            "another session": MEMBER_ROW | {"session": "other"},
-            "dead": DEAD_ROW,
-            "told meanwhile": MEMBER_ROW | {"notice": 1},
-        },
+        {"never notified": MEMBER_ROW},
+        NOT_MY_LIVING_MEMBER | {"notified meanwhile": MEMBER_ROW | {"notice": 1}},
     ),
     "notify again": Case(
         admin_writes.notify(APP, MINE._replace(notice=4)),
-        {"told before": MEMBER_ROW | {"notice": 4}},
-        {"told meanwhile": MEMBER_ROW | {"notice": 5}},
+        {"notified before": MEMBER_ROW | {"notice": 4}},
+        {"notified meanwhile": MEMBER_ROW | {"notice": 5}},
     ),
     "drain": Case(
         admin_writes.drain(APP, MINE, drained=True),
         {"mine": MEMBER_ROW},
-        {
-            "no row": None,
-            "another session": MEMBER_ROW | {"session": "other"},
-            "dead": DEAD_ROW,
-        },
-    ),
-    "pause": Case(
-        admin_writes.pause(rows.stream_key(APP, ARN), "a deploy"),
-        {"a row": STREAM_ROW},
-        {"no row": None},
-    ),
-    "resume": Case(
-        admin_writes.resume(rows.stream_key(APP, ARN)),
-        {"paused": STREAM_ROW | {"paused": True}, "not paused": STREAM_ROW},
-        {"no row": None},
-    ),
-    "begin a reset": Case(
-        admin_writes.begin_reset(APP), {"a row": GROUP_ROW}, {"no row": None}
-    ),
-    "give a reset up": Case(
-        admin_writes.give_up_reset(APP),
-        {"begun": GROUP_ROW | {"resetting": True}},
-        {"deleted meanwhile": None},
-    ),
-    "delete": Case(
-        admin_writes.delete(rows.group_key(APP)),
-        {"a row": GROUP_ROW},
-        {"deleted before": None},
+        NOT_MY_LIVING_MEMBER,
     ),
     "seek": Case(
         admin_writes.seek(APP, SHARD, Start.TRIM_HORIZON, waits=False),
         {"owned": SHARD_ROW, "free": FREE_ROW},
         {
             "pruned meanwhile": None,
-            "claimed or sought meanwhile": SHARD_ROW | {"epoch": 7},
+            "claimed or seeked meanwhile": SHARD_ROW | {"epoch": 7},
             "ended meanwhile": SHARD_ROW | {"ended": True},
         },
     ),
-    "claim what is one's own after a seek": Case(
+    "claim one's own shard after a seek": Case(
         writes.claim(APP, SHARD, MINE, "n", owner="mine"),
         {"owned and not held": SHARD_ROW, "released meanwhile": FREE_ROW},
         {
-            "sought again": SHARD_ROW | {"epoch": 7},
+            "seeked again": SHARD_ROW | {"epoch": 7},
             "paused": SHARD_ROW | {"paused": True},
             "paused and free": FREE_ROW | {"paused": True},
         },

@@ -1,4 +1,4 @@
-"""The picture of ``status --watch`` with and without colours."""
+"""Test the picture of ``status --watch`` with and without colours."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from kinesumer.admin.lag import Lags
 from kinesumer.admin.observation import observe
 from kinesumer.admin.snapshot import Snapshot
+from kinesumer.cli.terminal_view.band import ASCII, LETTERS, Glyphs, colour
 from kinesumer.cli.terminal_view.drawing import Frame, draw
-from kinesumer.cli.terminal_view.glyphs import ASCII, LETTERS, Glyphs, colour, duration
 from kinesumer.dashboard.model import Event, History, Line
 from kinesumer.dashboard.view_model import HUES, PATTERNS, DashboardInfo, ViewInput
 from kinesumer.dashboard.view_model import build_state as page
@@ -33,7 +33,7 @@ def arn(name: str = "orders") -> str:
 
 
 def shard(number: int, first: int, last: int, owner: str = "", **more: Any) -> ShardRow:
-    """Return a row for sixteenths of the hash space, first to last."""
+    """Return a shard's row. Its hash keys are the sixteenths ``first`` to ``last``."""
     stream = more.pop("stream", "orders")
     fields: dict[str, Any] = {"ready": True, **more}
     return ShardRow(
@@ -59,7 +59,7 @@ def seen(
     behind: Sequence[int] = (),
     **more: Any,
 ) -> State:
-    """Return the state of a fleet. Its first member leads; letters are a, b, c…"""
+    """Return the page's state for a fleet in which the first member is the leader."""
     pages: dict[str, list[ShardRow]] = {}
     for row in shards:
         pages.setdefault(row.key.stream_arn, []).append(row)
@@ -71,8 +71,8 @@ def seen(
     )
     lags = Lags(dict(zip((row.key for row in shards), behind, strict=False)), {})
     slots = {row.client_id: slot for slot, row in enumerate(members)}
-    fields: dict[str, Any] = {"lags": lags, "slots": slots, **more}
-    look = ViewInput(observe(None, found, lags.millis, 0.0), NOW, 2.0, **fields)
+    fields: dict[str, Any] = {"slots": slots, **more}
+    look = ViewInput(observe(None, found, lags, 0.0), NOW, 2.0, **fields)
     return page(DashboardInfo("billing", "kinesumer-state-store"), look)
 
 
@@ -95,10 +95,10 @@ def test_a_healthy_fleet_in_letters() -> None:
         """\
 billing  45.0 s behind · 3 of 3 shards consumed · 2 clients · 08:00:00 UTC · tab
   client  index  heartbeat  shards     behind  state
-a left        0      0.0 s       1       0 ms  leader, up
+a left        0      0.0 s       1  caught up  leader, up
 b right       1      0.0 s       2     45.0 s  up
 orders (000000000000, us-east-1)  45.0 s behind · 3 shards: 3 owned
-     lag 11111111111111111111111111111111111122222222222222222444444444444444444
+     lag 11111111111111111111111111111111111111111111111111111444444444444444444
   shards |aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa|bbbbbbbbbbbbbbbb|bbbbbbbbbbbbbbbbb
     plan |a left                             |b right
 1 <1s  2 <5s  3 <30s  4 <2m  5 <10m  6 <1h  7 <6h  8 more"""
@@ -143,6 +143,7 @@ def test_a_pause_is_drawn_with_its_reason() -> None:
     rows = [shard(0, 0, 7, "left"), shard(1, 8, 15, paused=True, pause_reason="x")]
     found = seen(TWO, rows)
     assert "2 shards consumed · 1 paused" in picture(found)
+    assert "2 shards: 1 owned, 1 paused" in picture(found)
     assert bands(found, 41) == (
         """\
   shards |aaaaaaaaaaaaaaa|===============
@@ -153,7 +154,7 @@ def test_a_pause_is_drawn_with_its_reason() -> None:
 
 
 def bands(found: State, width: int) -> str:
-    """Return only the lines of shards, children and plan."""
+    """Return the lines of the picture that show the shards, children and plan."""
     lines = picture(found, Frame(width, None, ASCII)).splitlines()
     return "\n".join(
         line
@@ -162,34 +163,18 @@ def bands(found: State, width: int) -> str:
     )
 
 
-def crowd(shards: int, clients: int) -> State:
-    step = HASH_KEYS // shards
-    owner = [number * clients // shards for number in range(shards)]
-    rows = [
-        ShardRow(
-            ShardKey(arn(), f"shardId-{number:012}"),
-            number * step,
-            (number + 1) * step - 1,
-            Start.TRIM_HORIZON,
-            owner=f"session of c{owner[number]:02}",
-            owner_id=f"c{owner[number]:02}",
-            ready=True,
-        )
-        for number in range(shards)
-    ]
-    parts = [
-        [row for row, o in zip(rows, owner, strict=True) if o == n]
-        for n in range(clients)
-    ]
-    members = [
-        MemberRow(
-            f"c{n:02}",
-            f"session of c{n:02}",
-            index=n,
-            range=(Interval(arn(), part[0].first_hash, part[-1].last_hash),),
-        )
-        for n, part in enumerate(parts)
-    ]
+def crowd(shards: int, clients: int, *, unowned: int = -1) -> State:
+    """Return the state of a fleet whose clients all have the same number of shards."""
+    step, members, rows = HASH_KEYS // shards, [], []
+    for number in range(shards):
+        owner = f"c{number * clients // shards:02}" * (number != unowned)
+        range_ = (number * step, (number + 1) * step - 1)
+        row = shard(number, 0, 15, owner)
+        rows.append(row._replace(first_hash=range_[0], last_hash=range_[1]))
+    for n in range(clients):
+        name, part = f"c{n:02}", [r for r in rows if r.owner_id == f"c{n:02}"]
+        planned = Interval(arn(), part[0].first_hash, part[-1].last_hash)
+        members.append(member(name, 0, 15, index=n, range=(planned,)))
     return seen(members, rows, [number % 2 * 7_000 for number in range(shards)])
 
 
@@ -212,20 +197,7 @@ def test_the_slowest_shard_of_a_column_sets_its_height() -> None:
 
 
 def test_one_unowned_shard_among_a_thousand_is_visible() -> None:
-    step = HASH_KEYS // 1000
-    rows = [
-        ShardRow(
-            ShardKey(arn(), f"shardId-{number:012}"),
-            number * step,
-            (number + 1) * step - 1,
-            Start.TRIM_HORIZON,
-            owner="session of left" if number != 500 else "",
-            owner_id="left" if number != 500 else "",
-            ready=True,
-        )
-        for number in range(1000)
-    ]
-    (line, _) = bands(seen([member("left", 0, 15)], rows), 80).splitlines()
+    (line, _) = bands(crowd(1000, 1, unowned=500), 80).splitlines()
     assert line.count("?") == 1
 
 
@@ -290,10 +262,20 @@ def test_the_last_hour_is_below_a_stream() -> None:
     history = History(
         times=times,
         millis_behind=[
-            Line(stream_arn=arn(), name="orders", values=[None, 8000.0, 0.0, 1000.0])
+            Line(
+                stream_arn=arn(),
+                name="orders",
+                slot=0,
+                values=[None, 8000.0, 0.0, 1000.0],
+            )
         ],
         records_per_second=[
-            Line(stream_arn=arn(), name="orders", values=[10.0, 20.0, None, 20.0])
+            Line(
+                stream_arn=arn(),
+                name="orders",
+                slot=0,
+                values=[10.0, 20.0, None, 20.0],
+            )
         ],
     )
     text = picture(seen(TWO, [shard(0, 0, 15, "left")], history=history))
@@ -301,6 +283,13 @@ def test_the_last_hour_is_below_a_stream() -> None:
     assert hour == (
         "    hour lag         8        2 to 8.0 s  records/s 5       8        8 to 20"
     )
+
+
+def test_the_lag_of_a_stream_that_stayed_caught_up_is_said_in_words() -> None:
+    lags = Line(stream_arn=arn(), name="orders", slot=0, values=[0.0])
+    history = History(times=[int(NOW)], millis_behind=[lags], records_per_second=[])
+    text = picture(seen(TWO, [shard(0, 0, 15, "left")], history=history))
+    assert " 1 caught up" in text
 
 
 def test_the_latest_events_are_on_top() -> None:
@@ -343,18 +332,3 @@ def test_wide_characters_keep_the_columns_aligned() -> None:
     found = seen(members, [shard(0, 0, 15, "right")])
     plan = next(line for line in draw(found, WIDE) if "plan" in line.plain)
     assert plan.cell_len == 80
-
-
-@pytest.mark.parametrize(
-    ("millis", "text"),
-    [
-        (0, "0 ms"),
-        (999, "999 ms"),
-        (1500, "1.5 s"),
-        (100_000, "2 min"),
-        (7_200_000, "2.0 h"),
-        (259_200_000, "3.0 d"),
-    ],
-)
-def test_durations_have_a_suitable_unit(millis: int, text: str) -> None:
-    assert duration(millis) == text

@@ -1,4 +1,4 @@
-"""Pictures of random fleets in terminals of random sizes."""
+"""Test pictures of random fleets in terminals of random sizes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesumer.cli.terminal_view.band import ASCII, Glyphs
 from kinesumer.cli.terminal_view.drawing import MIN_WIDTH, Frame, draw
-from kinesumer.cli.terminal_view.glyphs import ASCII, Glyphs
 from tests.unit.cli.terminal_view.test_drawing import member, seen, shard
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def members(draw_: st.DrawFn) -> list[MemberRow]:
 
 @st.composite
 def shards(draw_: st.DrawFn) -> list[ShardRow]:
-    """Draw shards with gaps, overlaps, and circles of parents."""
+    """Draw shards with gaps, overlaps, and cycles of parents."""
     found = []
     for number in range(draw_(st.integers(0, 12))):
         first, last = draw_(PLACES)

@@ -1,4 +1,4 @@
-"""Each predicate fires on a trace that breaks it, and stays silent on a good one."""
+"""Test that each invariant is violated by a bad trace, and by no good one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_i1_an_end_that_is_undone(trace: Trace) -> None:
 
 
 def test_i1_a_row_pruned_before_its_end(trace: Trace) -> None:
-    trace.apply(trace.a, Write(Key(SHARDS, "0/parent"), AllOf(()), delete=True))
+    trace.apply(trace.a, Write(Key(SHARDS, "0/parent"), AllOf(), delete=True))
     trace.violates("I1", "without having ended")
 
 
@@ -228,7 +228,7 @@ def test_i10_a_late_try_to_release_an_epoch_before_gives_nothing_up(
     trace.release(trace.a, 95)
     trace.claim(trace.a, "A", 2)
     trace.process(trace.a, 96, 97, epoch=2)
-    key, condition = Key(SHARDS, "0/parent"), AllOf((Compare("epoch", "=", 1),))
+    key, condition = Key(SHARDS, "0/parent"), AllOf(Compare("epoch", "=", 1))
     late = Write(key, condition, {"sequence_number": "95"}, ("owner",))
     trace.checker.sent(trace.a, late)
     assert trace.loop.halted is None

@@ -1,4 +1,4 @@
-"""What members and leaders may write, and when: each predicate fires if it's broken."""
+"""Test that violations by the writes of members and leaders are found."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_i7_a_live_session_that_is_replaced(trace: Trace) -> None:
 
 
 def test_i7_a_live_session_that_is_deleted(trace: Trace) -> None:
-    trace.apply(trace.b, Write(Key("member#app", "a"), AllOf(()), delete=True))
+    trace.apply(trace.b, Write(Key("member#app", "a"), AllOf(), delete=True))
     trace.violates("I7", "deleted alive")
 
 
@@ -75,13 +75,13 @@ def test_i11_a_plan_of_another_than_the_leader(trace: Trace) -> None:
 def lead(trace: Trace, session: str, epoch: int) -> None:
     values: dict[str, Value] = {"session": session, "leader_epoch": epoch}
     machine = trace.a if session == "A" else trace.b
-    trace.apply(machine, Write(Key("leader#app", "leader"), AllOf(()), values))
+    trace.apply(machine, Write(Key("leader#app", "leader"), AllOf(), values))
 
 
 def test_i11_a_plan_published_by_another(trace: Trace) -> None:
     lead(trace, "A", 1)
     values: dict[str, Value] = {"plan_version": 2}
-    trace.apply(trace.b, Write(Key("leader#app", "leader"), AllOf(()), values))
+    trace.apply(trace.b, Write(Key("leader#app", "leader"), AllOf(), values))
     trace.violates("I11", "in place of A")
 
 

@@ -1,4 +1,4 @@
-"""What the checker says of operators, and what a simulated group makes of them."""
+"""Test the checker's rules for operators, and a simulated group with an operator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from kinesumer.model.rows import Key
 from kinesumer.ports import AllOf, Write
-from kinesumer.simulation.limit_faults import KINDS
+from kinesumer.simulation.faults import KINDS
 from kinesumer.simulation.run import draw_run, execute_run
 from kinesumer.simulation.scenarios import Scenario, scenario_for
 from kinesumer.simulation.schedule import parse_rates
@@ -24,7 +24,7 @@ OPERATORS = "seek:6,pause:4,resume:2,drain:4,undrain:2"
 
 @pytest.fixture
 def trace() -> Trace:
-    """A checker who knows machine b as an operator's."""
+    """Return a trace in which an operator uses machine b."""
     made = Trace()
     made.checker.seeks.operators.add(made.b)
     return made
@@ -65,7 +65,7 @@ def test_what_was_done_before_a_seek_does_not_count_after_it(trace: Trace) -> No
     trace.claim(trace.a, "A", 1)
     trace.process(trace.a, *range(95, 100))
     seek(trace, 2)
-    trace.process(trace.a, 100, 101)  # the seek hasn't been noticed yet
+    trace.process(trace.a, 100, 101)  # the client hasn't noticed the seek yet
     trace.claim(trace.a, "A", 3)
     trace.process(trace.a, 95, epoch=3)
     trace.deliver(trace.a, 96, epoch=3)
@@ -161,7 +161,7 @@ def test_i14_a_claim_of_a_paused_shard(trace: Trace) -> None:
 @pytest.mark.parametrize("key", [GROUP, STREAM])
 def test_i14_a_claim_by_who_began_after_the_pause(trace: Trace, key: Key) -> None:
     trace.loop.real = 1.0
-    trace.apply(trace.b, Write(key, AllOf(()), {"paused": True}))
+    trace.apply(trace.b, Write(key, AllOf(), {"paused": True}))
     trace.loop.real = 2.0
     trace.register(trace.a, "later", "c")
     trace.claim(trace.a, "later", 1)
@@ -173,9 +173,9 @@ def test_who_began_before_a_pause_or_after_its_end_may_claim(
     trace: Trace, key: Key
 ) -> None:
     trace.loop.real = 1.0
-    trace.apply(trace.b, Write(key, AllOf(()), {"paused": True}))
+    trace.apply(trace.b, Write(key, AllOf(), {"paused": True}))
     trace.claim(trace.a, "A", 1)
-    trace.apply(trace.b, Write(key, AllOf(()), remove=("paused",)))
+    trace.apply(trace.b, Write(key, AllOf(), remove=("paused",)))
     trace.loop.real = 2.0
     trace.register(trace.a, "later", "c")
     trace.claim(trace.a, "later", 1, "child")

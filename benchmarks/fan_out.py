@@ -1,0 +1,221 @@
+"""Compare enhanced fan-out with polling: latency, throughput, idle shards and moves.
+
+    python -m benchmarks.fan_out [latency|throughput|idle|moves…]
+
+Clients are processes of their own. Latency and moves use the embedded AWS, which sends
+a record 70 ms after its put, through HTTP/1.1 and through TLS over HTTP/1.1 and HTTP/2.
+Throughput uses a server of prepared events, and counts the client's CPU time only.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.fleet import Fleet, Worker, fleet, producing
+from benchmarks.handover import Seen, gaps_of_moves, parsed, repeated
+from benchmarks.http_server import served
+from benchmarks.report import Report, percentile
+from benchmarks.worker import IDLE_SECONDS
+from kinesumer.local import EmbeddedAws, background
+from tests.support.tls_front import make_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PLAIN, TLS, HTTP2 = "HTTP/1.1", "TLS, HTTP/1.1", "TLS, HTTP/2"
+PROTOCOLS = {PLAIN: "http/1.1", TLS: "http/1.1", HTTP2: "h2"}
+WAYS = {"polling": "", "fan-out": "@bench"}
+PER_SECOND = 100.0
+MEASURED_SECONDS, CALM_SECONDS = 20.0, 8.0
+# Bytes of a record: records of an event, records to read, and the aims by protocol.
+LAYOUTS = {
+    100: (5_000, 3_000_000, {TLS: 500e3, HTTP2: 300e3}),
+    1_000: (800, 600_000, {TLS: 130e3, HTTP2: 80e3}),
+}
+IDLE_SHARDS = (10, 1_000)
+CLAIMING_SECONDS = 600.0  # for so many shards, beside the embedded AWS
+TAKEOVER_SECONDS = 13.5 + 5  # of a killed leader, and Kinesis's five-second rule
+
+
+def main() -> None:
+    """Print the tables of all parts, or of the given parts."""
+    for part in sys.argv[1:] or PARTS:
+        PARTS[part]()
+
+
+def latency() -> None:
+    """Measure the time from a put to user code."""
+    report = Report("from put to handler, caught up")
+    for protocol in PROTOCOLS:
+        for way, consumer in WAYS.items():
+            with reached(protocol) as (made, environment):
+                made.aws.create_stream("orders", shards=4)
+                worker = made.start("app", f"orders{consumer}", "each", **environment)
+                with producing(made.aws, ["orders"], PER_SECOND):
+                    worker.line()
+                    began = time.time() + 3
+                    time.sleep(3 + MEASURED_SECONDS)
+                seen = parsed(worker.leave(), way)
+            waits = [1000 * (r.at - r.put_at) for r in seen if r.put_at > began]
+            what = f"{way}, {protocol}"
+            if consumer:
+                report.at_most(f"{what}, median", percentile(waits, 0.5), 90, " ms")
+                report.at_most("  99th percentile", percentile(waits, 0.99), 160, " ms")
+            else:
+                report.note(f"{what}, median", f"{percentile(waits, 0.5):.4g} ms")
+                report.note("  99th percentile", f"{percentile(waits, 0.99):.4g} ms")
+    report.print()
+
+
+def throughput() -> None:
+    """Measure records per CPU second of a client that iterates over all records."""
+    with background(EmbeddedAws()) as aws, tempfile.TemporaryDirectory() as directory:
+        aws.create_table("state")
+        files = make_certificate(Path(directory))
+        for size, (records, count, aims) in LAYOUTS.items():
+            report = Report(f"records of {size:,} B per CPU second")
+            for protocol, offered in PROTOCOLS.items():
+                arguments = files if protocol != PLAIN else ()
+                with served(
+                    "benchmarks.push_server", records, size, offered, *arguments
+                ) as url:
+                    environment = {
+                        **aws.environment(),
+                        "AWS_ENDPOINT_URL_KINESIS": url,
+                        "AWS_CA_BUNDLE": str(files[0]),
+                    }
+                    if protocol != HTTP2:
+                        rate = measured("kinesumer", count, environment)
+                        report.note(f"polling, {protocol}", f"{rate:,.0f}")
+                    rate = measured("fan-out", count, environment)
+                if protocol in aims:
+                    report.at_least(f"fan-out, {protocol}", rate, aims[protocol])
+                else:
+                    report.note(f"fan-out, {protocol}", f"{rate:,.0f}")
+            report.print()
+
+
+def measured(consumer: str, records: int, environment: dict[str, str]) -> float:
+    """Return the records per CPU second of a consumer of ``benchmarks.peers``."""
+    command = [sys.executable, "-m", "benchmarks.peers", consumer, str(records)]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return float(done.stdout)
+
+
+def idle() -> None:
+    """Measure the CPU time and memory of a client with idle shards."""
+    few, many = IDLE_SHARDS
+    report = Report(f"{many:,} idle shards in one client")
+    for protocol in PROTOCOLS:
+        for way, consumer in WAYS.items():
+            found = {}
+            for shards in IDLE_SHARDS:
+                with reached(protocol) as (made, environment):
+                    made.aws.create_stream("quiet", shards=shards)
+                    worker = made.start(
+                        "app", f"quiet{consumer}", f"quiet:{shards}", **environment
+                    )
+                    cpu, resident = worker.line(CLAIMING_SECONDS).split()
+                    found[shards] = float(cpu), int(resident)
+            share = 100 * found[many][0] / IDLE_SECONDS
+            grown = (found[many][1] - found[few][1]) / (many - few)
+            report.note(f"{way}, {protocol}", f"{share:.3g} % of a core")
+            report.note("  memory per shard", f"{grown / 1024:.3g} KiB")
+    report.print()
+
+
+def moves() -> None:
+    """Measure planned moves of shards and the takeover after a crash."""
+    for protocol in PROTOCOLS:
+        report = Report(f"moves of shards, {protocol}")
+        for way, consumer in WAYS.items():
+            with reached(protocol) as (made, environment):
+                stream = f"orders{consumer}"
+                seen, killed_at = moved(made, stream, environment)
+            planned = [record for record in seen if record.at < killed_at]
+            gaps = gaps_of_moves(planned)
+            median, taken = percentile(gaps, 0.5), takeover(seen, killed_at)
+            if consumer:
+                report.at_most(f"{way}, planned, median", median, 0.7, " s")
+                report.at_most("  takeover, longest", taken, TAKEOVER_SECONDS, " s")
+                report.at_most("  delivered twice, planned", repeated(planned), 0)
+            else:
+                report.note(f"{way}, planned, median", f"{median:.3g} s")
+                report.note("  takeover, longest", f"{taken:.3g} s")
+                report.note("  delivered twice, planned", str(repeated(planned)))
+        report.print()
+
+
+def moved(
+    made: Fleet, stream: str, environment: dict[str, str]
+) -> tuple[list[Seen], float]:
+    """Let a second client join and leave twice, and kill the first one at the end.
+
+    Return the delivered records, and when the client was killed.
+    """
+    made.aws.create_stream("orders", shards=8)
+    first = made.start("app", stream, "each", **environment)
+    with producing(made.aws, ["orders"], PER_SECOND):
+        seen = parsed([first.line()], "first")
+        for number in range(2):
+            time.sleep(CALM_SECONDS)
+            other = made.start("app", stream, "each", **environment)
+            begin = other.line()  # the first moves are over
+            time.sleep(CALM_SECONDS)
+            seen += parsed([begin, *other.leave()], f"other-{number}")
+        time.sleep(CALM_SECONDS)
+        last = made.start("app", stream, "each", **environment)
+        begin = last.line()
+        time.sleep(CALM_SECONDS)
+        killed_at = time.time()
+        seen += parsed(killed(first), "first")
+        time.sleep(TAKEOVER_SECONDS + 2)
+    return seen + parsed([begin, *last.leave()], "last"), killed_at
+
+
+def killed(worker: Worker) -> list[str]:
+    """Kill a worker, and return the whole lines that it printed."""
+    worker.end()
+    return [line for line in worker.printed() if line.endswith("\n")]
+
+
+def takeover(seen: list[Seen], killed_at: float) -> float:
+    """Return the longest time from the kill to a shard's next record."""
+    following: dict[str, float] = {}
+    for record in sorted(seen):
+        if record.at > killed_at:
+            following.setdefault(record.shard, record.at - killed_at)
+    assert following.keys() == {record.shard for record in seen}, "a shard is stuck"
+    return max(following.values())
+
+
+@contextmanager
+def reached(protocol: str) -> Iterator[tuple[Fleet, dict[str, str]]]:
+    """Yield an empty fleet, and what its workers need to reach Kinesis."""
+    with fleet() as made, tempfile.TemporaryDirectory() as directory:
+        if protocol == PLAIN:
+            yield made, {}
+            return
+        module = "benchmarks.tls_server"
+        with served(module, made.aws.url, directory, PROTOCOLS[protocol]) as url:
+            authority = str(Path(directory, "cert.pem"))
+            yield made, {"AWS_ENDPOINT_URL_KINESIS": url, "AWS_CA_BUNDLE": authority}
+
+
+PARTS = {"latency": latency, "throughput": throughput, "idle": idle, "moves": moves}
+
+if __name__ == "__main__":
+    main()

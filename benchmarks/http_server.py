@@ -1,0 +1,74 @@
+"""Run servers for benchmarks, each in a process until its standard input ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from tests.support.tls_front import make_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+# The directory of a server's certificate and key. Without it, the server has no TLS.
+TLS_DIRECTORY = "BENCHMARK_TLS_DIRECTORY"
+
+
+async def serve(handle: Callable[[web.BaseRequest], Awaitable[web.Response]]) -> None:
+    """Serve on a free port until standard input ends. Print the URL first."""
+    context = None
+    if TLS_DIRECTORY in os.environ:
+        directory = Path(os.environ[TLS_DIRECTORY])
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
+    runner = web.ServerRunner(web.Server(handle, access_log=None))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    scheme = "http" if context is None else "https"
+    print(f"{scheme}://127.0.0.1:{runner.addresses[0][1]}", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await runner.cleanup()
+
+
+@contextmanager
+def served_kinesis(
+    module: str, *arguments: object, tls: bool
+) -> Iterator[dict[str, str]]:
+    """Run a server module, and yield the environment that leads clients to it.
+
+    With ``tls``, the server speaks TLS 1.3.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        if not tls:
+            with served(module, *arguments) as url:
+                yield {"AWS_ENDPOINT_URL_KINESIS": url}
+            return
+        authority, _ = make_certificate(Path(directory))
+        with served(module, *arguments, **{TLS_DIRECTORY: directory}) as url:
+            bundle = str(authority)
+            yield {"AWS_ENDPOINT_URL_KINESIS": url, "AWS_CA_BUNDLE": bundle}
+
+
+@contextmanager
+def served(module: str, *arguments: object, **environment: str) -> Iterator[str]:
+    """Run a server module in its own process, and yield its URL."""
+    with subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate("")

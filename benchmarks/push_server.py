@@ -1,0 +1,262 @@
+"""Imitate Kinesis with subscriptions to shards that have endless prepared records.
+
+    python -m benchmarks.push_server RECORDS BYTES PROTOCOL [CERTIFICATE KEY]
+
+Each event has RECORDS records of BYTES each. PROTOCOL is ``http/1.1`` or ``h2``; with a
+certificate, the server uses TLS. Prints its URL, and serves until its standard input
+ends. It writes its frames of HTTP/2 itself, so that it costs less than its client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import struct
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+from benchmarks.canned_server import JSON, Canned
+from benchmarks.pages import Layout, numbered
+from kinesumer.local.kinesis.subscription import encode_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+EVENT = {
+    ":message-type": "event",
+    ":event-type": "SubscribeToShardEvent",
+    ":content-type": "application/json",
+}
+EVENTS_KEPT = 100
+WAITING_BYTES = 1024 * 1024  # written to a connection, but not sent
+PIECES_AT_ONCE = 100  # written before the event loop handles other events
+# Frame types and flags of HTTP/2, and the size that every peer accepts.
+DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE, RESET = 0, 1, 4, 6, 8, 3
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+HTTP2_FRAME_BYTES = 16_384
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+STATUS_200 = b"\x88"  # HPACK's static table
+
+
+class Pushes(Canned):
+    """Answers the calls of a client with a stream consumer."""
+
+    def __init__(self, records: int, size: int) -> None:
+        super().__init__(Layout("", records, size).body())
+        self._frames: dict[int, bytes] = {}
+
+    def answer(self, operation: str, given: dict[str, Any]) -> bytes:
+        """Return the body of the response to a call."""
+        if operation == "GetRecords":
+            return self._page(JSON, int(given["ShardIterator"]))
+        return json.dumps(getattr(self, f"_{operation}")(given)).encode()
+
+    def frame(self, number: int) -> bytes:
+        """Return the frame of a shard's n-th event."""
+        if number not in self._frames:
+            if len(self._frames) >= EVENTS_KEPT:
+                del self._frames[min(self._frames)]
+            page = numbered(self._body, number)
+            records = page[: page.rindex(b"]") + 1]
+            continuation = b"4%03d%052d" % (number, 0)
+            tail = b',"MillisBehindLatest":60000,"ContinuationSequenceNumber":"%b"}'
+            self._frames[number] = encode_frame(EVENT, records + tail % continuation)
+        return self._frames[number]
+
+    def _DescribeStreamConsumer(self, given: dict[str, str]) -> object:
+        arn = f"{given['StreamARN']}/consumer/{given['ConsumerName']}:1700000000"
+        described = {"ConsumerName": given["ConsumerName"], "ConsumerARN": arn}
+        described |= {"ConsumerStatus": "ACTIVE", "StreamARN": given["StreamARN"]}
+        return {
+            "ConsumerDescription": {**described, "ConsumerCreationTimestamp": 1.7e9}
+        }
+
+
+class Pushing(asyncio.Protocol):
+    """One connection, over HTTP/1.1 or HTTP/2."""
+
+    def __init__(self, pushes: Pushes) -> None:
+        self._pushes = pushes
+        self._received = bytearray()
+        self._step: Callable[[], bool] = self._take_request
+        self._writable = True
+        # What to send as soon as the connection takes it: a generator for each stream.
+        self._sending: deque[Iterator[bytes]] = deque()
+        # HTTP/2: bytes that each stream may still send, and bodies of requests.
+        self._windows: dict[int, int] = {}
+        self._first_window = 65_535
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Choose the protocol that TLS negotiated."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(WAITING_BYTES)
+        encryption = transport.get_extra_info("ssl_object")
+        if encryption is not None and encryption.selected_alpn_protocol() == "h2":
+            self._step = self._take_preface
+
+    def data_received(self, data: bytes) -> None:
+        """Take requests, and send as much as possible."""
+        self._received += data
+        while self._step():
+            pass
+        self._send()
+
+    def pause_writing(self) -> None:
+        """Send nothing for now."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """Send again."""
+        self._writable = True
+        self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Send nothing more."""
+        self._writable = False
+        self._sending.clear()
+
+    def _send(self) -> None:
+        idle = pieces = 0
+        transport = self._transport
+        while self._writable and idle < len(self._sending):
+            if transport.is_closing():
+                return
+            if pieces == PIECES_AT_ONCE:
+                # A broken TLS connection takes every write until the loop ends it.
+                asyncio.get_running_loop().call_soon(self._send)
+                return
+            piece = next(self._sending[0])
+            self._sending.rotate(-1)
+            idle = 0 if piece else idle + 1
+            if piece:
+                transport.write(piece)
+                pieces += 1
+
+    # --- HTTP/1.1 ---------------------------------------------------------------------
+
+    def _take_request(self) -> bool:
+        end = self._received.find(b"\r\n\r\n") + 4
+        if end < 4:
+            return False
+        head = self._received[:end].decode().lower()
+        fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:-2])
+        stop = end + int(fields.get("content-length", 0))
+        if len(self._received) < stop:
+            return False
+        operation = self._received[:end].decode().partition("Kinesis_20131202.")[2]
+        operation = operation.partition("\r")[0]
+        given = json.loads(self._received[end:stop] or b"{}")
+        del self._received[:stop]
+        if operation == "SubscribeToShard":
+            self._transport.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/vnd.amazon.eventstream"
+                b"\r\ntransfer-encoding: chunked\r\n\r\n"
+            )
+            self._sending.append(self._chunks())
+            return True
+        body = self._pushes.answer(operation, given)
+        self._transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
+            % (JSON.encode(), len(body))
+            + body
+        )
+        return True
+
+    def _chunks(self) -> Iterator[bytes]:
+        number = 0
+        while True:
+            frame = self._pushes.frame(number)
+            yield b"%x\r\n" % len(frame) + frame + b"\r\n"
+            number += 1
+
+    # --- HTTP/2 -----------------------------------------------------------------------
+
+    def _take_preface(self) -> bool:
+        if len(self._received) < len(PREFACE):
+            return False
+        assert self._received.startswith(PREFACE)
+        del self._received[: len(PREFACE)]
+        self._transport.write(_frame(SETTINGS, 0, 0, b""))
+        self._step = self._take_frame
+        return True
+
+    def _take_frame(self) -> bool:
+        received = self._received
+        if len(received) < 9:
+            return False
+        size = int.from_bytes(received[:3], "big")
+        if len(received) < 9 + size:
+            return False
+        kind, flags = received[3], received[4]
+        stream = int.from_bytes(received[5:9], "big")
+        payload = bytes(received[9 : 9 + size])
+        del received[: 9 + size]
+        if kind == SETTINGS and not flags & ACK:
+            for name, value in struct.iter_unpack(">HI", payload):
+                if name == 4:
+                    self._first_window = value
+            self._transport.write(_frame(SETTINGS, ACK, 0, b""))
+        elif kind == PING and not flags & ACK:
+            self._transport.write(_frame(PING, ACK, 0, payload))
+        elif kind == WINDOW_UPDATE and stream in self._windows:
+            self._windows[stream] += int.from_bytes(payload, "big")
+        elif kind == RESET:
+            self._windows.pop(stream, None)
+        elif kind == HEADERS:
+            self._windows[stream] = self._first_window
+        elif kind == DATA and flags & END_STREAM:
+            self._transport.write(_frame(HEADERS, END_HEADERS, stream, STATUS_200))
+            self._sending.append(self._pieces(stream))
+        return True
+
+    def _pieces(self, stream: int) -> Iterator[bytes]:
+        number = 0
+        windows = self._windows
+        while True:
+            frame = self._pushes.frame(number)
+            at = 0
+            while at < len(frame):
+                window = windows.get(stream, 0)
+                if not window:
+                    yield b""
+                    continue
+                stop = min(len(frame), at + window, at + 8 * HTTP2_FRAME_BYTES)
+                windows[stream] = window - (stop - at)
+                yield b"".join(
+                    _frame(DATA, 0, stream, frame[i : min(stop, i + HTTP2_FRAME_BYTES)])
+                    for i in range(at, stop, HTTP2_FRAME_BYTES)
+                )
+                at = stop
+            number += 1
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    head = len(payload).to_bytes(3, "big") + bytes([kind, flags])
+    return head + stream.to_bytes(4, "big") + payload
+
+
+async def main() -> None:
+    """Serve until standard input ends."""
+    # A client ends in the middle of events. asyncio would log each write after that.
+    logging.getLogger("asyncio").disabled = True
+    records, size, protocol, *files = sys.argv[1:]
+    pushes = Pushes(int(records), int(size))
+    context = None
+    if files:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*files)
+        context.set_alpn_protocols([protocol])
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Pushing(pushes), "127.0.0.1", 0, ssl=context
+    )
+    port = server.sockets[0].getsockname()[1]
+    print(f"http{'s' if context else ''}://127.0.0.1:{port}", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,349 @@
+"""Read shards by subscriptions (enhanced fan-out), behind the port of polling."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.kinesis_errors import SubscriptionInUseError
+from kinesumer.aws.starting_positions import subscription_position
+from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.errors import (
+    ConfigurationError,
+    ExpiredIteratorError,
+    FatalError,
+    InvalidPositionError,
+    KinesumerError,
+    SourceUnavailableError,
+)
+from kinesumer.model.stream_consumers import (
+    CONSUMER_ARN,
+    FanOutUse,
+    check_consumer,
+    consumer_name,
+)
+from kinesumer.runtime.failure_log import logger
+from kinesumer.wire.event_stream import decode_event, fault_message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from kinesumer.aws.http.event_stream import EventStream
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.aws.stream_consumers import FanOutCalls
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Page
+    from kinesumer.model.streams import Shard, Start, Stream, StreamInfo
+    from kinesumer.ports import Reservation, StreamSource
+    from kinesumer.wire.event_stream import Frame
+
+    # Subscribes a consumer's ARN to a shard's id from a StartingPosition.
+    Subscribe = Callable[[str, str, Mapping[str, object]], Awaitable[EventStream]]
+
+# Five seconds after a subscription began, another one may replace it.
+REPLACE_SECONDS = 5.0
+# The time between two tries to replace a subscription. AWS permits 5 calls a second.
+RETRY_SECONDS = 0.5
+IN_USE_SECONDS = REPLACE_SECONDS + 2 * RETRY_SECONDS
+# How often a client that polls instead tries fan-out again.
+FALLBACK_SECONDS = 180.0
+_PREFIX = "subscription:"
+
+
+class _Token(msgspec.Struct, array_like=True):
+    """The start of a subscription, in place of a shard iterator."""
+
+    shard_id: str
+    position: dict[str, object]
+
+    def encode(self) -> str:
+        return _PREFIX + msgspec.json.encode(self).decode()
+
+
+def _decode_token(iterator: str) -> _Token:
+    return msgspec.json.decode(iterator.removeprefix(_PREFIX), type=_Token)
+
+
+class _Subscription(NamedTuple):
+    """An open event stream, and the token of its next page."""
+
+    stream: EventStream
+    next_token: str
+    pending: Frame | None = None  # an event that waits for memory
+
+
+class Consumer:
+    """The stream consumer of one app, and whether the client can use it.
+
+    With ``falls_back``, the client polls while it can't use the consumer, and tries
+    again every FALLBACK_SECONDS.
+    """
+
+    def __init__(self, source: FanOutCalls, fan_out: str, *, falls_back: bool) -> None:
+        self.name = consumer_name(fan_out)
+        self._fan_out = fan_out
+        self.problem = ""  # why the client polls
+        self._source = source
+        self._falls_back = falls_back
+        self._arn: str | None = None
+        self._next_try = -math.inf
+        self._trying: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Find or register the consumer. Raise an error if that is not possible.
+
+        Raise ConfigurationError for the ARN of another stream's consumer.
+        """
+        if CONSUMER_ARN.fullmatch(self._fan_out):
+            # The stream may have been given by its name, which other accounts have,
+            # too.
+            check_consumer(self._fan_out, await self._source.arn())
+        try:
+            self._arn = await self._find()
+        except KinesumerError as error:
+            if not self.lost(error):
+                raise
+
+    async def _find(self) -> str:
+        arn = self._fan_out
+        if not CONSUMER_ARN.fullmatch(arn):
+            consumers = StreamConsumers(self._source)
+            arn = (await consumers.require_active(self.name)).arn
+        await self._source.require_direct_calls(arn)
+        return arn
+
+    def arn(self) -> str | None:
+        """Return the consumer's ARN, or None while the client polls instead."""
+        loop = asyncio.get_running_loop()
+        if self._arn is None and loop.time() >= self._next_try:
+            # Try in a task, so that no reader waits for the consumer.
+            self._next_try = loop.time() + FALLBACK_SECONDS
+            self._trying = loop.create_task(self.open())
+        return self._arn
+
+    def lost(self, error: KinesumerError) -> bool:
+        """Poll from now on, because of an error. Return False if that is not wanted."""
+        if not self._falls_back:
+            return False
+        self._arn = None
+        self._next_try = asyncio.get_running_loop().time() + FALLBACK_SECONDS
+        if not self.problem:
+            logger.warning(
+                "%s: polling instead of fan-out with consumer %s: %s",
+                self._source.label,
+                self.name,
+                error,
+            )
+        self.problem = str(error)
+        return True
+
+    def works(self) -> None:
+        """Note that a subscription began."""
+        if self.problem:
+            logger.info(
+                "%s: reading by fan-out with consumer %s again",
+                self._source.label,
+                self.name,
+            )
+        self.problem = ""
+
+    async def close(self) -> None:
+        """End a running try."""
+        if self._trying is not None:
+            self._trying.cancel()
+            await asyncio.wait([self._trying])
+
+
+class FanOutSource:
+    """The source of one stream that a registered consumer reads.
+
+    ``get_iterator()`` returns a token, and ``get_records()`` subscribes there and
+    returns the events one after the other. A subscription that ends is renewed after
+    the last returned event.
+    """
+
+    def __init__(
+        self,
+        source: FanOutCalls,
+        subscribe: Subscribe,
+        consumer: Consumer,
+        in_use_seconds: float = IN_USE_SECONDS,
+    ) -> None:
+        """Create a source.
+
+        It waits for ``in_use_seconds`` if a shard has another subscription, which
+        cannot be replaced yet.
+        """
+        self._source, self._begin, self._consumer = source, subscribe, consumer
+        self._in_use_seconds = in_use_seconds
+        self._subscriptions: dict[str, _Subscription] = {}
+
+    async def describe(self) -> StreamInfo:
+        """Return the stream's current description. Raise StreamMissingError."""
+        return await self._source.describe()
+
+    async def list_shards(self) -> Sequence[Shard]:
+        """Return every shard that Kinesis lists, including closed shards."""
+        return await self._source.list_shards()
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Return a block that reserves nothing: subscriptions have connections."""
+        return nullcontext()
+
+    def fan_out(self) -> FanOutUse:
+        """Return the stream consumer, and why the client polls instead, if it does."""
+        return FanOutUse(self._consumer.name, self._consumer.problem)
+
+    def is_pushed(self, iterator: str) -> bool:
+        """Return whether ``get_records()`` waits for the iterator's records."""
+        return iterator.startswith(_PREFIX)
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        """Return a token for a subscription, or an iterator if the client polls."""
+        self.release(shard_id)
+        if self._consumer.arn() is None:
+            return await self._source.get_iterator(shard_id, after)
+        return _Token(shard_id, subscription_position(after)).encode()
+
+    async def get_records(
+        self, iterator: str, limit: int, reservation: Reservation | None = None
+    ) -> Page:
+        """Return the next event's records. ``limit`` applies only to polling."""
+        if self.is_pushed(iterator):
+            return await self._next_event(iterator, reservation)
+        if self._consumer.arn() is not None:
+            raise ExpiredIteratorError("fan-out is possible again")
+        return await self._source.get_records(iterator, limit, reservation)
+
+    def release(self, shard_id: str) -> None:
+        """Close the subscription of a shard that is not read any more."""
+        subscription = self._subscriptions.pop(shard_id, None)
+        if subscription is not None:
+            subscription.stream.close()
+
+    async def _next_event(self, iterator: str, reservation: Reservation | None) -> Page:
+        token = _decode_token(iterator)
+        shard_id = token.shard_id
+        try:
+            while True:
+                subscription = self._subscriptions.get(shard_id)
+                if subscription is None or subscription.next_token != iterator:
+                    self.release(shard_id)
+                    stream = await self._subscribe(token)
+                    subscription = _Subscription(stream, iterator)
+                    self._subscriptions[shard_id] = subscription
+                page = await self._read(subscription, token, reservation)
+                if page is not None:
+                    return page
+                # AWS ends each subscription after five minutes: renew it.
+                self.release(shard_id)
+        except BaseException:
+            # An event that waits for memory is kept for the next call.
+            kept = self._subscriptions.get(shard_id)
+            if kept is not None and kept.pending is None:
+                self.release(shard_id)
+            raise
+
+    async def _read(
+        self,
+        subscription: _Subscription,
+        token: _Token,
+        reservation: Reservation | None,
+    ) -> Page | None:
+        """Return the next event's page, or None at the end of the subscription."""
+        frame = subscription.pending or await self._next_frame(subscription, token)
+        if frame is None:
+            return None
+        size = len(frame.payload)
+        if reservation is not None and not reservation.covers(size):
+            kept = subscription._replace(pending=frame)
+            self._subscriptions[token.shard_id] = kept
+            await reservation.grow(size)
+        page = decode_event(frame.payload)
+        if page.next_iterator is None:
+            self.release(token.shard_id)
+            return page
+        after = {"Type": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": page.next_iterator}
+        next_token = _Token(token.shard_id, dict(after)).encode()
+        self._subscriptions[token.shard_id] = _Subscription(
+            subscription.stream, next_token
+        )
+        return page._replace(next_iterator=next_token)
+
+    async def _next_frame(
+        self, subscription: _Subscription, token: _Token
+    ) -> Frame | None:
+        while True:
+            try:
+                frame = await subscription.stream.next()
+            except OSError as broken:  # TimeoutError is an OSError, too
+                if isinstance(broken, TimeoutError):
+                    subscription.stream.suspect()
+                raise SourceUnavailableError(
+                    f"the subscription to {self._source.label}, {token.shard_id} "
+                    f"broke: {str(broken) or 'no event arrived in time'}"
+                ) from broken
+            if frame is None or frame.name == "SubscribeToShardEvent":
+                return frame
+            if frame.kind != "event":
+                error = await self._source.error_of_subscription(
+                    frame.name, fault_message(frame), token.shard_id
+                )
+                if self._polls_after(error):
+                    raise ExpiredIteratorError("fan-out has become impossible")
+                raise error
+            # Some servers send an ``initial-response``, which has no content.
+
+    def _polls_after(self, error: KinesumerError) -> bool:
+        """Return whether the client polls from now on, because of an error."""
+        if isinstance(error, InvalidPositionError):
+            return False  # polling would fail, too
+        lasts = isinstance(error, FatalError | ConfigurationError)
+        return lasts and self._consumer.lost(error)
+
+    async def _subscribe(self, token: _Token) -> EventStream:
+        """Subscribe, and wait if a subscription began less than five seconds ago."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._in_use_seconds
+        while True:
+            arn = self._consumer.arn()
+            if arn is None:
+                raise ExpiredIteratorError("fan-out is not possible at present")
+            try:
+                stream = await self._begin(arn, token.shard_id, token.position)
+            except SubscriptionInUseError:
+                if loop.time() >= deadline:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+            except (FatalError, ConfigurationError) as error:
+                if not self._polls_after(error):
+                    raise
+            else:
+                self._consumer.works()
+                return stream
+
+
+async def open_reading_source(
+    clients: ClientFactory, stream: Stream, in_use_seconds: float = IN_USE_SECONDS
+) -> StreamSource:
+    """Return the source from which a client reads a stream.
+
+    With ``fan_out``, find or register the stream consumer. Raise an error if that is
+    not possible and the stream has no ``fan_out_fallback``. See ``FanOutSource`` for
+    ``in_use_seconds``.
+    """
+    source = await open_source(clients, stream)
+    if stream.fan_out is None:
+        return source
+    consumer = Consumer(source, stream.fan_out, falls_back=stream.fan_out_fallback)
+    clients.at_exit(consumer.close)
+    await consumer.open()
+    subscribe = partial(source.subscribe, clients.event_streams)
+    return FanOutSource(source, subscribe, consumer, in_use_seconds)

@@ -1,0 +1,234 @@
+"""Receive the frames of an event stream over HTTP/1.1, as its reader takes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from kinesumer.aws.http.connection import (
+    Answer,
+    Connection,
+    MalformedAnswerError,
+    is_chunked,
+)
+from kinesumer.errors import SourceUnavailableError
+from kinesumer.runtime.timeouts import timeout
+from kinesumer.wire.event_stream import Frame, FrameReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from kinesumer.wire.records import Buffer
+
+# AWS sends an event every few seconds, even if there are no records.
+SILENCE_SECONDS = 20.0
+
+
+class FrameQueue:
+    """The frames that have arrived and that the reader has not taken.
+
+    While a complete frame waits or is in use, ``pause`` stops the receiving. So a slow
+    reader holds one event and a part of the next one, and AWS stops sending.
+    """
+
+    def __init__(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        self._pause, self._resume = pause, resume
+        self._reader = FrameReader()
+        self._frames: deque[Frame] = deque()
+        self._changed = asyncio.Event()
+        self._is_paused = False
+        self._ended = False
+        self._error: BaseException | None = None
+        self._silence: timeout | None = None  # while the reader waits
+
+    def feed(self, data: Buffer) -> None:
+        """Add received bytes. Raise SourceUnavailableError if a frame is corrupt."""
+        if self._ended:
+            return  # an event after a corrupt one would leave a gap
+        if self._silence is not None:
+            self._silence.restart()
+        self._frames.extend(self._reader.frames(data))
+        if self._frames and not self._is_paused:
+            self._is_paused = True
+            self._pause()
+            self._changed.set()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Note the end of the stream, or the error that ended it."""
+        if not self._ended:
+            if error is None and self._reader.pending_bytes:
+                error = ConnectionResetError("closed in the middle of a frame")
+            self._ended, self._error = True, error
+            self._changed.set()
+
+    async def next(self) -> Frame | None:
+        """Return the next frame, or None at the end. Raise the stream's error.
+
+        Raise TimeoutError if nothing arrives for SILENCE_SECONDS.
+        """
+        while not self._frames:
+            if self._ended:
+                if self._error is not None:
+                    raise self._error
+                return None
+            if self._is_paused:
+                self._is_paused = False
+                self._resume()
+            self._changed.clear()
+            async with timeout(SILENCE_SECONDS) as self._silence:
+                await self._changed.wait()
+            self._silence = None
+        return self._frames.popleft()
+
+
+class RefusedError(Exception):
+    """The server refused a subscription, with a status and a body."""
+
+    def __init__(self, status: int, body: bytes | bytearray) -> None:
+        super().__init__(f"HTTP status {status}")
+        self.status, self.body = status, body
+
+
+class EventStream(Protocol):
+    """A response whose frames are read one after the other."""
+
+    async def begin(self) -> None:
+        """Wait for the response's head. Raise RefusedError if its status is not 200."""
+        ...
+
+    async def next(self) -> Frame | None:
+        """Return the next frame, or None at the end.
+
+        Raise OSError if the connection breaks or is silent, and SourceUnavailableError
+        if a frame is corrupt.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop receiving."""
+        ...
+
+    def suspect(self) -> None:
+        """Do not use the connection for other requests, since it was silent."""
+        ...
+
+
+class EventStreamConnection(Connection):
+    """A connection that sends one request and receives its event stream."""
+
+    def __init__(self, read_seconds: float, shared: bytearray) -> None:
+        """Create a connection that receives the event stream into ``shared``.
+
+        ``read_seconds`` is the longest time without any byte while it receives.
+        """
+        super().__init__(read_seconds)
+        self._shared = shared
+        self._queue = FrameQueue(self._pause, self._resume)
+        self._begun = self._loop.create_future()
+        self._asking: asyncio.Task[Answer]
+
+    def send(self, request: bytes) -> None:
+        """Send the request, and begin to receive its response."""
+        self._asking = self._loop.create_task(self.ask(request))
+        self._asking.add_done_callback(self._ended)
+
+    async def begin(self) -> None:
+        """Wait for the response's head. Raise RefusedError if its status is not 200."""
+        await self._begun
+
+    async def next(self) -> Frame | None:
+        """Return the next frame, or None at the end. See ``EventStream.next()``."""
+        return await self._queue.next()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._asking.cancel()
+        self.abort()
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection is closed and its task has ended."""
+        await self.lost
+        await asyncio.wait([self._asking])
+
+    def suspect(self) -> None:
+        """Do nothing: the connection has no other requests."""
+
+    def _ended(self, asking: asyncio.Task[Answer]) -> None:
+        error: BaseException | None = None
+        if asking.cancelled():
+            error = ConnectionAbortedError("the subscription was closed")
+        elif (error := asking.exception()) is None:
+            answer = asking.result()
+            if answer.status != 200:
+                error = RefusedError(answer.status, answer.body)
+        self._queue.end(error)
+        if not self._begun.done():
+            self._begun.set_exception(error or MalformedAnswerError("no event stream"))
+            self._begun.exception()  # mark as seen, if no task waits
+        self.abort()
+
+    def _body(
+        self, status: int, head: bytes, early: bytes
+    ) -> Generator[None, None, bytearray]:
+        if status != 200:
+            return (yield from super()._body(status, head, early))
+        if not self._begun.done():  # else the wait is over
+            self._begun.set_result(None)
+        pending = bytearray(early)
+        self._scratch = self._shared
+        self._target = memoryview(self._shared)
+        if is_chunked(head):
+            yield from self._receive_chunks(pending)
+        else:
+            yield from self._receive_rest(pending)
+        return bytearray()
+
+    def _receive_chunks(self, pending: bytearray) -> Generator[None, None, None]:
+        while size := (yield from self._chunk_size(pending)):
+            early = pending[:size]
+            del pending[:size]
+            self._feed(early)
+            left = size - len(early)
+            while left:
+                self._filled = 0
+                yield
+                arrived = self._target[: self._filled]
+                part = arrived[:left]
+                self._feed(part)
+                left -= len(part)
+                pending += arrived[len(part) :]
+            while len(pending) < 2:
+                yield from self._more(pending)
+            if pending[:2] != b"\r\n":
+                raise MalformedAnswerError("a chunk without an end")
+            del pending[:2]
+        while (yield from self._line(pending)) != b"\r\n":
+            pass  # ignore the header fields after the body
+
+    def _receive_rest(self, pending: bytearray) -> Generator[None, None, None]:
+        """Receive a body that ends when the server closes the connection."""
+        try:
+            while True:
+                self._feed(pending)
+                pending.clear()
+                yield from self._more(pending)
+        except EOFError:
+            return
+
+    def _feed(self, data: Buffer) -> None:
+        try:
+            self._queue.feed(data)
+        except SourceUnavailableError as error:
+            self._queue.end(error)
+            raise MalformedAnswerError("a corrupt frame") from error
+
+    def _pause(self) -> None:
+        if self._transport is not None:
+            self._read_timeout.pause()
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._read_timeout.resume()
+            self._transport.resume_reading()

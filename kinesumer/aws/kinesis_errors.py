@@ -1,0 +1,96 @@
+"""Convert the errors of Kinesis's operations to the library's errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.aws.errors import Kind, describe, fatal_error, is_transient
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    InvalidPositionError,
+    KinesumerError,
+    ShardMissingError,
+    ShardThrottledError,
+    SourceThrottledError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.aws.errors import AwsFailure
+
+READS = ("GetRecords", "GetShardIterator")
+SUBSCRIBE = "SubscribeToShard"
+# Operations for which "not found" concerns the stream consumer, not the stream.
+OF_CONSUMER = ("DescribeStreamConsumer", "DeregisterStreamConsumer")
+_PLACING = ("GetShardIterator", SUBSCRIBE)  # operations that take a position
+
+NOT_FOUND = "ResourceNotFoundException"
+_IN_USE = "ResourceInUseException"
+_SHARD_THROTTLED = "ProvisionedThroughputExceededException"
+_REFUSALS = ("InvalidArgumentException", "ValidationException")
+# If an InvalidArgumentException has one of these texts, the sequence number was never
+# a number of this shard. With any other text, the record at the position has expired.
+_FOREIGN_NUMBER = ("did not come from", "encodes", "not a valid", "malformed")
+
+
+class SubscriptionInUseError(SourceThrottledError):
+    """Another subscription of the shard began less than five seconds ago."""
+
+
+class ConsumerStateError(KinesumerError):
+    """A stream consumer does not exist, or already exists."""
+
+
+class ExpiredTokenError(KinesumerError):
+    """The token of a listing expired before its next page was read."""
+
+
+_ERRORS: dict[str, type[KinesumerError]] = {
+    "ExpiredIteratorException": ExpiredIteratorError,
+    "ExpiredNextTokenException": ExpiredTokenError,
+}
+# For other operations, a resource in use is one that is being created or changed.
+_ERRORS_OF_USE: dict[str, type[KinesumerError]] = {
+    SUBSCRIBE: SubscriptionInUseError,
+    "RegisterStreamConsumer": ConsumerStateError,
+}
+
+
+def kinesis_error(
+    fault: AwsFailure,
+    operation: str,
+    stream: str,
+    shard_id: str,
+    expired: Callable[[], bool],
+) -> KinesumerError:
+    """Return the library's error for a failed operation on a stream or shard.
+
+    ``expired`` is called if the keys have expired. It returns whether a retry gets new
+    keys.
+    """
+    action = f"kinesis:{operation}"
+    resource = f"{stream}, {shard_id}" if shard_id else stream
+    message = f"{action} on {resource}: {describe(fault)}"
+    if fault.kind is Kind.THROTTLED:
+        if operation in READS and fault.code == _SHARD_THROTTLED:
+            return ShardThrottledError(message)
+        return SourceThrottledError(message)
+    if fault.code == _IN_USE and operation in _ERRORS_OF_USE:
+        return _ERRORS_OF_USE[operation](message)
+    if is_transient(fault, expired):
+        return SourceUnavailableError(message)
+    if fault.code in _ERRORS:
+        return _ERRORS[fault.code](message)
+    if fault.code == NOT_FOUND:
+        if operation in OF_CONSUMER:
+            return ConsumerStateError(message)
+        return ShardMissingError(message)
+    if operation in _PLACING and fault.code in _REFUSALS:
+        is_trimmed = fault.code == _REFUSALS[0] and not any(
+            phrase in fault.text for phrase in _FOREIGN_NUMBER
+        )
+        return (TrimmedPositionError if is_trimmed else InvalidPositionError)(message)
+    return fatal_error(fault, action, stream)

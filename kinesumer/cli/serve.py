@@ -1,0 +1,259 @@
+"""``kinesumer dashboard``, ``metrics`` and ``local``, which serve until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+
+from kinesumer.cli.options import ROLES, FiniteFloat, command
+from kinesumer.cli.signals import run_until_signal
+from kinesumer.dashboard.actions import ActionHandler
+from kinesumer.dashboard.auth import Guard
+from kinesumer.dashboard.poller import Poller, StoreFleetSource
+from kinesumer.dashboard.records import RecordBrowser
+from kinesumer.dashboard.server import Server, listen, serving
+from kinesumer.dashboard.view_model import DashboardInfo
+from kinesumer.errors import ConfigurationError
+from kinesumer.exporter.collector import DEFAULT_OPTIONS, AppReader, Exporter
+from kinesumer.exporter.scale import ScaleOptions
+from kinesumer.model.validation import validate_name
+from kinesumer.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.cli.options import CommonOptions
+
+LISTEN = "127.0.0.1:9466"
+INTERVAL_SECONDS = 10.0
+# Without a time-out, a dead peer would occupy its connection's thread forever.
+IDLE_TIMEOUT_SECONDS = 10.0
+PORT = click.IntRange(0, 65535)
+STREAM = re.compile("([a-zA-Z0-9_.-]{1,128})(?::([1-9][0-9]{0,4}))?")
+
+
+@command("app", "table", "region", *ROLES)
+@click.option(
+    "--port",
+    type=PORT,
+    default=0,
+    help="The port to listen on at 127.0.0.1. Default: a free port.",
+)
+@click.option(
+    "--allow-changes",
+    is_flag=True,
+    help="Allow the browser that opens the printed link to pause, drain and seek.",
+)
+@click.option(
+    "--browse-records",
+    is_flag=True,
+    help="Allow the browser that opens the printed link to read the streams' records.",
+)
+async def dashboard(
+    common: CommonOptions, port: int, allow_changes: bool, browse_records: bool
+) -> None:
+    """Serve a page on 127.0.0.1 that shows the fleet, until Ctrl-C.
+
+    The page reads the state store and the streams, but only while it is open. Without
+    --allow-changes, it changes nothing; without --browse-records, it shows no data of
+    records. With these options, one browser can do so through the printed link.
+    """
+    app, roles, clock = common.app, common.roles(), SystemClock()
+    async with common.connect() as (clients, store):
+        region = clients.region or ""
+        about = DashboardInfo(
+            app,
+            common.table,
+            region,
+            control=allow_changes,
+            records=browse_records,
+        )
+        poller = Poller(
+            about, StoreFleetSource(app, clients, store, clock, roles), clock
+        )
+        actions = ActionHandler(app, clients, store, roles) if allow_changes else None
+        records = RecordBrowser(app, clients, store, roles) if browse_records else None
+        with listen(port) as opened:
+            guard = Guard(opened.getsockname()[1])
+            server = Server(poller, guard, actions, records)
+            async with serving(server, poller, opened) as polling:
+                click.echo(guard.link(invites=allow_changes or browse_records))
+                await run_until_signal(polling)
+
+
+# --- metrics --------------------------------------------------------------------------
+
+
+@command("table", "region", "lag", *ROLES)
+@click.option(
+    "--app",
+    "apps",
+    envvar="KINESUMER_APP",
+    required=True,
+    multiple=True,
+    show_envvar=True,
+    help="The group to report on. Repeatable.",
+)
+@click.option(
+    "--listen",
+    "address",
+    metavar="HOST:PORT",
+    default=LISTEN,
+    show_default=True,
+    help="The address to serve scrapes on. Port 0: a free port.",
+)
+@click.option(
+    "--every",
+    type=FiniteFloat(min=1.0),
+    default=INTERVAL_SECONDS,
+    show_default=True,
+    help="Seconds between two reads, independent of the scrapes.",
+)
+@click.option(
+    "--target-utilization",
+    type=FiniteFloat(min=0.01),
+    default=DEFAULT_OPTIONS.target_utilization,
+    show_default=True,
+    help="Seconds of work per second that a client should have, for the number of "
+    "clients that the load needs.",
+)
+@click.option(
+    "--catch-up-seconds",
+    type=FiniteFloat(min=1.0),
+    default=DEFAULT_OPTIONS.catch_up_seconds,
+    show_default=True,
+    help="The time in which a backlog should be removed, for the number of clients.",
+)
+@click.option(
+    "--top-shards",
+    type=click.IntRange(min=0),
+    default=DEFAULT_OPTIONS.top_shards,
+    show_default=True,
+    help="How many of an app's shards have metrics of their own: the busiest ones, and "
+    "those furthest behind.",
+)
+@click.option("--once", is_flag=True, help="Read once, print the metrics, and end.")
+async def metrics(
+    common: CommonOptions,
+    apps: tuple[str, ...],
+    address: str,
+    every: float,
+    once: bool,
+    **scale: Any,
+) -> None:
+    """Serve metrics of a fleet for Prometheus, from the state store. Changes nothing.
+
+    docs/monitoring.md describes the metrics. One exporter for each state store is
+    enough. SIGTERM or Ctrl-C ends it.
+    """
+    roles, clock = common.roles(), SystemClock()
+    names = [validate_name("app", app) for app in dict.fromkeys(apps)]
+    options = ScaleOptions(**scale)
+    exporter = Exporter(
+        [AppReader(app, clock, roles, lag=common.lag, options=options) for app in names]
+    )
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal() and int(port) < 65536):
+        raise ConfigurationError(
+            f"--listen {address} isn't an address; pass host and port, such as {LISTEN}"
+        )
+    async with common.connect() as (clients, store):
+        # Read once before serving, so that missing permissions end the command at once.
+        await exporter.read(clients, store)
+        registry = CollectorRegistry()
+        registry.register(exporter)
+        if once:
+            click.echo(generate_latest(registry).decode(), nl=False)
+            return
+        with _served(registry, host.strip("[]"), int(port)) as url:
+            click.echo(f"metrics at {url}")
+            work = exporter.run(clients, store, every)
+            await run_until_signal(asyncio.create_task(work))
+
+
+@contextmanager
+def _served(registry: CollectorRegistry, host: str, port: int) -> Iterator[str]:
+    """Answer Prometheus's scrapes while the block runs, and yield the URL."""
+    # Scrapes have threads of their own, so slow reads of the table don't delay them.
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise ConfigurationError(
+            f"can't listen on --listen {host}:{port}: {error.strerror or error}; pass "
+            "another address"
+        ) from error
+    server.RequestHandlerClass = _with_timeout(server.RequestHandlerClass)
+    # A URL has an IPv6 address in brackets.
+    name = f"[{host}]" if ":" in host else host
+    try:
+        yield f"http://{name}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _with_timeout(handler: Any) -> Any:
+    """Return a request handler that drops silent and broken connections."""
+
+    class HandlerWithTimeout(handler):  # type: ignore[misc]
+        timeout = IDLE_TIMEOUT_SECONDS
+
+        def handle(self) -> None:
+            with suppress(TimeoutError, ConnectionError):
+                super().handle()
+
+    return HandlerWithTimeout
+
+
+# --- the embedded AWS -----------------------------------------------------------------
+
+
+@command()
+@click.option(
+    "--port",
+    type=PORT,
+    default=0,
+    help="The port to listen on. Default: a free port.",
+)
+@click.option(
+    "--stream",
+    "streams",
+    metavar="NAME[:SHARDS]",
+    multiple=True,
+    help="A stream to create, with one shard unless a number is given. Repeatable.",
+)
+async def local(_: CommonOptions, port: int, streams: tuple[str, ...]) -> None:
+    """Serve Kinesis, DynamoDB and STS on 127.0.0.1 until Ctrl-C.
+
+    Prints the environment variables that point AWS SDKs in another shell to this
+    server. The state store's table exists from the start, under its default name. All
+    data is lost when the command ends. Needs an extra: pip install 'kinesumer[local]'.
+    """
+    from kinesumer.local import AwsError, EmbeddedAws
+    from kinesumer.local.server import serve
+
+    aws = EmbeddedAws(port=port)
+    for text in streams:
+        match = STREAM.fullmatch(text)
+        if match is None:
+            raise ConfigurationError(
+                f"--stream {text}: give a name, or a name and a number of shards, such "
+                "as orders:4"
+            )
+        try:
+            aws.create_stream(match[1], int(match[2] or 1))
+        except AwsError as error:
+            raise ConfigurationError(
+                f"--stream {text}: {error.message}; change this option"
+            ) from error
+    aws.create_table()
+    if sys.stdout.isatty():
+        click.echo("Paste these lines into another terminal:\n", err=True)
+    await serve(aws, sys.stdout)

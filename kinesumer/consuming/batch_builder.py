@@ -1,0 +1,90 @@
+"""Build batches of user records from the pages of one shard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.consuming.prefetch import FetchedBatch, memory_size
+from kinesumer.model.positions import Position
+from kinesumer.wire.aggregation import open_records, with_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.model.records import Record
+    from kinesumer.model.streams import Start
+    from kinesumer.telemetry.api import Telemetry
+    from kinesumer.wire.aggregation import OpenedRecords
+
+
+class BatchBuilder:
+    """Builds the batches of one shard, from its checkpoint or its start.
+
+    Reading continues after the position ``after``: the last record of which batches
+    were built. A batch has at most half of ``max_uncommitted_records``.
+    """
+
+    def __init__(
+        self, owned: OwnedShard, telemetry: Telemetry, max_uncommitted_records: int
+    ) -> None:
+        self.after: Position | Start = owned.row.position or owned.row.start
+        self._skip_to: Position | Start | None = self.after
+        self._owned, self._telemetry = owned, telemetry
+        self._batch_records = max(1, max_uncommitted_records // 2)
+
+    def build(self, records: list[Record], millis_behind: int) -> list[FetchedBatch]:
+        """Return the batches of records of which none is an aggregate."""
+        opened = with_source(records, self._owned.source)
+        return list(self._batches(opened, millis_behind))
+
+    def open(self, records: list[Record], millis_behind: int) -> list[FetchedBatch]:
+        """Open aggregates, and return the batches of their user records.
+
+        Count the user records outside the shard's range of hash keys.
+        """
+        opened = open_records(records, self._owned.source)
+        if opened.outside:
+            self._owned.outside_hash_range += opened.outside
+            self._telemetry.count(
+                "records_outside_hash_range", self._owned.key.stream_arn, opened.outside
+            )
+        return list(self._batches(opened, millis_behind))
+
+    def _batches(
+        self, opened: OpenedRecords, millis_behind: int
+    ) -> Iterator[FetchedBatch]:
+        """Yield user records in batches that fit ``max_uncommitted_records``."""
+        if opened.last is None:
+            return
+        records = self._skip(opened.records)
+        self.after = Position(opened.last)
+        step = self._batch_records
+        for first in range(0, max(1, len(records)), step):
+            part = records if len(records) <= step else records[first : first + step]
+            is_last = first + step >= len(records)
+            end = Position(opened.last) if is_last else None
+            size = memory_size(part)
+            yield FetchedBatch(part, millis_behind, size, end, self._owned)
+
+    def _skip(self, records: list[Record]) -> list[Record]:
+        """Drop records up to the checkpoint, or those that arrived before the start."""
+        # A checkpoint may lie inside an aggregate, which Kinesis returns whole. An
+        # iterator for a time may begin too early, since the service may round the time.
+        skip_to = self._skip_to
+        if skip_to is None:
+            return records
+        for index, record in enumerate(records):
+            if _is_after(record, skip_to):
+                self._skip_to = None
+                return records[index:] if index else records
+        return []
+
+
+def _is_after(record: Record, after: Position | Start) -> bool:
+    if isinstance(after, Position):
+        return record.position > after
+    arrived = record.approximate_arrival_timestamp
+    if arrived is None or after.timestamp is None:
+        return True
+    return arrived >= after.timestamp

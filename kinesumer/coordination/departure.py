@@ -1,0 +1,125 @@
+"""Hand over or release the shards of a client that leaves its group."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from kinesumer.core.liveness import interval_seconds
+from kinesumer.errors import KinesumerError
+from kinesumer.runtime.timeouts import timeout
+from kinesumer.wire import rows, writes
+
+if TYPE_CHECKING:
+    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
+    from kinesumer.coordination.heartbeat_thread import HeartbeatTask
+    from kinesumer.coordination.session import Session
+    from kinesumer.model.rows import MemberRow
+    from kinesumer.runtime.context import ClientContext
+
+# The maximum number of heartbeat intervals for which a client that leaves waits. It
+# suffices for the election of a new leader, the moves of the previous plan, and this
+# client's own moves.
+LEAVE_TIMEOUT_HEARTBEATS = 8
+
+
+class Leaver(Protocol):
+    """The client that leaves."""
+
+    session: Session | None
+
+    @property
+    def registered_member(self) -> MemberRow | None:
+        """The client's member row, also while the answer to a registration is due.
+
+        None if no session may be alive.
+        """
+
+
+class Departure:
+    """Ends the membership of one client."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        client: Leaver,
+        delivery: DeliveryProtocol,
+        heartbeat_runner: HeartbeatTask,
+    ) -> None:
+        self.is_stopping = False
+        self._context = context
+        self._client = client
+        self._delivery = delivery
+        self._heartbeat_runner = heartbeat_runner
+
+    async def hand_over(self) -> None:
+        """Wait until other clients have all shards, then end the iteration.
+
+        The wait has a limit. A client that is alone does not wait.
+        """
+        session, callbacks = self._client.session, self._delivery.callbacks
+        if callbacks is not None:
+            callbacks.is_leaving = True
+        if not (self.is_stopping or (session and session.leader.is_alone)):
+            clients = session.member.clients if session else 1
+            heartbeat = self._context.config.heartbeat_interval_seconds
+            interval = interval_seconds(heartbeat, clients)
+            try:
+                async with timeout(LEAVE_TIMEOUT_HEARTBEATS * interval):
+                    while self._has_shards_or_range():
+                        await asyncio.sleep(0.05)
+            except TimeoutError:
+                pass
+        self._delivery.close()
+
+    def _has_shards_or_range(self) -> bool:
+        # As long as the plan gives this client a range, no other client claims shards
+        # in it.
+        session = self._client.session
+        return session is not None and bool(
+            session.shards.by_key or session.coordinator.range
+        )
+
+    async def release(self, drain_seconds: float, *, is_last: bool) -> None:
+        """Stop reading, wait for user code, release all shards, and leave the group.
+
+        With ``is_last``, user code is over then, so all callbacks are called. Raises
+        TimeoutError if the state store doesn't answer for the length of a lease. The
+        caller then stops the heartbeats.
+        """
+        try:
+            await self._release(drain_seconds)
+        except (TimeoutError, KinesumerError):
+            await self._end_callbacks(is_last=is_last)
+            raise
+        await self._end_callbacks(is_last=is_last)
+
+    async def _end_callbacks(self, *, is_last: bool) -> None:
+        if is_last and self._delivery.callbacks is not None:
+            await self._delivery.callbacks.finish()
+
+    async def _release(self, drain_seconds: float) -> None:
+        self.is_stopping = True
+        context, session = self._context, self._client.session
+        callbacks = self._delivery.callbacks
+        wait = drain_seconds if callbacks is None else callbacks.wait_seconds
+        # If the store doesn't answer for the length of a lease, other clients take the
+        # shards anyway.
+        async with timeout(wait + context.config.lease_duration_seconds):
+            self._delivery.close()
+            self._heartbeat_runner.call_in_loop(lambda it: it.stop_watching())
+            if session is not None:
+                session.cancel_tasks()
+                releases = (
+                    session.shards.release(owned, drain_seconds, "closed")
+                    for owned in list(session.shards.by_key.values())
+                )
+                await asyncio.gather(*releases)
+            # Send heartbeats during the releases, which may take longer than the lease.
+            # But end them before the row is marked as dead: a heartbeater that finds
+            # this mark registers a new session.
+            await self._heartbeat_runner.stop()
+            member = self._client.registered_member
+            if member is not None:
+                timestamp = rows.timestamp_text(context.clock.wall())
+                await context.write(writes.leave(context.app, member, timestamp))

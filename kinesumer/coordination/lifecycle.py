@@ -1,0 +1,262 @@
+"""Start the parts of a client on demand, and stop them at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.delivery_protocol import DeliveryProtocol
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat_thread import HeartbeatThread
+from kinesumer.coordination.store_thread import StoreThread
+from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerError
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog, logger
+from kinesumer.runtime.stop_signals import StopSignals
+
+if TYPE_CHECKING:
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.config import Config
+    from kinesumer.consuming.delivery_protocol import Starter
+    from kinesumer.model.streams import Start, Stream
+    from kinesumer.telemetry.otel import OpenTelemetry
+
+
+class Identity(NamedTuple):
+    """The names of a client, its state store and its settings."""
+
+    app: str
+    client_id: str
+    table: str
+    region: str | None
+    config: Config
+
+
+class Runner(DeliveryProtocol, Protocol):
+    """A delivery that calls handlers until it is closed."""
+
+    async def run(self, start: Starter) -> None:
+        """Call ``start``, and handle records. Raises a fatal error."""
+        ...
+
+
+class _StartRequest(NamedTuple):
+    """The arguments of ``consume()`` or ``run()``."""
+
+    delivery: DeliveryProtocol
+    streams: list[Stream]
+    position: Start
+
+
+class ClientLifecycle:
+    """Starts a client when its first record is requested, and stops it.
+
+    A failed start is undone, and the next request starts the client again.
+    """
+
+    def __init__(self, identity: Identity, session: object | None) -> None:
+        self.group: GroupConsumer | None = None  # set while the client runs
+        self._identity = identity
+        self._session = session
+        self._clients: ClientFactory | None = None
+        self._thread: StoreThread | None = None
+        self._telemetry: OpenTelemetry | None = None
+        self._request: _StartRequest | None = None  # the last prepared start
+        self._starting: asyncio.Task[None] | None = None
+        self._is_leaving = False
+        self._leaving: asyncio.Task[None] | None = None  # the task of a signal
+
+    @property
+    def is_prepared(self) -> bool:
+        """True if a start was prepared and has not failed."""
+        return self._request is not None and not self._start_failed
+
+    @property
+    def _start_failed(self) -> bool:
+        starting = self._starting
+        if starting is None or not starting.done() or starting.cancelled():
+            return False
+        return starting.exception() is not None
+
+    def prepare(
+        self, delivery: DeliveryProtocol, streams: list[Stream], position: Start
+    ) -> Starter:
+        """Return the function that starts the client for this delivery."""
+        self._request = request = _StartRequest(delivery, streams, position)
+        if self._is_leaving:
+            delivery.close()
+        return partial(self._ensure_started, request)
+
+    async def _ensure_started(self, request: _StartRequest) -> None:
+        """Start the client if it hasn't started. Raise the error if this fails."""
+        if request is not self._request:
+            raise ConfigurationError(
+                "consume() or run() was called again after a failed start: iterate "
+                "over what the last call returned"
+            )
+        if self._is_leaving:
+            return
+        # Use a separate task: cancelling the first anext() must not cancel the start.
+        if self._starting is None or self._start_failed:
+            self._starting = asyncio.create_task(self._begin(request))
+        try:
+            await asyncio.shield(self._starting)
+        except asyncio.CancelledError:
+            # leave() may have cancelled the start, which is no error. Pass on a
+            # cancellation of the caller.
+            if not self._starting.cancelled():
+                raise
+
+    async def run(self, runner: Runner, streams: list[Stream], position: Start) -> None:
+        """Handle records until the client leaves, and release all shards.
+
+        Raises errors of the start, of handlers and of callbacks.
+        """
+        try:
+            await runner.run(self.prepare(runner, streams, position))
+        finally:
+            # Release the shards now. Otherwise other clients would have to wait for
+            # them until the caller leaves the ``async with`` block.
+            if self.group is not None:
+                await self.group.release_all(0.0)
+        self._raise_callback_error()
+
+    async def started(self) -> None:
+        """Wait until a start that has begun is over. Raise its error."""
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+
+    async def leave(self) -> None:
+        """Hand over all shards while still consuming, then end the delivery."""
+        self._is_leaving = True
+        if self.group is not None and self.group.session is not None:
+            await self.group.leave()
+        elif self._request is not None:
+            self._request.delivery.close()
+            if self._starting is not None:
+                self._starting.cancel()
+
+    def stop_signals(self) -> StopSignals:
+        """Return handlers for SIGINT and SIGTERM that let the client leave.
+
+        Call it on the client's event loop.
+        """
+        loop = asyncio.get_running_loop()
+
+        def begin() -> None:
+            self._leaving = loop.create_task(self.leave())
+
+        return StopSignals(lambda: loop.call_soon_threadsafe(begin))
+
+    async def end(self, error: BaseException | None) -> None:
+        """Commit, release all shards, and close the connections.
+
+        ``error`` is what ended the user's block. It takes precedence over the error
+        that the last commit timed out.
+        """
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        try:
+            # Releasing shards needs the store, so the connections are closed after it.
+            if self.group is not None:
+                await self.group.stop(wait_for_user=self._is_in_use())
+            if error is None:
+                self._raise_callback_error()
+        except CommitTimeoutError as late:
+            if error is None:
+                raise
+            logger.error("%s", late, extra={"client_id": self._identity.client_id})
+        finally:
+            if self._leaving is not None:
+                self._leaving.cancel()
+            await self._close_all()
+
+    def _raise_callback_error(self) -> None:
+        """Raise the error of a callback that no iteration has raised, if any."""
+        if self._request is not None and self._request.delivery.callbacks is not None:
+            self._request.delivery.callbacks.raise_error()
+
+    async def _close_all(self) -> None:
+        """Stop the telemetry and the store's thread, and close the AWS clients."""
+        telemetry, self._telemetry = self._telemetry, None
+        thread, self._thread = self._thread, None
+        clients, self._clients = self._clients, None
+        if telemetry is not None:
+            telemetry.unwatch()
+        if thread is not None:
+            await thread.stop()
+        if clients is not None:
+            await clients.__aexit__(None, None, None)
+
+    async def _begin(self, request: _StartRequest) -> None:
+        try:
+            self.group = await self._build_group(request.delivery)
+            await self.group.start(request.streams, request.position)
+        except Exception:
+            await self._undo_start(request.delivery)
+            raise
+
+    async def _undo_start(self, delivery: DeliveryProtocol) -> None:
+        """Undo a failed start, so that the client can be started again."""
+        group, self.group = self.group, None
+        try:
+            if group is not None:
+                await group.stop(wait_for_user=False)
+        except KinesumerError as late:
+            logger.warning(
+                "other clients take the shards when this client's lease runs out: %s",
+                late,
+                extra={"client_id": self._identity.client_id},
+            )
+        finally:
+            await self._close_all()
+            if isinstance(delivery, RecordDelivery):
+                delivery.reopen()
+
+    async def _build_group(self, delivery: DeliveryProtocol) -> GroupConsumer:
+        # These imports are slow, so they aren't made when the package is imported.
+        from kinesumer.aws.dynamodb import open_borrowed_store
+        from kinesumer.aws.fan_out import open_reading_source
+        from kinesumer.aws.session import ClientFactory
+        from kinesumer.telemetry.otel import OpenTelemetry
+
+        app, client_id, table, region, config = self._identity
+        clients = self._clients = ClientFactory(
+            self._session,
+            region=region,
+            role_session_name=f"kinesumer-{app}",
+            max_connections=config.max_connections,
+        )
+        loan = await clients.lend()
+        thread = self._thread = StoreThread(lambda: open_borrowed_store(loan, table))
+        clock = SystemClock()
+        telemetry = self._telemetry = OpenTelemetry(app, clock)
+        context = ClientContext(
+            app=app,
+            client_id=client_id,
+            config=config,
+            store=await thread.start(),
+            clock=clock,
+            random=random.Random(),
+            new_id=lambda: uuid.uuid4().hex,
+            failure_log=FailureLog(clock, telemetry),
+            telemetry=telemetry,
+        )
+        runner = HeartbeatThread(context, thread)
+        open_stream = partial(open_reading_source, clients)
+        group = GroupConsumer(context, open_stream, runner, delivery)
+        telemetry.watch(group.read_gauges)
+        await delivery.open(clients)
+        return group
+
+    def _is_in_use(self) -> bool:
+        """Return whether a task other than the current one may have records."""
+        if self._request is None:
+            return False
+        return self._request.delivery.is_in_use_beside(asyncio.current_task())

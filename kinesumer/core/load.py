@@ -1,0 +1,187 @@
+"""Measure the load that shards cause, and remember the load that members report."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import zip_longest
+from math import inf
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from kinesumer.model.loads import Load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kinesumer.model.loads import LoadReport
+
+K = TypeVar("K")
+
+# An average is that of this time, or of the time since the load changed.
+AVERAGE_SECONDS = 60.0
+# A load has changed if its average of this time differs by more than so many percent.
+# So noise is averaged out over a minute, but a change is followed within seconds.
+RECENT_SECONDS = 10.0
+CHANGE_PERCENT = 30
+# The least time between two counts that are kept.
+COUNTS_SECONDS = 5.0
+# A shard's load counts as known after it has been measured for this long.
+MIN_MEASURED_SECONDS = 6.0
+# A shard whose load no client reports for this long counts as an average shard.
+UNKNOWN_SECONDS = 60.0
+
+# The work of a shard is in microseconds of a processor per second. These are the costs
+# of a shard without records, of a record and of a byte, beside the user code's time.
+SHARD_MICROSECONDS = 1000
+RECORD_MICROSECONDS = 10
+BYTE_MICROSECONDS = 0.02
+
+
+def work_of(load: Load) -> int:
+    """Return the work of a shard, as one whole number."""
+    return round(
+        SHARD_MICROSECONDS
+        + RECORD_MICROSECONDS * load.records_per_second
+        + BYTE_MICROSECONDS * load.bytes_per_second
+        + 1e6 * load.handler_seconds_per_second
+    )
+
+
+def work_of_report(report: LoadReport) -> int:
+    """Return the work of all shards of a report."""
+    return work_of(report.load) + SHARD_MICROSECONDS * (report.shards - 1)
+
+
+class LoadMeter:
+    """Counts what one owner of a shard reads, and the time that user code takes."""
+
+    __slots__ = ("handler_seconds", "records", "size")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.size = 0  # bytes of the records' data
+        self.handler_seconds = 0.0
+
+
+class _Counts(NamedTuple):
+    """The counts of a meter at one time."""
+
+    at: float
+    size: int
+    records: int
+    handler_seconds: float
+
+    def average_until(self, now: _Counts) -> Load:
+        """Return the average load from this time to a later one."""
+        seconds = now.at - self.at
+        return Load(
+            (now.size - self.size) / seconds,
+            (now.records - self.records) / seconds,
+            (now.handler_seconds - self.handler_seconds) / seconds,
+        )
+
+
+class _History(NamedTuple):
+    """The counts of a meter, the oldest first, and the time of its last change."""
+
+    counts: list[_Counts]
+    changed_at: float = -inf
+
+
+class LoadAverages(Generic[K]):
+    """Averages what meters count."""
+
+    def __init__(self) -> None:
+        self._histories: dict[K, _History] = {}
+
+    def update(self, meters: Mapping[K, LoadMeter], now: float) -> dict[K, Load]:
+        """Return the load of each meter that is known since long enough.
+
+        ``meters`` holds all meters, so that those of lost shards are forgotten.
+        """
+        before, self._histories = self._histories, {}
+        loads: dict[K, Load] = {}
+        for key, meter in meters.items():
+            counts = _Counts(now, meter.size, meter.records, meter.handler_seconds)
+            history = _since_change(before.get(key, _History([])), counts)
+            self._histories[key], kept = history, history.counts
+            if kept and now - kept[0].at >= MIN_MEASURED_SECONDS:
+                loads[key] = kept[0].average_until(counts)
+            if not kept or now - kept[-1].at >= COUNTS_SECONDS:
+                kept.append(counts)
+        return loads
+
+
+def _since_change(history: _History, now: _Counts) -> _History:
+    """Return the counts of the last minute, or of the time since the load changed."""
+    kept = [one for one in history.counts if now.at - one.at <= AVERAGE_SECONDS]
+    recent = [at for at, one in enumerate(kept) if now.at - one.at >= RECENT_SECONDS]
+    if not recent:
+        return _History(kept, history.changed_at)
+    whole, last = (work_of(kept[at].average_until(now)) for at in (0, recent[-1]))
+    changed_at = history.changed_at
+    if 100 * abs(last - whole) > CHANGE_PERCENT * whole:
+        changed_at = now.at
+    # At first, the last seconds also have counts from before the change.
+    is_mixed = now.at - changed_at <= RECENT_SECONDS + COUNTS_SECONDS
+    return _History(kept[recent[-1] :] if is_mixed else kept, changed_at)
+
+
+class KnownLoads:
+    """The last load of each shard that a member has reported.
+
+    So a shard's load stays known while the shard moves to another member.
+    """
+
+    def __init__(self) -> None:
+        self._loads: dict[tuple[str, int], Load] = {}
+        # When a shard without a known load was first planned.
+        self._unknown_since: dict[tuple[str, int], float] = {}
+
+    def observe(
+        self, reports: Iterable[LoadReport], shards: Mapping[str, Sequence[int]]
+    ) -> None:
+        """Record what members report.
+
+        ``shards`` holds the starting hash keys of each stream's open shards. Shards
+        that aren't among them are forgotten.
+        """
+        loads: dict[tuple[str, int], Load] = {}
+        ordered = sorted(reports, key=lambda report: report[:2])
+        for report, following in zip_longest(ordered, ordered[1:]):
+            arn, first, count, load = report
+            keys = shards.get(arn, ())
+            begin = bisect_left(keys, first)
+            end = min(begin + count, len(keys))
+            if following is not None and following[0] == arn:
+                # Another member may own the shards from there on.
+                end = min(end, max(begin + 1, bisect_left(keys, following[1])))
+            for key in keys[begin:end]:
+                loads[arn, key] = Load(*(rate / (end - begin) for rate in load))
+        self._loads |= loads
+        every = {(arn, key) for arn, keys in shards.items() for key in keys}
+        self._loads = {shard: self._loads[shard] for shard in every & set(self._loads)}
+
+    @property
+    def loads(self) -> Mapping[tuple[str, int], Load]:
+        """The known loads, by stream ARN and starting hash key."""
+        return self._loads
+
+    def work(
+        self, shards: Mapping[str, Sequence[int]], now: float
+    ) -> tuple[dict[str, list[int]], bool]:
+        """Return the work of each shard, and whether it is known well enough."""
+        every = [(arn, key) for arn, keys in shards.items() for key in keys]
+        since = {
+            s: self._unknown_since.get(s, now) for s in every if s not in self._loads
+        }
+        self._unknown_since = since
+        known = {shard: work_of(load) for shard, load in self._loads.items()}
+        usual = sum(known.values()) // len(known) if known else SHARD_MICROSECONDS
+        work = {
+            arn: [known.get((arn, key), usual) for key in keys]
+            for arn, keys in shards.items()
+        }
+        is_known = bool(known) and all(
+            now - began >= UNKNOWN_SECONDS for began in since.values()
+        )
+        return work, is_known

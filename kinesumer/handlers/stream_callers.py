@@ -1,0 +1,160 @@
+"""Make what calls the handler of each stream, and open the targets of dead letters."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.handlers.decoded_records import RecordDecoding
+from kinesumer.handlers.executor import HandlerExecutor
+from kinesumer.handlers.failure_policy import (
+    DeadLetterPolicy,
+    stop_client,
+    stop_shard,
+)
+from kinesumer.handlers.invokers import HandlerInvoker
+from kinesumer.handlers.queues import KeyedQueue, OrderedQueue
+from kinesumer.handlers.tracing import Tracing, traced
+from kinesumer.runtime.failure_log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from concurrent.futures import Executor
+    from random import Random
+
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.consuming.streams import OpenStream
+    from kinesumer.dead_letters import DeadLetters
+    from kinesumer.dead_letters.base import DeadLetterFunction
+    from kinesumer.handlers.failure_policy import FailurePolicy
+    from kinesumer.handlers.invokers import Gate
+    from kinesumer.handlers.options import RunOptions
+    from kinesumer.handlers.queues import Queue
+    from kinesumer.handlers.stream_handlers import StreamHandlers
+    from kinesumer.ports import Clock
+    from kinesumer.telemetry.api import Telemetry
+
+
+class Tools(NamedTuple):
+    """The tools that the callers of all streams share."""
+
+    clock: Clock
+    gate: Gate
+    threads: Executor
+    telemetry: Telemetry
+
+
+class StreamCaller(NamedTuple):
+    """Calls the handler of one stream."""
+
+    options: RunOptions
+    executor: HandlerExecutor
+
+    def new_queue(self) -> Queue:
+        """Return a queue for one shard of the stream."""
+        concurrency = self.options.concurrency
+        if concurrency == 1:
+            return OrderedQueue()
+        return KeyedQueue(concurrency, whole=self.options.function.takes_batches)
+
+
+class StreamCallers:
+    """The callers of all streams, which share targets of dead letters."""
+
+    def __init__(self, handlers: StreamHandlers, app: str, random: Random) -> None:
+        # The caller of each stream's handler, by the stream's ARN.
+        self.by_arn: dict[str, StreamCaller] = {}
+        # The open targets of dead letters, by name.
+        self.letters: dict[str, DeadLetters] = {}
+        self.clients: ClientFactory
+        self._handlers, self._app, self._random = handlers, app, random
+        self._tools: Tools
+
+    def connect(self, tools: Tools) -> None:
+        """Set what the callers of all streams share."""
+        self._tools = tools
+
+    async def add(
+        self, streams: Iterable[OpenStream], handlers: Mapping[Any, object] | None
+    ) -> None:
+        """Add callers for streams; ``handlers`` are those that ``refresh()`` was given.
+
+        Raises ConfigurationError for a stream without a handler, and errors of a target
+        that can't be used. If it raises an error, no stream is added.
+        """
+        given = self._handlers
+        if handlers is not None:
+            given = given.replaced(handlers)
+        added = {}
+        for stream in streams:
+            present = self.by_arn.get(stream.arn)
+            options = given.of(stream, present.options if present else None)
+            if present is None:
+                _warn_unordered(stream, options.concurrency)
+                executor = await self._new_executor(options)
+                added[stream.arn] = StreamCaller(options, executor)
+        self.by_arn |= added
+
+    async def aclose(self) -> None:
+        """Close all targets of dead letters, even if closing one of them fails."""
+        async with AsyncExitStack() as targets:
+            for letters in self.letters.values():
+                targets.push_async_callback(letters.aclose)
+
+    async def _new_executor(self, options: RunOptions) -> HandlerExecutor:
+        clock, gate, threads, telemetry = self._tools
+        function, whole = options.function, options.function.takes_batches
+        if options.traceparent is not None and not whole:
+            function = traced(function, telemetry, options.traceparent)
+        return HandlerExecutor(
+            HandlerInvoker(function, clock, gate, threads),
+            gate,
+            options.retries,
+            await self._new_failure_policy(options),
+            self._random,
+            Tracing(telemetry, options.traceparent, links=whole),
+            _decoding(options, gate, clock),
+            one_by_one=not whole,
+        )
+
+    async def _new_failure_policy(self, options: RunOptions) -> FailurePolicy:
+        if options.dead_letters is None:
+            is_shard = options.on_failure == "stop-shard"
+            return stop_shard if is_shard else stop_client
+        clock, gate, _, telemetry = self._tools
+        letters = await self._open(options.dead_letters)
+        return DeadLetterPolicy(
+            letters, self._app, clock, self._random, gate, telemetry
+        )
+
+    async def _open(self, target: str | DeadLetterFunction) -> DeadLetters:
+        """Return a target of dead letters. A target with a name is opened once."""
+        from kinesumer.dead_letters.targets import CallableLetters, open_readable
+
+        if not isinstance(target, str):
+            return CallableLetters(target)
+        if target not in self.letters:
+            self.letters[target] = await open_readable(target, self.clients)
+        return self.letters[target]
+
+
+def _decoding(options: RunOptions, gate: Gate, clock: Clock) -> RecordDecoding | None:
+    if options.decoder is None:
+        return None
+    whole = options.function.takes_batches
+    # Other policies than dead letters end the handling at the first failed record, so
+    # the records before it must be handled first.
+    takes_out = whole and options.dead_letters is not None
+    return RecordDecoding(options.decoder, gate, clock, whole, takes_out)
+
+
+def _warn_unordered(stream: OpenStream, concurrency: int) -> None:
+    """Warn about a stream that doesn't keep the order of a key's records."""
+    if concurrency > 1 and not stream.info.routes_by_key:
+        logger.warning(
+            "%s distributes records by AUTO: records of one key come in any "
+            "order, from several shards at once; concurrency=%d keeps no order",
+            stream.label,
+            concurrency,
+            extra={"stream": stream.name},
+        )

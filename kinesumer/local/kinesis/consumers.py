@@ -1,0 +1,203 @@
+"""Serve the requests about registered consumers, and begin their subscriptions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.local.kinesis.limits import Bucket
+from kinesumer.local.kinesis.records import counter_before
+from kinesumer.local.kinesis.subscription import Subscription
+from kinesumer.local.request import (
+    AwsError,
+    invalid_argument,
+    limit_exceeded,
+    not_found,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.local.kinesis import requests as rq
+    from kinesumer.local.kinesis.shards import Stream
+
+
+@dataclass
+class Consumer:
+    """A registered consumer of a stream."""
+
+    stream: Stream
+    name: str
+    created_at: float
+    active_at: float
+    gone_at: float = math.inf
+    # By shard id: the last subscription, and the rate of the calls.
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    calls: dict[str, Bucket] = field(default_factory=dict)
+
+    @property
+    def arn(self) -> str:
+        """The consumer's ARN, which ends with the time of its creation."""
+        return f"{self.stream.arn}/consumer/{self.name}:{int(self.created_at)}"
+
+    def status(self, now: float) -> str:
+        """Return CREATING, ACTIVE or DELETING."""
+        if self.gone_at < math.inf:
+            return "DELETING"
+        return "CREATING" if now < self.active_at else "ACTIVE"
+
+    def describe(self, now: float) -> dict[str, Any]:
+        """Return the fields that every description of a consumer has."""
+        return {
+            "ConsumerName": self.name,
+            "ConsumerARN": self.arn,
+            "ConsumerStatus": self.status(now),
+            "ConsumerCreationTimestamp": self.created_at,
+        }
+
+
+def stream_of_consumer(arn: str) -> str:
+    """Return the ARN of the stream in a consumer's ARN."""
+    return arn.partition("/consumer/")[0]
+
+
+# The consumers of one stream, by name.
+Consumers = dict[str, Consumer]
+
+
+def _expire(consumers: Consumers, now: float) -> None:
+    for name in [c.name for c in consumers.values() if now >= c.gone_at]:
+        del consumers[name]
+
+
+def _find(
+    stream: Stream,
+    consumers: Consumers,
+    request: rq.ConsumerRequest,
+    now: float,
+) -> Consumer:
+    _expire(consumers, now)
+    name, arn = request.consumer_name, request.consumer_arn
+    if not (name or arn):
+        raise invalid_argument("ConsumerName or ConsumerARN is needed.")
+    for consumer in consumers.values():
+        if name == consumer.name or arn == consumer.arn:
+            return consumer
+    raise not_found(
+        f"Consumer {name or arn} under stream {stream.name} under account "
+        f"{stream.account} not found."
+    )
+
+
+def register(
+    stream: Stream, consumers: Consumers, request: rq.RegisterStreamConsumer, now: float
+) -> dict[str, Any]:
+    """Return the response to RegisterStreamConsumer."""
+    stream.require_open()
+    _expire(consumers, now)
+    name, limits = request.consumer_name, stream.limits
+    if name in consumers:
+        raise AwsError(
+            "ResourceInUseException",
+            f"Consumer {name} under stream {stream.name} already exists.",
+        )
+    if len(consumers) >= limits.consumers_per_stream:
+        raise limit_exceeded(
+            f"Stream {stream.name} under account {stream.account} already has "
+            f"{limits.consumers_per_stream} consumers."
+        )
+    creating = [c for c in consumers.values() if c.status(now) == "CREATING"]
+    if len(creating) >= limits.creating_consumers_per_stream:
+        raise limit_exceeded(
+            f"Stream {stream.name} under account {stream.account} already has "
+            f"{limits.creating_consumers_per_stream} consumers in the state CREATING."
+        )
+    consumer = Consumer(stream, name, now, now + limits.consumer_creating_seconds)
+    consumers[name] = consumer
+    return {"Consumer": consumer.describe(now)}
+
+
+def describe_consumer(
+    stream: Stream, consumers: Consumers, request: rq.ConsumerRequest, now: float
+) -> dict[str, Any]:
+    """Return the response to DescribeStreamConsumer."""
+    consumer = _find(stream, consumers, request, now)
+    description = {**consumer.describe(now), "StreamARN": stream.arn}
+    return {"ConsumerDescription": description}
+
+
+def list_consumers(
+    stream: Stream, consumers: Consumers, request: rq.ListStreamConsumers, now: float
+) -> dict[str, Any]:
+    """Return the response to ListStreamConsumers."""
+    _expire(consumers, now)
+    names = sorted(name for name in consumers if name > request.next_token)
+    page = names[: request.max_results]
+    answer: dict[str, Any] = {
+        "Consumers": [consumers[name].describe(now) for name in page]
+    }
+    if len(page) < len(names):
+        answer["NextToken"] = page[-1]
+    return answer
+
+
+def deregister(
+    stream: Stream, consumers: Consumers, request: rq.ConsumerRequest, now: float
+) -> dict[str, Any]:
+    """Return the response to DeregisterStreamConsumer."""
+    consumer = _find(stream, consumers, request, now)
+    consumer.gone_at = now + stream.limits.consumer_deleting_seconds
+    for subscription in consumer.subscriptions.values():
+        subscription.end_with("ResourceNotFoundException", "Consumer was deregistered.")
+    _expire(consumers, now)
+    return {}
+
+
+def require_no_consumers(stream: Stream, consumers: Consumers, now: float) -> None:
+    """Raise ResourceInUseException if a stream has registered consumers."""
+    _expire(consumers, now)
+    if consumers:
+        raise AwsError(
+            "ResourceInUseException",
+            f"Stream {stream.name} under account {stream.account} has registered "
+            "consumers: deregister them, or set EnforceConsumerDeletion.",
+        )
+
+
+def subscribe(
+    stream: Stream, consumers: Consumers, request: rq.SubscribeToShard, now: float
+) -> Subscription:
+    """Return a new subscription, which replaces the consumer's former one."""
+    stream.require_open()
+    consumer = _find(stream, consumers, request, now)
+    limits, shard = stream.limits, stream.shard(request.shard_id, now)
+    calls = consumer.calls.setdefault(
+        shard.shard_id, Bucket(limits.subscribe_calls_per_second)
+    )
+    if not calls.take(1, now):
+        raise limit_exceeded(
+            f"Rate exceeded for consumer {consumer.name} and shard {shard.shard_id}."
+        )
+    status = consumer.status(now)
+    if status != "ACTIVE":
+        raise AwsError(
+            "ResourceInUseException", f"Consumer {consumer.name} is {status}."
+        )
+    former = consumer.subscriptions.get(shard.shard_id)
+    if former is not None:
+        if now - former.began_at < limits.subscription_replace_seconds:
+            raise AwsError(
+                "ResourceInUseException",
+                f"Another active subscription exists for consumer {consumer.name} and "
+                f"shard {shard.shard_id}.",
+            )
+    position = request.starting_position
+    if position.type.endswith("SEQUENCE_NUMBER") and position.sequence_number is None:
+        raise invalid_argument(f"SequenceNumber is needed for {position.type}.")
+    after = counter_before(
+        stream, shard, position.type, position.sequence_number, position.timestamp, now
+    )
+    if former is not None:
+        former.end_with("ResourceInUseException", "Another subscription replaced it.")
+    subscription = Subscription(stream, shard, after, now)
+    consumer.subscriptions[shard.shard_id] = subscription
+    return subscription

@@ -1,0 +1,196 @@
+"""Make an Arrow table of a batch's records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from decimal import Decimal
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+PREFIX = "kinesis_"
+
+
+def arrow_table(records: Sequence[Any], values: Sequence[object] | None) -> pa.Table:
+    """Return a table with the records' metadata, and with their values or their data.
+
+    ``values`` are the records' decoded values, or None. Raises ConfigurationError if
+    pyarrow isn't installed, and errors of pyarrow for values that do not fit a column.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise ConfigurationError(
+            "to_arrow() needs pyarrow: pip install 'kinesumer[arrow]'"
+        ) from error
+    rows: list[dict[str, Any]]
+    known: dict[str, Any]
+    if values is None:
+        rows, known = [{"data": each.data} for each in records], {"data": pa.binary()}
+    else:
+        rows, known = [_row(value) for value in values], _known_types(values)
+    columns = {}
+    for name in dict.fromkeys([*known, *(key for row in rows for key in row)]):
+        column = [row.get(name) for row in rows]
+        try:
+            columns[name] = pa.array(column, known.get(name))
+        except (pa.ArrowException, OverflowError) as error:
+            error.add_note(f"the values are those of column {name!r} of to_arrow()")
+            raise
+    return pa.table({**_metadata(records, {*columns}), **columns})
+
+
+def _metadata(records: Sequence[Any], taken: set[str]) -> dict[str, Any]:
+    """Return the columns of the metadata, by names that the values do not take."""
+    import pyarrow as pa
+
+    arrived = pa.timestamp("us", "UTC")
+    columns = {
+        "stream": pa.array([each.stream for each in records], pa.string()),
+        "shard": pa.array([each.shard_id for each in records], pa.string()),
+        "sequence_number": pa.array(
+            [each.sequence_number for each in records], pa.string()
+        ),
+        "sub_sequence_number": pa.array(
+            [each.sub_sequence_number for each in records], pa.int64()
+        ),
+        "partition_key": pa.array(
+            [each.partition_key for each in records], pa.string()
+        ),
+        "arrived_at": pa.array([each.arrived_at for each in records], arrived),
+    }
+    return {_free(name, taken): column for name, column in columns.items()}
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name = PREFIX + name
+    return name
+
+
+# --- values ---------------------------------------------------------------------------
+
+
+def _row(value: object) -> dict[str, Any]:
+    """Return a value's fields. A value without fields is the field ``value``."""
+    plain = _plain(value)
+    return plain if isinstance(plain, dict) else {"value": plain}
+
+
+def _plain(value: object) -> Any:
+    """Return a value as dictionaries, lists and values that Arrow knows."""
+    if (names := _field_names(type(value))) is not None:
+        fields = {name: _plain(getattr(value, name)) for name in names}
+        config = getattr(value, "__struct_config__", None)
+        if config is not None and config.tag_field is not None:
+            return {config.tag_field: config.tag, **fields}
+        return fields
+    if isinstance(value, Mapping):
+        return {str(_plain(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    return str(value) if isinstance(value, UUID | Decimal) else value
+
+
+def _field_names(type_: Any) -> tuple[str, ...] | None:
+    """Return the names of a class's fields, or None if it has none."""
+    if issubclass(type_, msgspec.Struct):
+        return tuple(type_.__struct_fields__)
+    if dataclasses.is_dataclass(type_):
+        return tuple(field.name for field in dataclasses.fields(type_))
+    if issubclass(type_, tuple):
+        names: tuple[str, ...] | None = getattr(type_, "_fields", None)
+        return names
+    fields = getattr(type_, "model_fields", None)  # of Pydantic
+    return None if fields is None else tuple(fields)
+
+
+# --- types ----------------------------------------------------------------------------
+
+
+def _known_types(values: Sequence[object]) -> dict[str, Any]:
+    """Return the Arrow types of the fields that the values' classes declare.
+
+    A type is None if Arrow has to infer it from the values.
+    """
+    known: dict[str, Any] = {}
+    for type_ in dict.fromkeys(map(type, values)):
+        for name, found in _types_of_fields(type_, frozenset()):
+            known[name] = found if known.get(name, found) == found else None
+    return known
+
+
+def _types_of_fields(type_: Any, above: frozenset[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the names and Arrow types of a class's fields."""
+    from msgspec import inspect
+
+    names = _field_names(type_)
+    if names is None or type_ in above:
+        return
+    above |= {type_}
+    if (models := getattr(type_, "model_fields", None)) is not None:
+        for name in names:
+            info = inspect.type_info(models[name].annotation)
+            yield name, _arrow_type(info, above)
+        return
+    info = inspect.type_info(type_)
+    if (tag := getattr(info, "tag_field", None)) is not None:
+        yield tag, _type_of_constants([getattr(info, "tag", None)])
+    for field in getattr(info, "fields", ()):
+        yield field.name, _arrow_type(field.type, above)
+
+
+def _arrow_type(info: Any, above: frozenset[Any]) -> Any:
+    """Return the Arrow type of a type as msgspec describes it, or None."""
+    import pyarrow as pa
+    from msgspec import inspect as kinds
+
+    simple: dict[Any, Any] = {
+        kinds.BoolType: pa.bool_(),
+        kinds.IntType: pa.int64(),
+        kinds.FloatType: pa.float64(),
+        kinds.StrType: pa.string(),
+        kinds.UUIDType: pa.string(),
+        kinds.DecimalType: pa.string(),
+        kinds.BytesType: pa.binary(),
+        kinds.DateTimeType: pa.timestamp("us", "UTC"),
+        kinds.DateType: pa.date32(),
+        kinds.TimeType: pa.time64("us"),
+        kinds.TimeDeltaType: pa.duration("us"),
+    }
+    lists = kinds.ListType, kinds.SetType, kinds.FrozenSetType, kinds.VarTupleType
+    if type(info) in simple:
+        return simple[type(info)]
+    if isinstance(info, kinds.EnumType):
+        return _type_of_constants([each.value for each in info.cls])
+    if isinstance(info, kinds.LiteralType):
+        return _type_of_constants(info.values)
+    if isinstance(info, lists):
+        item = _arrow_type(info.item_type, above)
+        return None if item is None else pa.list_(item)
+    if isinstance(info, kinds.UnionType):
+        others = [each for each in info.types if not isinstance(each, kinds.NoneType)]
+        return _arrow_type(others[0], above) if len(others) == 1 else None
+    fields = list(_types_of_fields(getattr(info, "cls", object), above))
+    if not fields or any(found is None for _, found in fields):
+        return None
+    return pa.struct(fields)
+
+
+def _type_of_constants(values: Sequence[object]) -> Any:
+    import pyarrow as pa
+
+    types = {type(value) for value in values}
+    return {str: pa.string(), int: pa.int64()}.get(*types) if len(types) == 1 else None

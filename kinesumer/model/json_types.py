@@ -1,0 +1,63 @@
+"""Decode JSON as a type that msgspec or Pydantic knows."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def json_decoder(type_: Any) -> Callable[[bytes], Any]:
+    """Return a function that decodes JSON as a value of a type.
+
+    ``type_`` is a type that msgspec can decode, or a Pydantic model of version 2. The
+    function is cached. Raises ConfigurationError for any other object.
+    """
+    try:
+        return _decoder_of(type_)
+    except (TypeError, NameError) as error:  # NameError: an annotation is unknown
+        raise ConfigurationError(
+            f"{type_!r} is not a type that JSON can be decoded as ({error}): use a "
+            "msgspec Struct, a dataclass, a TypedDict, a NamedTuple or a Pydantic "
+            "model with fields of such types, or a function of the record"
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def _decoder_of(type_: Any) -> Callable[[bytes], Any]:
+    """Return a type's decoder. Raise TypeError or NameError if it has none."""
+    decode: Callable[[bytes], Any]
+    if isinstance(type_, type) and hasattr(type_, "model_validate_json"):
+        decode = type_.model_validate_json
+        return decode
+    if (unknown := _unknown_type(type_)) is not None:
+        raise TypeError(f"msgspec cannot decode {unknown!r}: use another type")
+    decode = msgspec.json.Decoder(type_).decode
+    return decode
+
+
+def _unknown_type(type_: Any) -> type | None:
+    """Return a type that msgspec cannot decode, if ``type_`` contains one.
+
+    msgspec's decoder reports such a type only when data for it arrives.
+    """
+    from msgspec import inspect
+
+    waiting: list[object] = [inspect.type_info(type_)]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, inspect.CustomType):
+            return node.cls
+        if isinstance(node, tuple):
+            waiting += node
+        elif isinstance(node, inspect.Type | inspect.Field) and id(node) not in seen:
+            seen.add(id(node))
+            waiting += (getattr(node, name) for name in node.__struct_fields__)
+    return None

@@ -1,0 +1,322 @@
+"""The producer through which an application puts records into a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from kinesumer.core.backoff import backoff_seconds
+from kinesumer.errors import (
+    ConfigurationError,
+    KinesumerError,
+    PutFailedError,
+    SourceUnavailableError,
+    StreamMissingError,
+)
+from kinesumer.model.streams import Stream
+from kinesumer.producer.aggregation import Aggregator
+from kinesumer.producer.record_producer import (
+    BACKOFF_LIMIT_SECONDS,
+    BACKOFF_SECONDS,
+    GIVE_UP_SECONDS,
+    LINGER_SECONDS,
+    MAX_BUFFER_BYTES,
+    PutCounts,
+    RecordProducer,
+)
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.failure_log import logger
+from kinesumer.wire.put_records import KEY_CHARACTERS, Entry, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+
+    from kinesumer.aws.kinesis import KinesisSource
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.model.streams import StreamInfo
+    from kinesumer.producer.pending import PutFuture
+    from kinesumer.telemetry.api import Telemetry
+    from kinesumer.telemetry.otel import OpenTelemetry
+
+T = TypeVar("T")
+
+START_TRIES = 8
+# The longest wait for buffered records to be put, if an error has ended the block.
+ABORT_SECONDS = 30.0
+
+
+class Producer:
+    """Puts records into one stream: ``async with Producer("orders") as producer:``.
+
+    ``stream`` is a name, an ARN, or a ``Stream`` with a role or a region. ``region``
+    and ``session`` are those of ``Kinesumer``.
+
+    ``aggregate`` packs many records of a shard into one Kinesis record, as the KPL
+    does. This raises the number of small records per second about tenfold. All
+    consumers of the stream must unpack them, as ``kinesumer`` and the KCL do.
+    ``ordered`` keeps the order of each partition key: a record is sent after Kinesis
+    has accepted the previous record of its key, or of its shard if ``aggregate`` is
+    true.
+
+    Records are sent in full requests, and after ``linger_seconds`` at the latest.
+    Rejected records and requests without an answer are sent again. So a record may be
+    put twice. If Kinesis accepts nothing for ``give_up_seconds``, or denies access, all
+    records that wait fail. ``max_buffer_bytes`` limits the memory for records that wait
+    or are under way; a record counts with its data, its partition key and 256 bytes.
+
+    Raise ConfigurationError for an argument that cannot work. Entering the block raises
+    StreamMissingError, AccessDeniedError, CredentialsError and the like.
+    """
+
+    def __init__(
+        self,
+        stream: str | Stream,
+        *,
+        aggregate: bool = False,
+        ordered: bool = False,
+        region: str | None = None,
+        session: object | None = None,
+        max_buffer_bytes: int = MAX_BUFFER_BYTES,
+        linger_seconds: float = LINGER_SECONDS,
+        give_up_seconds: float = GIVE_UP_SECONDS,
+    ) -> None:
+        if isinstance(stream, str):
+            stream = Stream(stream)
+        if not isinstance(stream, Stream):
+            raise ConfigurationError(
+                f"stream={stream!r} must be a stream's name, its ARN or a Stream"
+            )
+        for name, value, least in (
+            ("max_buffer_bytes", max_buffer_bytes, 1),
+            ("linger_seconds", linger_seconds, 0),
+            ("give_up_seconds", give_up_seconds, 0),
+        ):
+            _check_number(name, value, least)
+        self.stream = stream
+        self._region, self._session = region, session
+        self._open = partial(
+            open_record_producer,
+            aggregate=aggregate,
+            ordered=ordered,
+            chance=random.Random(),
+            max_buffer_bytes=max_buffer_bytes,
+            linger_seconds=linger_seconds,
+            give_up_seconds=give_up_seconds,
+        )
+        self._clients: ClientFactory | None = None
+        self._telemetry: OpenTelemetry | None = None
+        self._records: RecordProducer | None = None
+        self._record_bytes = 0
+        self._counts = PutCounts()
+
+    async def __aenter__(self) -> Self:
+        # These imports are slow, so they aren't made when the package is imported.
+        from kinesumer.aws.kinesis import open_source
+        from kinesumer.aws.session import ClientFactory
+        from kinesumer.telemetry.otel import OpenTelemetry
+
+        if self._clients is not None:
+            raise ConfigurationError("a producer can be entered once: make a new one")
+        self._clients = ClientFactory(
+            self._session, region=self._region, role_session_name="kinesumer-producer"
+        )
+        try:
+            source = await open_source(self._clients, self.stream)
+            info = await _patiently(source.describe)
+            self._telemetry = OpenTelemetry(None, SystemClock())
+            records = await self._open(source, info, telemetry=self._telemetry)
+        except BaseException:
+            await self._clients.__aexit__(None, None, None)
+            raise
+        self._records, self._record_bytes = records, info.max_record_bytes
+        self._telemetry.watch_producer(records.read_gauges)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        from anyio import CancelScope, move_on_after
+
+        assert self._records and self._telemetry and self._clients
+        records, is_complete = self._records, False
+        try:
+            with move_on_after(None if error is None else ABORT_SECONDS) as scope:
+                scope.shield = error is not None
+                await records.flush()
+            is_complete = error is None
+        except PutFailedError as failure:
+            if error is None:
+                raise
+            logger.error("%s: %s", self.stream.name, failure)
+        finally:
+            self._telemetry.unwatch()
+            self._records = None
+            with CancelScope(shield=True):
+                await records.abandon(_closed())
+                await self._clients.__aexit__(None, None, None)
+            self._counts = records.counts
+            if not is_complete:
+                self._log_failures(records)
+        # Other tasks may have put records while this one waited.
+        records.raise_failures()
+
+    def _log_failures(self, records: RecordProducer) -> None:
+        try:
+            records.raise_failures()
+        except PutFailedError as failure:
+            logger.error("%s: %s", self.stream.name, failure)
+
+    async def put(
+        self,
+        data: bytes,
+        *,
+        partition_key: str,
+        explicit_hash_key: str | None = None,
+    ) -> PutFuture:
+        """Accept a record when the buffer has room for it. Return its future result.
+
+        ``await producer.put(…)`` is enough for high throughput. To wait until Kinesis
+        has stored the record, await the future, too. ``partition_key`` has 1 to 256
+        characters. ``explicit_hash_key`` is a decimal number below 2^128 that selects
+        the shard in place of the partition key.
+
+        Raise ConfigurationError for a record that Kinesis would reject. Raise
+        PutFailedError if earlier records have failed and no task awaits their
+        futures. In both cases, and if the call is cancelled, the record isn't accepted.
+        """
+        if self._records is None:
+            raise _closed()
+        entry = self._to_entry(data, partition_key, explicit_hash_key)
+        return await self._records.add(entry)
+
+    def _to_entry(
+        self, data: bytes, partition_key: str, explicit_hash_key: str | None
+    ) -> Entry:
+        """Return a record. Raise ConfigurationError if Kinesis would reject it."""
+        if type(data) is not bytes or type(partition_key) is not str:
+            data = _require_types(data, partition_key)
+        entry = Entry(data, partition_key, explicit_hash_key)
+        # This condition is false for most records. It is much faster than refusal().
+        if (
+            (explicit_hash_key is not None and _require_hash_key(explicit_hash_key))
+            or not 0 < len(partition_key) <= KEY_CHARACTERS
+            or entry.size > self._record_bytes
+        ):
+            reason = refusal(data, partition_key, explicit_hash_key, self._record_bytes)
+            if reason is not None:
+                raise ConfigurationError(
+                    f"Kinesis would reject this record: {reason}; correct the arguments"
+                )
+        return entry
+
+    async def flush(self) -> None:
+        """Send what waits, and wait until Kinesis has accepted each earlier record.
+
+        Raise PutFailedError for failed records whose futures no task awaits.
+        """
+        if self._records is None:
+            raise _closed()
+        await self._records.flush()
+
+    @property
+    def counts(self) -> PutCounts:
+        """The numbers of records, bytes and requests so far."""
+        return self._counts if self._records is None else self._records.counts
+
+
+async def open_record_producer(
+    source: KinesisSource,
+    info: StreamInfo,
+    *,
+    aggregate: bool,
+    ordered: bool,
+    chance: random.Random,
+    max_buffer_bytes: int = MAX_BUFFER_BYTES,
+    linger_seconds: float = LINGER_SECONDS,
+    give_up_seconds: float = GIVE_UP_SECONDS,
+    telemetry: Telemetry | None = None,
+) -> RecordProducer:
+    """Return a producer for a stream. ``info`` is the stream's description.
+
+    Raise StreamMissingError if the stream is being deleted, and KinesumerError if it is
+    being created.
+    """
+    if info.status == "DELETING":
+        raise StreamMissingError(
+            f"stream {info.arn} is being deleted: create it again, or name another"
+        )
+    if info.status == "CREATING":
+        raise KinesumerError(
+            f"stream {info.arn} is being created; wait until it is active"
+        )
+    aggregator = None
+    if aggregate:
+        shards = await _patiently(source.list_shards) if info.routes_by_key else []
+        aggregator = Aggregator(shards)
+    return RecordProducer(
+        source.put_records,
+        ordered=ordered,
+        chance=chance,
+        aggregator=aggregator,
+        list_shards=source.list_shards,
+        give_up_seconds=give_up_seconds,
+        linger_seconds=linger_seconds,
+        max_buffer_bytes=max_buffer_bytes,
+        telemetry=telemetry,
+        stream_arn=info.arn,
+    )
+
+
+async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Make a call and return its result. Retry temporary errors."""
+    for tries in range(1, START_TRIES):
+        try:
+            return await call()
+        except SourceUnavailableError:
+            await asyncio.sleep(
+                backoff_seconds(
+                    tries, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS, random.random()
+                )
+            )
+    return await call()
+
+
+def _check_number(name: str, value: object, least: float) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not least <= value < math.inf:  # type: ignore[operator]
+        raise ConfigurationError(
+            f"{name}={value!r} must be a number of at least {least:g}"
+        )
+
+
+def _require_types(data: Any, partition_key: Any) -> bytes:
+    """Return bytes-like data as bytes. Raise ConfigurationError for other types."""
+    if not isinstance(partition_key, str):
+        raise ConfigurationError(
+            f"partition_key={partition_key!r:.100} must be text: use str()"
+        )
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise ConfigurationError(
+        f"data is of type {type(data).__name__}, but must be bytes: encode it"
+    )
+
+
+def _require_hash_key(explicit_hash_key: Any) -> bool:
+    """Return True for text. Raise ConfigurationError for other types."""
+    if not isinstance(explicit_hash_key, str):
+        raise ConfigurationError(
+            f"explicit_hash_key={explicit_hash_key!r:.100} must be text: use str()"
+        )
+    return True
+
+
+def _closed() -> ConfigurationError:
+    return ConfigurationError("use the producer in `async with Producer(...)`")

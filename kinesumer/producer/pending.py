@@ -1,0 +1,226 @@
+"""Records that wait for Kinesis, and the future results of putting them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.errors import FailedRecord, KinesumerError, PutFailedError
+from kinesumer.wire.put_records import Entry, aggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Hashable, Mapping
+
+    from kinesumer.wire.put_records import EntryResult
+
+
+# Most records share this. A dictionary of each would keep the garbage collector busy.
+NOTHING_MOVED: Mapping[int, tuple[PendingRecord, int]] = MappingProxyType({})
+
+
+class PutResult(NamedTuple):
+    """The place at which Kinesis has stored a record."""
+
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int | None = None
+    """The record's index in its aggregate; None for a record that isn't aggregated."""
+
+
+class PendingRecord:
+    """One Kinesis record to put: its user records, and the result of putting it.
+
+    A record that isn't an aggregate has one user record.
+    """
+
+    __slots__ = (
+        "_awaited",
+        "_changed",
+        "_encoded",
+        "cost",
+        "entries",
+        "error",
+        "moved",
+        "number",
+        "order_key",
+        "result",
+        "rows",
+        "size",
+    )
+
+    def __init__(self, number: int, order_key: Hashable) -> None:
+        self.number = number  # the place in the order in which records were added
+        # An ordered producer puts the records of one key one after the other.
+        self.order_key = order_key
+        self.entries: list[Entry] = []
+        self.rows = 0  # number of user records that are put with this record
+        self.size = 0  # maximum size of the Kinesis record in bytes
+        self.cost = 0  # bytes of the producer's buffer
+        self.result: EntryResult | None = None
+        self.error: Exception | None = None
+        # By index, the user records that were moved to another Kinesis record.
+        self.moved: Mapping[int, tuple[PendingRecord, int]] = NOTHING_MOVED
+        # Indexes of the user records whose results somebody waits for or has read.
+        self._awaited: set[int] | None = None
+        self._encoded: Entry | None = None
+        self._changed: asyncio.Future[None] | None = None
+
+    def add(self, entry: Entry, size: int, cost: int) -> None:
+        """Append a user record that takes up to ``size`` bytes."""
+        self.entries.append(entry)
+        self.rows += 1
+        self.size += size
+        self.cost += cost
+
+    def encode(self) -> Entry:
+        """Return the Kinesis record."""
+        if self._encoded is None:
+            first = self.entries[0]
+            self._encoded = first
+            # An aggregate of one record would be larger than the record.
+            if len(self.entries) > 1:
+                self._encoded = Entry(
+                    aggregate(self.entries),
+                    first.partition_key,
+                    first.explicit_hash_key,
+                )
+        return self._encoded
+
+    def accept(self, result: EntryResult) -> None:
+        """Set the result, and release the memory of the data."""
+        self.result = result
+        self._settle()
+
+    def fail(self, error: Exception) -> None:
+        """Set the error. The data stays for the error's list of records."""
+        self.error = error
+        self._encoded = None
+        self.wake()
+
+    def move(self, places: dict[int, tuple[PendingRecord, int]]) -> None:
+        """Set the new places of the user records that were moved."""
+        self.moved = places
+        self._settle()
+
+    def _settle(self) -> None:
+        self._encoded = None
+        self.entries = []
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake all tasks that wait for a change."""
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+        self._changed = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Return True if there is a result, an error or a move."""
+        return self.result is not None or self.error is not None or bool(self.moved)
+
+    async def change(self) -> None:
+        """Wait for a result, an error or a move."""
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        # Other tasks wait for the same future, so this task must not cancel it.
+        await asyncio.shield(self._changed)
+
+    def note_reader(self, index: int) -> None:
+        """Remember that somebody waits for a user record's result, or has read it."""
+        if self._awaited is None:
+            self._awaited = set()
+        self._awaited.add(index)
+
+    def forget_reader(self, index: int) -> None:
+        """Remember that a wait for a user record's result was cancelled."""
+        assert self._awaited is not None
+        self._awaited.discard(index)
+
+    async def settled(self) -> None:
+        """Wait until each user record has been accepted or has failed."""
+        while not self.is_settled:
+            await self.change()
+        for record, _ in self.moved.values():
+            await record.settled()
+
+    def failed_records(self) -> list[FailedRecord]:
+        """Return the failed user records whose results no task awaits or has read."""
+        return [
+            failed_record(entry, self.error)
+            for index, entry in enumerate(self.entries)
+            if self.error is not None and index not in (self._awaited or ())
+        ]
+
+
+class PutFuture:
+    """The future result of one ``put()``: ``result = await future``.
+
+    Cancelling a task that waits for it doesn't cancel the put. If no task awaits it,
+    the producer itself raises the error of a failed put.
+    """
+
+    __slots__ = ("_index", "_record")
+
+    def __init__(self, record: PendingRecord, index: int) -> None:
+        self._record, self._index = record, index
+
+    def done(self) -> bool:
+        """Return whether Kinesis has accepted the record, or putting it has failed."""
+        record = self._locate()
+        return record.result is not None or record.error is not None
+
+    def result(self) -> PutResult:
+        """Return the result of a put that is done.
+
+        Raise PutFailedError if the put failed, and KinesumerError if it isn't done.
+        """
+        error = self.exception()
+        if error is not None:
+            raise error from error.__cause__
+        result = self._record.result
+        assert result and result.shard_id and result.sequence_number
+        sub_number = self._index if self._record.rows > 1 else None
+        return PutResult(result.shard_id, result.sequence_number, sub_number)
+
+    def exception(self) -> PutFailedError | None:
+        """Return the error of a put that is done, or None if it succeeded.
+
+        Raise KinesumerError if it isn't done.
+        """
+        if not self.done():
+            raise KinesumerError(
+                "the put isn't done yet; wait for it: await the future"
+            )
+        record, index = self._record, self._index
+        if record.error is None:
+            return None
+        record.note_reader(index)
+        failure = PutFailedError([failed_record(record.entries[index], record.error)])
+        failure.__cause__ = record.error
+        return failure
+
+    def __await__(self) -> Generator[object, None, PutResult]:
+        while not self.done():
+            yield from self._change().__await__()
+        return self.result()
+
+    async def _change(self) -> None:
+        record, index = self._record, self._index
+        record.note_reader(index)
+        try:
+            await record.change()
+        except asyncio.CancelledError:
+            record.forget_reader(index)
+            raise
+
+    def _locate(self) -> PendingRecord:
+        while self._index in self._record.moved:
+            self._record, self._index = self._record.moved[self._index]
+        return self._record
+
+
+def failed_record(entry: Entry, error: Exception) -> FailedRecord:
+    """Return what an error lists for a record."""
+    key, hash_key = entry.partition_key, entry.explicit_hash_key
+    return FailedRecord(entry.data, key, hash_key, str(error))

@@ -1,0 +1,171 @@
+"""Retains sources, iterators and read rates in a process between batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from kinesumer.aws.fan_out import open_reading_source
+from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.core.fair_share import Share
+from kinesumer.model.stream_consumers import CONSUMER_ARN
+
+if TYPE_CHECKING:
+    from kinesumer.model.positions import Position
+    from kinesumer.model.streams import ShardKey, Stream, StreamInfo
+    from kinesumer.ports import StreamSource
+    from kinesumer.spark.options.parser import Connection
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+MAX_CACHED_SHARDS = 10_000
+# Iterators are used for this time. In Kinesis, they expire after five minutes.
+FRESH_SECONDS = 270.0
+# The minimum rate, even if a shard has many readers. A batch reads a shard several
+# times, so a lower rate would delay it too much.
+MIN_READS_PER_SECOND = 0.6
+
+
+class Sources:
+    """The sources of one event loop. Sources of a region and role share a client."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.clients = ClientFactory(
+            region=connection.region,
+            endpoints={
+                "kinesis": connection.kinesis_endpoint,
+                "dynamodb": connection.dynamodb_endpoint,
+                "sts": connection.sts_endpoint,
+            },
+        )
+        # By stream: when it was last described, and its description.
+        self.infos: dict[Stream, tuple[float, StreamInfo]] = {}
+        self._sources: dict[Stream, KinesisSource] = {}
+        self._fan_out: dict[Stream, StreamSource] = {}
+        self._lock = asyncio.Lock()
+
+    async def open(self, stream: Stream) -> KinesisSource:
+        """Return the source for a stream, which uses the stream's role and region."""
+        # All shards of a task call this at the same time. Open only one source.
+        async with self._lock:
+            if stream not in self._sources:
+                self._sources[stream] = await open_source(self.clients, stream)
+            return self._sources[stream]
+
+    async def open_fan_out(self, stream: Stream) -> StreamSource:
+        """Return a source that subscribes with the consumer ``stream.fan_out``, an ARN.
+
+        The source does not wait if a shard's last subscription is too young.
+        """
+        async with self._lock:
+            if stream not in self._fan_out:
+                self._fan_out[stream] = await open_reading_source(
+                    self.clients, stream, in_use_seconds=0.0
+                )
+            return self._fan_out[stream]
+
+    async def find_consumer(self, stream: Stream) -> str:
+        """Return the ARN of a stream's consumer. Register it if it is missing."""
+        fan_out = stream.fan_out or ""
+        if CONSUMER_ARN.fullmatch(fan_out):
+            return fan_out
+        source = await self.open(replace(stream, fan_out=None))
+        return (await StreamConsumers(source).require_active(fan_out)).arn
+
+
+_shared: dict[tuple[asyncio.AbstractEventLoop, Connection], Sources] = {}
+
+
+def sources(connection: Connection) -> Sources:
+    """Return the running loop's sources for a connection. They outlive a batch."""
+    key = (asyncio.get_running_loop(), connection)
+    if key not in _shared:
+        _shared[key] = Sources(connection)
+    return _shared[key]
+
+
+async def close_sources() -> None:
+    """Close all sources of the running loop. Later calls open new ones."""
+    loop = asyncio.get_running_loop()
+    for key in [key for key in _shared if key[0] is loop]:
+        await _shared.pop(key).clients.__aexit__(None, None, None)
+
+
+class _ShardCache(Generic[K, V]):
+    """A dictionary that drops the least recently stored entry first."""
+
+    def __init__(self, max_shards: int = MAX_CACHED_SHARDS) -> None:
+        self._entries: OrderedDict[K, V] = OrderedDict()
+        self._max_shards = max_shards
+
+    def _store(self, key: K, value: V) -> None:
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._max_shards:
+            self._entries.popitem(last=False)
+
+
+class IteratorCache(_ShardCache["tuple[ShardKey, Position]", tuple[str, float]]):
+    """Keeps iterators for the next batch, which saves one call for each shard.
+
+    Each iterator is returned only once, so a failed task's retry doesn't use it again.
+    """
+
+    def keep(self, shard: ShardKey, after: Position, iterator: str, now: float) -> None:
+        """Store the iterator after a position, which Kinesis has just returned."""
+        self._store((shard, after), (iterator, now))
+
+    def take(self, shard: ShardKey, after: Position, now: float) -> str | None:
+        """Remove and return the iterator after a position, unless it has expired."""
+        iterator, since = self._entries.pop((shard, after), (None, now))
+        return None if now - since > FRESH_SECONDS else iterator
+
+
+class ShardPace:
+    """Decides when to read a shard, which other apps and queries may read, too."""
+
+    __slots__ = ("_next_at", "_refusals", "share")
+
+    def __init__(self) -> None:
+        self.share = Share(MIN_READS_PER_SECOND)
+        self._next_at = 0.0
+        self._refusals = 0
+
+    def starts_at(self, now: float) -> float:
+        """Return the earliest time of a batch's first read."""
+        return now if self.share.whole else max(now, self._next_at)
+
+    def after_page(self, started: float, period: float, payload_bytes: int) -> float:
+        """Return when to read the next page, at least ``period`` after ``started``."""
+        self._refusals = 0
+        wait = period
+        if not self.share.whole:
+            shared = self.share.pause_seconds(payload_bytes)
+            if shared > period:
+                self.share.grow(shared)
+            wait = max(period, shared)
+        self._next_at = started + wait
+        return self._next_at
+
+    def after_throttle(self, now: float, period: float, jitter: float) -> float:
+        """Return when to try again after a throttled read."""
+        self._refusals += 1
+        if self._refusals == 1:
+            self.share.cut(now, 1 / period if period else self.share.rate)
+        self._next_at = now + self.share.retry_seconds(self._refusals, jitter)
+        return self._next_at
+
+
+class PaceCache(_ShardCache["ShardKey", ShardPace]):
+    """Keeps the read rates of all shards."""
+
+    def of(self, shard: ShardKey) -> ShardPace:
+        """Return the ShardPace of a shard. The first call creates it."""
+        pace = self._entries.get(shard) or ShardPace()
+        self._store(shard, pace)
+        return pace

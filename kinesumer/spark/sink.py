@@ -1,0 +1,348 @@
+"""Puts each row into a stream at least once.
+
+If a task fails, or Spark runs it twice, its rows are put again. So consumers must
+tolerate repeated records. A refused record is retried until Kinesis accepts it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import random
+import uuid
+from base64 import b64encode
+from contextlib import closing
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import BinaryType, StringType
+
+from kinesumer.errors import (
+    ConfigurationError,
+    FatalError,
+    KinesumerError,
+    PutFailedError,
+)
+from kinesumer.producer.client import open_record_producer
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.spark.options.table import COLUMNS
+from kinesumer.spark.runtime.event_loop import event_loop_thread, with_retries
+from kinesumer.spark.runtime.process_cache import sources
+from kinesumer.wire.put_records import Entry, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from kinesumer.model.streams import Stream, StreamInfo
+    from kinesumer.producer.record_producer import PutCounts, RecordProducer
+    from kinesumer.spark.options.parser import WriteOptions
+    from kinesumer.spark.runtime.process_cache import Sources
+
+LOGGER = logging.getLogger("kinesumer")
+
+# The columns that a sink writes, with their types. explicit_hash_key is optional.
+SINK_COLUMNS = {
+    "data": (BinaryType, StringType),
+    "partition_key": (StringType,),
+    "explicit_hash_key": (StringType,),
+}
+# Rows are passed to the event loop's thread in groups of this size. One by one would be
+# slow.
+ROWS_AT_ONCE = 2_000
+# A worker describes a stream at most once in this time, since AWS allows only 20
+# descriptions a second.
+DESCRIBED_SECONDS = 60.0
+CLOCK = SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult(WriterCommitMessage):
+    """The result of one task, which Spark passes to the driver."""
+
+    counts: PutCounts
+    dead_letters: int = 0
+    dead_letter_file: str | None = None
+
+
+class _TaskWriter:
+    """Writes the rows of a task; Spark pickles it to the executors."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_columns(schema)
+        if options.dead_letter_path is not None:
+            open_directory(options.dead_letter_path)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
+        """Put a task's rows."""
+        return write(self._options, iterator)
+
+
+class BatchWriter(_TaskWriter, DataSourceArrowWriter):
+    """Puts the rows of one query, for ``df.write``."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log how many records were put."""
+        LOGGER.info("%s: put %s", self._options.stream.name, summary(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log how many records were put although the query failed."""
+        LOGGER.error(
+            "%s: the query failed; finished tasks put %s, which stay in the stream",
+            self._options.stream.name,
+            summary(messages),
+        )
+
+
+class StreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
+    """Puts the rows of each batch, for ``df.writeStream``."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Log how many records were put."""
+        name = self._options.stream.name
+        LOGGER.info("%s: batch %d: put %s", name, batchId, summary(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Log how many records were put before the batch failed."""
+        LOGGER.error(
+            "%s: batch %d failed; tasks that had finished put %s, which will be put "
+            "again",
+            self._options.stream.name,
+            batchId,
+            summary(messages),
+        )
+
+
+def summary(messages: Iterable[WriterCommitMessage | None]) -> str:
+    """Return one line about the records of all tasks."""
+    written = [message for message in messages if isinstance(message, WriteResult)]
+
+    def total(name: str) -> int:
+        return sum(getattr(message.counts, name) for message in written)
+
+    text = (
+        f"{total('rows'):,} rows as {total('records'):,} records "
+        f"({total('bytes'):,} bytes) in {total('requests'):,} requests, "
+        f"{total('retried'):,} records again"
+    )
+    files = [m.dead_letter_file for m in written if m.dead_letter_file is not None]
+    if files:
+        rows = sum(message.dead_letters for message in written)
+        text += f"; {rows:,} rows can't be put: {', '.join(sorted(files))}"
+    return text
+
+
+# --- a task's records -----------------------------------------------------------------
+
+
+def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> WriteResult:
+    """Put a task's rows, and return when Kinesis has accepted all of them."""
+    loop = event_loop_thread()
+    task = loop.run(_open(options))
+    try:
+        with closing(DeadLetters(options.dead_letter_path)) as dead_letters:
+            for batch in batches:
+                entries = _entries(batch, task.record_bytes, dead_letters)
+                while part := list(islice(entries, ROWS_AT_ONCE)):
+                    loop.run(_add(task.producer, part))
+            counts = loop.run(task.producer.flush())
+        return WriteResult(counts, dead_letters.rows, dead_letters.name)
+    except PutFailedError as error:
+        # Spark puts the task's rows again, so the list of records isn't needed.
+        raise (error.__cause__ or error) from None
+    finally:
+        # The event loop outlives the task. Without this, retries would continue.
+        loop.run(
+            task.producer.abandon(KinesumerError("the task ended early; run it again"))
+        )
+
+
+async def _add(producer: RecordProducer, entries: list[Entry]) -> None:
+    for entry in entries:
+        await producer.add(entry)
+
+
+def _entries(
+    batch: pa.RecordBatch, record_bytes: int, dead_letters: DeadLetters
+) -> Iterator[Entry]:
+    for row in read_rows(batch, record_bytes):
+        if isinstance(row, RejectedRow):
+            dead_letters.add(row)
+        else:
+            yield row
+
+
+class _Task(NamedTuple):
+    producer: RecordProducer
+    record_bytes: int
+
+
+async def _open(options: WriteOptions) -> _Task:
+    shared = sources(options.connection)
+    source = await shared.open(options.stream)
+    info = await _info(shared, options.stream)
+    producer = await open_record_producer(
+        source,
+        info,
+        aggregate=options.aggregate,
+        ordered=options.ordered,
+        chance=random.Random(),
+    )
+    return _Task(producer, info.max_record_bytes)
+
+
+async def _info(shared: Sources, stream: Stream) -> StreamInfo:
+    """Return the stream's description. Read it again after a minute."""
+    described_at, info = shared.infos.get(stream, (-math.inf, None))
+    if info is None or CLOCK.now() - described_at >= DESCRIBED_SECONDS:
+        source = await shared.open(stream)
+        info = await with_retries(source.describe, CLOCK)
+        shared.infos[stream] = CLOCK.now(), info
+    return info
+
+
+# --- rows -----------------------------------------------------------------------------
+
+
+class RejectedRow(NamedTuple):
+    """A row that Kinesis can't take, with the reason."""
+
+    reason: str
+    partition_key: str | None
+    explicit_hash_key: str | None
+    data: bytes | None
+
+
+def check_columns(schema: StructType) -> None:
+    """Raise ConfigurationError unless a query has the columns of a sink.
+
+    The source's other columns are ignored, so that a query can copy a stream.
+    """
+    types = {field.name: field.dataType for field in schema.fields}
+    for name in ("data", "partition_key"):
+        if name not in types:
+            raise ConfigurationError(
+                f"column {name} is missing: give the columns data (binary or string), "
+                "partition_key and, if wanted, explicit_hash_key (string)"
+            )
+    for name, kind in types.items():
+        if name not in SINK_COLUMNS and name not in COLUMNS:
+            close = get_close_matches(name.lower(), SINK_COLUMNS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigurationError(
+                f"column {name} has no place in a Kinesis record{hint} "
+                "(drop it, or put it into data)"
+            )
+        if name in SINK_COLUMNS and not isinstance(kind, SINK_COLUMNS[name]):
+            types_text = " or ".join(type_.typeName() for type_ in SINK_COLUMNS[name])
+            raise ConfigurationError(
+                f"column {name} is {kind.simpleString()}, but must be {types_text}"
+            )
+
+
+def read_rows(
+    batch: pa.RecordBatch, record_bytes: int
+) -> Iterator[Entry | RejectedRow]:
+    """Yield each row as a record, or with the reason why Kinesis can't take it.
+
+    ``record_bytes`` is the stream's maximum for data and partition key.
+    """
+    import pyarrow as pa
+
+    # Depending on its version and settings, Spark passes text as Arrow's string or
+    # large_string.
+    data, keys = batch.column("data"), batch.column("partition_key").to_pylist()
+    if pa.types.is_large_string(data.type):
+        data = data.cast(pa.large_binary())
+    elif pa.types.is_string(data.type):
+        data = data.cast(pa.binary())
+    hash_keys = [None] * len(batch)
+    if "explicit_hash_key" in batch.schema.names:
+        hash_keys = batch.column("explicit_hash_key").to_pylist()
+    for content, key, hash_key in zip(data.to_pylist(), keys, hash_keys, strict=True):
+        reason = refusal(content, key, hash_key, record_bytes)
+        if reason is None:
+            yield Entry(content, key, hash_key)
+        else:
+            yield RejectedRow(reason, key, hash_key, content)
+
+
+class RejectedRowError(FatalError):
+    """A row can't be a Kinesis record. The message names the row's partition key."""
+
+
+class DeadLetters:
+    """The dead-letter file of a task attempt. The first rejected row creates it.
+
+    Each line is a JSON object with reason, partition_key, explicit_hash_key, and data
+    in base64. If the sink has no path for the file, such a row makes the task fail.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._file: Any = None
+        self.rows = 0
+        self.name: str | None = None
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, row: RejectedRow) -> None:
+        """Write a rejected row. Raise RejectedRowError if there is no path for it."""
+        if self._path is None:
+            raise RejectedRowError(
+                f"the row with partition key {row.partition_key!r} can't be put: "
+                f"{row.reason}; filter such rows out, or give the option "
+                "deadLetterPath to put them aside"
+            )
+        if self._file is None:
+            filesystem, directory = open_directory(self._path)
+            self.name = f"{directory.rstrip('/')}/{_attempt()}-{uuid.uuid4()}.jsonl"
+            filesystem.create_dir(directory, recursive=True)
+            self._file = filesystem.open_output_stream(self.name)
+        data = None if row.data is None else b64encode(row.data).decode()
+        line = json.dumps({**row._asdict(), "data": data})
+        self._file.write(line.encode() + b"\n")
+        self.rows += 1
+
+
+def open_directory(path: str) -> tuple[Any, str]:
+    """Return the filesystem for a path or URI, and the directory's path in it.
+
+    Raises ConfigurationError if the URI isn't valid.
+    """
+    import pyarrow as pa
+    from pyarrow import fs
+
+    if "://" not in path and not path.startswith("file:"):
+        return fs.LocalFileSystem(), os.path.abspath(path)
+    try:
+        filesystem, directory = fs.FileSystem.from_uri(path)
+    except (pa.ArrowInvalid, ValueError) as error:
+        raise ConfigurationError(
+            f"option deadLetterPath={path!r} must be a path, or a URI that pyarrow "
+            f"knows: {error}"
+        ) from error
+    return filesystem, directory
+
+
+def _attempt() -> str:
+    task = TaskContext.get()
+    if task is None:
+        return "rows"
+    return f"part-{task.partitionId():05d}-attempt-{task.taskAttemptId()}"

@@ -1,1 +1,0 @@
-"""The sink: rows of a query become records of a stream."""

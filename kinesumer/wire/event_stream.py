@@ -1,0 +1,200 @@
+"""Decode the frames of SubscribeToShard's event stream.
+
+The format is AWS's ``application/vnd.amazon.eventstream``: a prelude of two lengths
+and their CRC-32, headers, a payload, and a CRC-32 of everything before it. Source:
+https://smithy.io/2.0/aws/amazon-eventstream.html.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from kinesumer.errors import SourceUnavailableError
+from kinesumer.model.records import Page, Record
+from kinesumer.wire.records import (
+    UNDECODED,
+    Buffer,
+    ChildShard,
+    check_records,
+    read_child,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PRELUDE_BYTES = 12
+_CRC_BYTES = 4
+# Greatest accepted size of a frame. An event has at most 10 MiB of data, in Base64.
+MAX_FRAME_BYTES = 24 * 1024 * 1024
+# The type of a header's value decides the value's size. Types 0 and 1 (true and false)
+# have no value.
+_FIXED_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+_BYTES, _STRING = 6, 7
+
+_PRELUDE = struct.Struct(">III")
+_CRC = struct.Struct(">I")
+_LENGTH = struct.Struct(">H")
+
+
+class Frame(NamedTuple):
+    """One message: an event, an exception or an error."""
+
+    kind: str  # the header ``:message-type``
+    name: str  # the event's type, or the code of the exception or error
+    payload: Buffer  # JSON; an error has none
+    message: str = ""  # the header ``:error-message``
+
+
+class FrameReader:
+    """Divides the bytes of a response into frames."""
+
+    def __init__(self) -> None:
+        self._begin_frame()
+
+    def _begin_frame(self) -> None:
+        # Pieces are joined once. A buffer that grows would be copied several times.
+        self._pieces: list[bytes] = []
+        self.pending_bytes = 0  # of a frame that is not complete
+        self._expected_bytes = PRELUDE_BYTES  # of the prelude, then of the whole frame
+
+    def frames(self, data: Buffer) -> Iterator[Frame]:
+        """Take the next bytes of the response, and yield the frames they complete.
+
+        Iterate to the end. Raise SourceUnavailableError if a frame is corrupt.
+        """
+        rest = memoryview(data)
+        while rest:
+            part = rest[: self._expected_bytes - self.pending_bytes]
+            rest = rest[len(part) :]
+            self._pieces.append(bytes(part))
+            self.pending_bytes += len(part)
+            if self.pending_bytes < self._expected_bytes:
+                return
+            joined = b"".join(self._pieces)
+            if self._expected_bytes == PRELUDE_BYTES:  # every frame is longer
+                self._pieces = [joined]
+                self._expected_bytes = frame_size(joined)
+            else:
+                self._begin_frame()
+                yield decode_frame(joined)
+
+
+def frame_size(prelude: Buffer) -> int:
+    """Return the size in bytes of the frame that begins with a prelude.
+
+    Raise SourceUnavailableError if the prelude is corrupt.
+    """
+    size, headers_size, checksum = _PRELUDE.unpack_from(prelude)
+    if crc32(memoryview(prelude)[:8]) != checksum:
+        raise _corrupt("its prelude has a wrong checksum")
+    if not headers_size + PRELUDE_BYTES + _CRC_BYTES <= size <= MAX_FRAME_BYTES:
+        raise _corrupt(f"it has {size:,} bytes, {headers_size:,} of them headers")
+    return int(size)
+
+
+def decode_frame(frame: Buffer) -> Frame:
+    """Decode a complete frame. Raise SourceUnavailableError if it is corrupt."""
+    view, end = memoryview(frame), len(frame) - _CRC_BYTES
+    if crc32(view[:end]) != _CRC.unpack_from(view, end)[0]:
+        raise _corrupt("it has a wrong checksum")
+    headers_end = PRELUDE_BYTES + _PRELUDE.unpack_from(view)[1]
+    headers = _decode_headers(bytes(view[PRELUDE_BYTES:headers_end]))
+    kind = headers.get(":message-type", "")
+    if kind not in _NAMES:
+        raise _corrupt(f"its message type is {kind[:80]!r}")
+    message = headers.get(":error-message", "")
+    return Frame(kind, headers.get(_NAMES[kind], ""), view[headers_end:end], message)
+
+
+_NAMES = {
+    "event": ":event-type",
+    "exception": ":exception-type",
+    "error": ":error-code",
+}
+
+
+def _decode_headers(encoded: bytes) -> dict[str, str]:
+    """Return the headers that have text values."""
+    headers: dict[str, str] = {}
+    at, end = 0, len(encoded)
+    try:
+        while at < end:
+            name_end = at + 1 + encoded[at]
+            name, kind = encoded[at + 1 : name_end], encoded[name_end]
+            at = name_end + 1
+            if kind in _FIXED_SIZES:
+                at += _FIXED_SIZES[kind]
+                continue
+            if kind not in (_BYTES, _STRING):
+                raise _corrupt(f"a header has the unknown type {kind}")
+            first = at + _LENGTH.size
+            at = first + _LENGTH.unpack_from(encoded, at)[0]
+            if kind == _STRING:
+                headers[name.decode()] = encoded[first:at].decode()
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise _corrupt(f"a header is malformed ({error})") from error
+    if at != end:
+        raise _corrupt("a header is longer than the headers")
+    return headers
+
+
+class _Event(msgspec.Struct, rename="pascal"):
+    records: list[Record]
+    continuation_sequence_number: str | None = None
+    millis_behind_latest: int = 0
+    child_shards: list[ChildShard] | None = None
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+_CALL = "SubscribeToShard"
+
+
+def decode_event(payload: Buffer) -> Page:
+    """Return the page in the payload of a SubscribeToShardEvent.
+
+    Its ``next_iterator`` is the event's continuation sequence number. Raise
+    SourceUnavailableError if the payload isn't an event of Kinesis.
+    """
+    try:
+        event = _decode_event(payload)
+    except UNDECODED as error:
+        raise _corrupt(f"its payload is not an event ({error})") from error
+    check_records(event.records, payload, _CALL)
+    continuation = event.continuation_sequence_number
+    children = event.child_shards or ()
+    # A closed shard's last event names the children in place of a continuation. An
+    # event with neither would end the shard too early.
+    if not children and continuation is None:
+        raise _corrupt("its event has no ContinuationSequenceNumber")
+    return Page(
+        event.records,
+        None if children else continuation,
+        event.millis_behind_latest,
+        tuple(read_child(child, payload, _CALL) for child in children),
+        len(payload),
+    )
+
+
+class _Fault(msgspec.Struct):
+    message: str = ""
+
+
+def fault_message(frame: Frame) -> str:
+    """Return the text of an exception or an error, or an empty string."""
+    if frame.message:
+        return frame.message
+    try:
+        return msgspec.json.decode(frame.payload, type=_Fault).message
+    except UNDECODED:
+        return ""
+
+
+def _corrupt(reason: str) -> SourceUnavailableError:
+    return SourceUnavailableError(
+        f"a frame of SubscribeToShard's event stream is corrupt: {reason}; check which "
+        "service responds at the Kinesis endpoint"
+    )

@@ -1,0 +1,399 @@
+"""Test the source of enhanced fan-out: what it reads, and the errors of Kinesis."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.aws import fan_out, stream_consumers
+from kinesumer.aws.http import event_stream
+from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    FatalError,
+    SourceThrottledError,
+    SourceUnavailableError,
+    StartInFutureError,
+    StreamMissingError,
+)
+from kinesumer.local.kinesis import service
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
+from tests.support.subscriptions import (
+    FIRST_SHARD,
+    TRANSPORTS,
+    FanOutAws,
+    Reader,
+    fan_out_aws,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+OTHER = "210987654321"
+
+
+@pytest.fixture
+async def served(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[FanOutAws]:
+    """Serve a stream of one shard without TLS."""
+    async with fan_out_aws(environment, tmp_path) as aws:
+        yield aws
+
+
+# --- records ---
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_each_record_arrives_once_through_renewals_a_split_and_a_merge(
+    environment: pytest.MonkeyPatch, tmp_path: Path, transport: str
+) -> None:
+    async with fan_out_aws(
+        environment, tmp_path, transport, subscription_seconds=0.15
+    ) as served:
+        texts = [str(number) for number in range(60)]
+        parent = Reader(await served.source())
+        for text in texts:
+            served.put(text)
+            await asyncio.sleep(0.01)
+        assert await parent.until(60) == texts
+        assert served.subscriptions >= 4
+        served.aws.split("orders", FIRST_SHARD)
+        left, right = await parent.end()
+        assert left.parents == right.parents == (FIRST_SHARD,)
+        served.put("left")
+        child = Reader(await served.source(), left.shard_id)
+        assert await child.until(1) == ["left"]
+        served.aws.merge("orders", left.shard_id, right.shard_id)
+        [merged] = await child.end()
+        assert set(merged.parents) == {left.shard_id, right.shard_id}
+        assert parent.errors == child.errors == []
+
+
+async def test_a_subscription_begins_at_each_kind_of_position(
+    served: FanOutAws,
+) -> None:
+    served.aws.stop_clock()
+    first = served.put("a")[0]
+    served.aws.advance(1.0)
+    moment = served.aws._state.clock.now()
+    served.put("b")
+    served.aws.advance(0.001)
+    served.put("c")
+    served.aws.advance(1.0)
+    cases: list[tuple[Position | Start, list[str]]] = [
+        (Start.TRIM_HORIZON, ["a", "b", "c"]),
+        (Position(first), ["b", "c"]),
+        (Position(first, 0), ["a", "b", "c"]),  # inside an aggregate: read it again
+        (Start(type="AT_TIMESTAMP", timestamp=moment), ["b", "c"]),
+        (Start(type="AT_TIMESTAMP", timestamp=moment + 0.0015), ["c"]),
+    ]
+    source = await served.source()
+    for after, texts in cases:
+        reader = Reader(source, after=after)
+        assert await reader.until(len(texts)) == texts
+        await reader.stop()
+
+
+async def test_only_new_records_follow_the_newest_one(served: FanOutAws) -> None:
+    served.put("old")
+    reader = Reader(await served.source(), after=Start.LATEST)
+    await reader.change()
+    served.put("new")
+    assert await reader.until(1) == ["new"]
+    await reader.stop()
+
+
+async def test_a_start_in_the_future_is_waited_for(served: FanOutAws) -> None:
+    source = await served.source()
+    soon = Start(type="AT_TIMESTAMP", timestamp=served.aws._state.clock.now() + 60)
+    iterator = await source.get_iterator(FIRST_SHARD, soon)
+    with pytest.raises(StartInFutureError):
+        await source.get_records(iterator, 10)
+
+
+# --- broken subscriptions ---
+
+
+@pytest.mark.parametrize("transport", ["plain", "h2", "http/1.1"])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("cut", "broke"),
+        ("exception_event", "InternalFailure"),
+        ("corrupt", "checksum"),
+        ("stall", "no event arrived in time"),
+    ],
+)
+async def test_a_broken_subscription_goes_on_after_its_last_event(
+    environment: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    transport: str,
+    kind: Any,
+    message: str,
+) -> None:
+    environment.setattr(event_stream, "SILENCE_SECONDS", 0.4)
+    async with fan_out_aws(environment, tmp_path, transport) as served:
+        reader = Reader(await served.source())
+        texts = [str(number) for number in range(20)]
+        for text in texts:
+            if text in ("5", "12"):
+                await reader.until(int(text))
+                served.aws.fault(kind, count=1)
+                errors = len(reader.errors)
+                served.put(text)
+                while len(reader.errors) == errors:
+                    await reader.change()
+            else:
+                served.put(text)
+        assert await reader.until(20) == texts
+        assert len(reader.errors) == 2
+        assert message in str(reader.errors[0])
+        await reader.stop()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("throttle", SourceThrottledError), ("error", SourceUnavailableError)],
+)
+async def test_a_renewal_that_is_refused_is_tried_again(
+    environment: pytest.MonkeyPatch, tmp_path: Path, kind: Any, error: type[Exception]
+) -> None:
+    async with fan_out_aws(environment, tmp_path, subscription_seconds=0.1) as served:
+        reader = Reader(await served.source())
+        served.put("before")
+        await reader.until(1)
+        served.aws.fault(kind, operation="SubscribeToShard", count=2)
+        while len(reader.errors) < 2:
+            await reader.change()
+        served.put("after")
+        assert await reader.until(2) == ["before", "after"]
+        assert [type(each) for each in reader.errors] == [error, error]
+        await reader.stop()
+
+
+async def test_a_renewal_that_is_denied_ends_the_reading(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with fan_out_aws(environment, tmp_path, subscription_seconds=0.1) as served:
+        reader = Reader(await served.source())
+        await reader.change()
+        served.aws.deny("kinesis:SubscribeToShard")
+        with pytest.raises(AccessDeniedError, match="SubscribeToShard"):
+            await reader.end()
+
+
+# --- other subscribers ---
+
+
+async def test_a_later_subscriber_takes_the_shard_over(served: FanOutAws) -> None:
+    former = Reader(await served.source())
+    served.put("a")
+    await former.until(1)
+    later = Reader(await served.source())
+    while not former.errors:
+        await former.change()
+    await former.stop()
+    assert isinstance(former.errors[0], SourceThrottledError)
+    served.put("b")
+    assert await later.until(2) == ["a", "b"]
+    await later.stop()
+
+
+async def test_a_subscription_that_is_too_early_waits_for_its_turn(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with fan_out_aws(
+        environment, tmp_path, subscription_replace_seconds=0.3
+    ) as served:
+        served.put("a")
+        former = Reader(await served.source())
+        await former.until(1)
+        await former.stop()
+        later = Reader(await served.source())
+        assert await later.until(1) == ["a"]
+        assert served.subscriptions > 3  # it was refused several times
+        assert later.errors == []
+        await later.stop()
+
+
+async def test_a_deregistered_consumer_is_not_taken_for_an_ended_shard(
+    served: FanOutAws,
+) -> None:
+    reader = Reader(await served.source())
+    await reader.change()
+    await StreamConsumers(await served.polling()).deregister("billing")
+    with pytest.raises(FatalError, match="register it again"):
+        await reader.end()
+
+
+async def test_a_deleted_stream_is_missing(served: FanOutAws) -> None:
+    reader = Reader(await served.source())
+    await reader.change()
+    served.aws.delete_stream("orders")
+    with pytest.raises(StreamMissingError):
+        await reader.end()
+
+
+async def test_the_consumer_of_a_recreated_stream_is_gone(served: FanOutAws) -> None:
+    reader = Reader(await served.source())
+    await reader.change()
+    served.aws.advance(2)
+    served.aws.delete_stream("orders")
+    served.aws.create_stream("orders")
+    with pytest.raises((FatalError, StreamMissingError)):
+        await reader.end()
+
+
+# --- the start ---
+
+
+async def test_a_role_subscribes_to_a_stream_of_another_account(
+    served: FanOutAws,
+) -> None:
+    role = served.aws.create_role("reader", account=OTHER)
+    theirs = served.aws.create_stream("orders", account=OTHER)
+    served.aws.put(theirs, b"theirs", explicit_hash_key=0)
+    served.put("ours")
+    source = await served.source(role_arn=role.arn)
+    assert (await source.describe()).arn == theirs
+    reader = Reader(source)
+    assert await reader.until(1) == ["theirs"]
+    await reader.stop()
+
+
+async def test_a_consumer_that_is_being_created_is_waited_for(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with fan_out_aws(
+        environment, tmp_path, consumer_creating_seconds=0.2
+    ) as served:
+        served.put("a")
+        reader = Reader(await served.source())
+        assert await reader.until(1) == ["a"]
+        assert served.aws.journal.count("kinesis", "RegisterStreamConsumer") == 1
+        await reader.stop()
+
+
+async def test_a_consumer_that_stays_in_creation_ends_the_start(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    environment.setattr(stream_consumers, "ACTIVE_SECONDS", 0.3)
+    environment.setattr(stream_consumers, "LOOK_SECONDS", 0.1)
+    async with fan_out_aws(
+        environment, tmp_path, consumer_creating_seconds=600
+    ) as served:
+        with pytest.raises(FatalError, match="is CREATING after"):
+            await served.source()
+
+
+async def test_a_stream_with_too_many_consumers_is_refused(served: FanOutAws) -> None:
+    for number in range(20):
+        await served.source(f"consumer-{number}")
+    with pytest.raises(ConfigurationError, match="20 or more registered consumers"):
+        await served.source("one-more")
+
+
+async def test_an_arn_needs_no_right_but_to_subscribe(served: FanOutAws) -> None:
+    consumer = await StreamConsumers(await served.polling()).require_active("billing")
+    for action in ("Describe", "Register", "List", "Deregister"):
+        served.aws.deny(f"kinesis:{action}StreamConsumer*")
+    served.put("a")
+    reader = Reader(await served.source(consumer.arn))
+    assert await reader.until(1) == ["a"]
+    await reader.stop()
+
+
+async def test_a_denied_registration_names_the_missing_right(
+    served: FanOutAws,
+) -> None:
+    served.aws.deny("kinesis:RegisterStreamConsumer")
+    with pytest.raises(AccessDeniedError, match="RegisterStreamConsumer"):
+        await served.source()
+
+
+async def test_an_endpoint_without_fan_out_is_refused_at_the_start(
+    served: FanOutAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(service._DECODERS, "DescribeStreamConsumer")
+    with pytest.raises(FatalError, match="UnknownOperation"):
+        await served.source()
+
+
+async def test_a_proxy_is_refused_at_the_start(
+    served: FanOutAws, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv("HTTP_PROXY", served.aws.url)
+    environment.setenv("NO_PROXY", "")
+    with pytest.raises(ConfigurationError, match="direct connections"):
+        await served.source()
+
+
+# --- fallback ---
+
+
+async def test_a_client_polls_until_fan_out_is_possible(
+    served: FanOutAws, environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kinesumer")
+    environment.setattr(fan_out, "FALLBACK_SECONDS", 0.1)
+    served.aws.deny("kinesis:RegisterStreamConsumer")
+    reader = Reader(await served.source(fan_out_fallback=True))
+    served.put("polled")
+    await reader.until(1)
+    assert not any(reader.modes)
+    while served.aws.journal.count("kinesis", "RegisterStreamConsumer") < 3:
+        await reader.change()
+    served.aws.allow()
+    while not any(reader.modes):
+        await reader.change()
+    served.put("pushed")
+    assert await reader.until(2) == ["polled", "pushed"]
+    told = [record.getMessage() for record in caplog.records]
+    assert len([text for text in told if "polling instead of fan-out" in text]) == 1
+    assert len([text for text in told if "by fan-out" in text]) == 1
+    await reader.stop()
+
+
+async def test_a_client_polls_when_its_subscriptions_are_denied(
+    served: FanOutAws, environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    environment.setattr(fan_out, "FALLBACK_SECONDS", 0.05)
+    served.aws.deny("kinesis:SubscribeToShard")
+    reader = Reader(await served.source(fan_out_fallback=True))
+    while served.subscriptions < 3:
+        await reader.change()
+    served.put("polled")
+    assert await reader.until(1) == ["polled"]
+    assert reader.errors == []
+    told = [record.getMessage() for record in caplog.records]
+    assert len([text for text in told if "polling instead of fan-out" in text]) == 1
+    await reader.stop()
+
+
+def is_trying() -> bool:
+    """Return whether a task looks for the stream consumer."""
+    return any("Consumer.open" in repr(task) for task in asyncio.all_tasks())
+
+
+async def test_a_running_attempt_ends_with_its_client(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with fan_out_aws(environment, tmp_path) as served:
+        served.aws.deny("kinesis:RegisterStreamConsumer")
+        environment.setattr(fan_out, "FALLBACK_SECONDS", 0.0)
+        source = await served.source(fan_out_fallback=True)
+        served.aws.allow()
+        served.aws.fault("latency", operation="Describe*", latency_seconds=60)
+        await source.get_iterator(FIRST_SHARD, Start.TRIM_HORIZON)
+        assert is_trying()
+        await served.clients.__aexit__(None, None, None)
+        assert not is_trying()

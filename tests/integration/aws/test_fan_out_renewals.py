@@ -1,0 +1,385 @@
+"""Test how subscriptions are begun, renewed, replaced and released."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.aws.fan_out import (
+    FALLBACK_SECONDS,
+    IN_USE_SECONDS,
+    RETRY_SECONDS,
+    Consumer,
+    FanOutSource,
+)
+from kinesumer.aws.kinesis_errors import SubscriptionInUseError
+from kinesumer.consuming.read_request import NoRoomError
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    FatalError,
+    InvalidPositionError,
+    SourceThrottledError,
+    SourceUnavailableError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.stream_consumers import FanOutUse
+from kinesumer.model.streams import Start
+from kinesumer.wire.event_stream import Frame
+from tests.support.scripted_fan_out import (
+    POLLED,
+    ScriptedCalls,
+    ScriptedStream,
+    event,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.model.records import Page
+    from tests.support.world import World
+
+SHARD = "shardId-000000000000"
+TIME_IS_OVER = None  # an event stream that ends without an error
+INITIAL_RESPONSE = Frame("event", "initial-response", b"{}")
+DENIED = FatalError("not authorized to perform kinesis:SubscribeToShard")
+
+
+def exception(code: str) -> Frame:
+    return Frame("exception", code, b'{"message":"sorry"}')
+
+
+def texts(page: Page) -> list[str]:
+    return [record.data.decode() for record in page.records]
+
+
+class Subscriber:
+    """Reads a shard by subscriptions that the test scripts."""
+
+    def __init__(
+        self,
+        calls: ScriptedCalls,
+        *,
+        falls_back: bool = False,
+        in_use_seconds: float = IN_USE_SECONDS,
+    ) -> None:
+        self.calls = calls
+        self.consumer = Consumer(calls, "billing", falls_back=falls_back)
+        self.source = FanOutSource(
+            calls, calls.subscribe, self.consumer, in_use_seconds
+        )
+
+    async def begin(self, after: Position | Start = Start.TRIM_HORIZON) -> str:
+        """Open the consumer, and return the first iterator."""
+        await self.consumer.open()
+        return await self.source.get_iterator(SHARD, after)
+
+    async def read(self, iterator: str | None, *frames: Frame | None) -> Page:
+        """Return the next page of the open subscription, which sends these frames."""
+        assert iterator is not None
+        reading = asyncio.ensure_future(self.source.get_records(iterator, 10_000))
+        await asyncio.sleep(0.01)
+        self.last.send(*frames)
+        return await reading
+
+    @property
+    def last(self) -> ScriptedStream:
+        """The last subscription that began."""
+        return self.calls.streams[-1]
+
+
+# --- positions ---
+
+
+async def test_a_renewal_begins_after_the_last_event(world: World) -> None:
+    reader = Subscriber(ScriptedCalls())
+    page = await reader.read(await reader.begin(), event("a", continuation="7"))
+    page = await reader.read(page.next_iterator, event("b", continuation="8"))
+    renewing = asyncio.ensure_future(reader.read(page.next_iterator, TIME_IS_OVER))
+    await asyncio.sleep(1)
+    reader.last.send(event("c", continuation="9"))
+    assert texts(await renewing) == ["c"]
+    first, second = reader.calls.streams
+    assert first.position == {"Type": "TRIM_HORIZON"}
+    assert second.position == {"Type": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": "8"}
+    assert first.is_closed
+    assert not second.is_closed
+
+
+async def test_an_event_without_records_moves_the_position_on(world: World) -> None:
+    # A subscription that was renewed at LATEST would skip what has come meanwhile.
+    reader = Subscriber(ScriptedCalls())
+    page = await reader.read(await reader.begin(Start.LATEST), event(continuation="7"))
+    assert page.records == []
+    renewing = asyncio.ensure_future(reader.read(page.next_iterator, TIME_IS_OVER))
+    await asyncio.sleep(1)
+    reader.last.send(event("a"))
+    await renewing
+    assert reader.last.position["SequenceNumber"] == "7"
+
+
+async def test_an_older_iterator_begins_a_subscription_at_its_own_position(
+    world: World,
+) -> None:
+    reader = Subscriber(ScriptedCalls())
+    first = await reader.begin(Position("5"))
+    await reader.read(first, event("a"))
+    again = asyncio.ensure_future(reader.source.get_records(first, 10_000))
+    await asyncio.sleep(0.01)
+    reader.last.send(event("a"))
+    assert texts(await again) == ["a"]
+    assert [stream.position for stream in reader.calls.streams] == [
+        {"Type": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": "5"}
+    ] * 2
+    assert reader.calls.streams[0].is_closed
+
+
+async def test_the_first_response_of_a_subscription_is_no_event(world: World) -> None:
+    reader = Subscriber(ScriptedCalls())
+    page = await reader.read(await reader.begin(), INITIAL_RESPONSE, event("a"))
+    assert texts(page) == ["a"]
+
+
+async def test_a_shard_that_has_ended_leaves_no_subscription(world: World) -> None:
+    hash_keys = {"StartingHashKey": "0", "EndingHashKey": "9"}
+    child = {"ShardId": "shardId-1", "ParentShards": [SHARD], "HashKeyRange": hash_keys}
+    reader = Subscriber(ScriptedCalls())
+    last = event("a", continuation=None, children=[child])
+    page = await reader.read(await reader.begin(), last)
+    assert page.next_iterator is None
+    assert [shard.shard_id for shard in page.children] == ["shardId-1"]
+    assert reader.last.is_closed
+
+
+# --- memory ---
+
+
+class Room:
+    """A reservation that grows when the test says so, else has no room."""
+
+    asks_cbor = False
+
+    def __init__(self, size: int = 0) -> None:
+        self.size = size
+        self.grows_to = 0
+        self.asked: list[int | None] = []
+
+    def covers(self, size: int | None) -> bool:
+        return size is not None and size <= self.size
+
+    def shrink(self, size: int) -> None:
+        raise NotImplementedError
+
+    async def grow(self, size: int | None) -> None:
+        self.asked.append(size)
+        self.size = self.grows_to
+        if not self.covers(size):
+            raise NoRoomError("the buffer is full")
+
+
+async def test_an_event_waits_for_memory_and_is_kept_meanwhile(world: World) -> None:
+    reader, room = Subscriber(ScriptedCalls()), Room()
+    iterator = await reader.begin()
+    first = event("a", continuation="7")
+    for _ in range(2):
+        reading = asyncio.ensure_future(reader.source.get_records(iterator, 1, room))
+        await asyncio.sleep(0.01)
+        if len(room.asked) == 0:
+            reader.last.send(first, event("b", continuation="8"))
+        with pytest.raises(NoRoomError):
+            await reading
+    assert room.asked == [len(first.payload)] * 2
+    room.grows_to = 1000
+    page = await reader.source.get_records(iterator, 1, room)
+    assert texts(page) == ["a"]
+    assert page.next_iterator
+    page = await reader.source.get_records(page.next_iterator, 1, room)
+    assert texts(page) == ["b"]
+    assert len(room.asked) == 3  # the last event had room
+    assert len(reader.calls.streams) == 1
+
+
+# --- failures of a subscription ---
+
+
+async def test_an_exception_is_an_error_and_not_the_end_of_the_time(
+    world: World,
+) -> None:
+    # A subscription that another client has replaced must not be taken back at once.
+    calls = ScriptedCalls()
+    calls.meanings["ResourceInUseException"] = SubscriptionInUseError("replaced")
+    reader = Subscriber(calls)
+    with pytest.raises(SubscriptionInUseError):
+        await reader.read(await reader.begin(), exception("ResourceInUseException"))
+    assert len(calls.streams) == 1
+    assert reader.last.is_closed
+
+
+@pytest.mark.parametrize(
+    ("error", "is_suspect"),
+    [(TimeoutError(), True), (ConnectionResetError("reset"), False)],
+)
+async def test_only_a_silent_connection_is_suspect(
+    world: World, error: OSError, is_suspect: bool
+) -> None:
+    reader = Subscriber(ScriptedCalls())
+    iterator = await reader.begin()
+    reading = asyncio.ensure_future(reader.source.get_records(iterator, 1))
+    await asyncio.sleep(0.01)
+    reader.last.send(error)
+    with pytest.raises(
+        SourceUnavailableError, match="orders, shardId-000000000000 broke"
+    ):
+        await reading
+    assert reader.last.is_suspect is is_suspect
+    assert reader.last.is_closed
+
+
+async def test_a_cancelled_read_closes_its_subscription(world: World) -> None:
+    reader = Subscriber(ScriptedCalls())
+    iterator = await reader.begin()
+    reading = asyncio.ensure_future(reader.source.get_records(iterator, 1))
+    await asyncio.sleep(0.01)
+    reading.cancel()
+    await asyncio.wait([reading])
+    assert reader.last.is_closed
+
+
+async def test_a_released_shard_has_no_subscription(world: World) -> None:
+    reader = Subscriber(ScriptedCalls())
+    await reader.read(await reader.begin(), event("a"))
+    reader.source.release(SHARD)
+    reader.source.release("shardId-000000000001")  # it has none
+    assert reader.last.is_closed
+
+
+# --- a subscription that is too early ---
+
+
+async def test_a_subscription_in_use_is_replaced_as_soon_as_kinesis_permits(
+    world: World,
+) -> None:
+    calls = ScriptedCalls()
+    calls.refusals.extend(SubscriptionInUseError("in use") for _ in range(9))
+    reader = Subscriber(calls)
+    iterator = await reader.begin()
+    reading = asyncio.ensure_future(reader.source.get_records(iterator, 1))
+    await asyncio.sleep(9 * RETRY_SECONDS + 0.01)
+    reader.last.send(event("a"))
+    assert texts(await reading) == ["a"]
+    first = calls.subscribed_at[0]
+    waits = [round(moment - first, 3) for moment in calls.subscribed_at]
+    assert waits == [RETRY_SECONDS * number for number in range(10)]
+
+
+async def test_a_subscription_that_stays_in_use_is_given_up_in_time(
+    world: World,
+) -> None:
+    calls = ScriptedCalls()
+    calls.refusals.extend(SubscriptionInUseError("in use") for _ in range(100))
+    reader = Subscriber(calls, in_use_seconds=3.0)
+    iterator = await reader.begin()
+    with pytest.raises(SourceThrottledError, match="in use"):
+        await reader.source.get_records(iterator, 1)
+    seconds = calls.subscribed_at[-1] - calls.subscribed_at[0]
+    assert 3.0 <= seconds < 3.0 + 2 * RETRY_SECONDS
+
+
+# --- fallback ---
+
+
+def tries(calls: ScriptedCalls) -> int:
+    return calls.consumer_calls.count("DescribeStreamConsumer")
+
+
+async def test_a_client_that_polls_tries_fan_out_once_in_each_interval(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = ScriptedCalls()
+    calls.answers.extend([DENIED] * 3)
+    reader = Subscriber(calls, falls_back=True)
+    assert await reader.begin() == POLLED
+    assert reader.source.fan_out() == FanOutUse("billing", str(DENIED))
+    for past in range(1, 3):
+        for _ in range(10):
+            await reader.source.get_records(POLLED, 1)
+        assert tries(calls) == past
+        await asyncio.sleep(FALLBACK_SECONDS)
+        await reader.source.get_records(POLLED, 1)
+        await asyncio.sleep(1)
+        assert tries(calls) == past + 1
+    assert len(caplog.records) == 1
+    await asyncio.sleep(FALLBACK_SECONDS)
+    await reader.source.get_records(POLLED, 1)
+    await asyncio.sleep(1)
+    with pytest.raises(ExpiredIteratorError):
+        await reader.source.get_records(POLLED, 1)
+    iterator = await reader.source.get_iterator(SHARD, Position("5"))
+    page = await reader.read(iterator, event("a"))
+    assert texts(page) == ["a"]
+    assert reader.source.fan_out() == FanOutUse("billing")
+
+
+async def test_reads_go_on_while_fan_out_is_tried_once(world: World) -> None:
+    calls = ScriptedCalls()
+    calls.answers.append(DENIED)
+    reader = Subscriber(calls, falls_back=True)
+    await reader.begin()
+    await asyncio.sleep(FALLBACK_SECONDS)
+    calls.consumer_seconds = 30.0
+    began = world.loop.time()
+    for _ in range(20):
+        await reader.source.get_records(POLLED, 1)
+        await asyncio.sleep(1)
+    assert world.loop.time() - began < 21
+    assert tries(calls) == 2
+    await reader.consumer.close()
+
+
+@pytest.mark.parametrize("from_stream", [True, False])
+async def test_a_client_polls_when_its_subscription_is_refused_for_good(
+    world: World, from_stream: bool
+) -> None:
+    calls = ScriptedCalls()
+    calls.meanings["AccessDeniedException"] = DENIED
+    reader = Subscriber(calls, falls_back=True)
+    iterator = await reader.begin()
+    if not from_stream:
+        calls.refusals.append(DENIED)
+    with pytest.raises(ExpiredIteratorError):
+        if from_stream:
+            await reader.read(iterator, exception("AccessDeniedException"))
+        else:
+            await reader.source.get_records(iterator, 1)
+    assert reader.source.fan_out() == FanOutUse("billing", str(DENIED))
+    assert await reader.source.get_iterator(SHARD, Position("5")) == POLLED
+
+
+async def test_a_failure_that_passes_does_not_end_fan_out(world: World) -> None:
+    calls = ScriptedCalls()
+    calls.meanings["InternalFailureException"] = SourceUnavailableError("sorry")
+    reader = Subscriber(calls, falls_back=True)
+    with pytest.raises(SourceUnavailableError):
+        await reader.read(await reader.begin(), exception("InternalFailureException"))
+    assert reader.source.fan_out() == FanOutUse("billing")
+    iterator = await reader.source.get_iterator(SHARD, Position("5"))
+    assert reader.source.is_pushed(iterator)
+
+
+async def test_an_invalid_position_does_not_end_fan_out(world: World) -> None:
+    # Polling would fail with the same error.
+    calls = ScriptedCalls()
+    calls.refusals.append(InvalidPositionError("not a number of this shard"))
+    reader = Subscriber(calls, falls_back=True)
+    with pytest.raises(InvalidPositionError):
+        await reader.source.get_records(await reader.begin(), 1)
+    assert reader.source.fan_out() == FanOutUse("billing")
+
+
+async def test_a_denied_subscription_ends_a_client_without_fallback(
+    world: World,
+) -> None:
+    calls = ScriptedCalls()
+    calls.refusals.append(DENIED)
+    reader = Subscriber(calls)
+    with pytest.raises(FatalError, match="not authorized"):
+        await reader.source.get_records(await reader.begin(), 1)

@@ -1,0 +1,121 @@
+"""Test that programs with ``stop_signals=True`` leave at a signal, and stop at two."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+import kinesumer.blocking
+from kinesumer import Kinesumer
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.local import EmbeddedAws
+
+PATIENCE_SECONDS = 60
+INT, TERM = signal.SIGINT, signal.SIGTERM
+
+
+@contextmanager
+def program(aws: EmbeddedAws, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a program, and wait until it has its first record."""
+    aws.create_stream("orders", shards=1)
+    aws.put("orders", b"one", "key")
+    command = [sys.executable, "-m", "tests.integration.client.programs", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        timer = threading.Timer(PATIENCE_SECONDS, process.kill)
+        timer.start()
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "one\n"
+            yield process
+        finally:
+            timer.cancel()
+            process.kill()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("main", "number"),
+    [
+        ("loop", TERM),
+        ("run", INT),
+        ("blocking_loop", TERM),
+        ("blocking_run", INT),
+    ],
+)
+def test_a_signal_lets_the_client_leave_and_the_program_end(
+    kinesumer_aws: EmbeddedAws, main: str, number: signal.Signals
+) -> None:
+    with program(kinesumer_aws, main) as process:
+        process.send_signal(number)
+        assert process.communicate() == ("ended\n", "")
+    assert process.returncode == 0
+    # The record is done, and the client has left.
+    info = subprocess.check_output(
+        [sys.executable, "-m", "kinesumer.cli", "status", "--app=app", "--json"]
+    )
+    status = json.loads(info)
+    assert status["members"] == []
+    assert status["streams"][0]["millis_behind_latest"] == 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("main", "number", "status"),
+    [
+        ("loop", TERM, -TERM),
+        ("run", INT, -INT),
+        ("blocking_loop", INT, -INT),
+    ],
+)
+def test_a_second_signal_stops_at_once(
+    kinesumer_aws: EmbeddedAws, main: str, number: signal.Signals, status: int
+) -> None:
+    with program(kinesumer_aws, main, "STUCK") as process:
+        process.send_signal(number)
+        time.sleep(0.4)  # two signals within 0.2 seconds count as one
+        assert process.poll() is None
+        process.send_signal(number)
+        output, errors = process.communicate()
+    assert (output, process.returncode) == ("", status)
+    assert ("KeyboardInterrupt" in errors) == (number is INT)
+
+
+def test_other_threads_than_the_main_thread_are_refused(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    async def enter() -> None:
+        async with Kinesumer("app", stop_signals=True):
+            raise AssertionError
+
+    def enter_blocking() -> None:
+        with kinesumer.blocking.Kinesumer("app", stop_signals=True):
+            raise AssertionError
+
+    told: list[str] = []
+
+    def refused() -> None:
+        with pytest.raises(ConfigurationError) as one:
+            asyncio.run(enter())
+        with pytest.raises(ConfigurationError) as other:
+            enter_blocking()
+        told.extend((str(one.value), str(other.value)))
+
+    thread = threading.Thread(target=refused)
+    thread.start()
+    thread.join()
+    assert len(told) == 2
+    assert all("stop_signals" in text for text in told)

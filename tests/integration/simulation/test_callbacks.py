@@ -1,0 +1,36 @@
+"""Test that callbacks enclose the records of each shard under faults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kinesumer.simulation.run import Outcome, draw_run, play
+from kinesumer.simulation.scenarios import CALLBACKS
+from kinesumer.simulation.schedule import parse_rates
+from kinesumer.simulation.simulation import Simulation
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"batches": True},
+    {"commit": "manual", "aggregated": 0.2},
+    {"commit": "manual", "batches": True, "tasks": 3},
+    {"concurrency": 1},
+    {"concurrency": 4},
+]
+FAULTS = (
+    "crash,stall:1:30,store_cut:1,store_down:0.5:20,split,merge,deploy:1,seek,pause,"
+    "fail:2,hang:0.5"
+)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_calls_and_records_keep_their_order_under_faults(way: dict[str, Any]) -> None:
+    scenario = replace(CALLBACKS, **way)
+    simulation = Simulation(scenario, 2)
+    play(simulation, Outcome(draw_run(scenario, 2, 2, parse_rates(FAULTS))))
+    counts = simulation.checker.calls.counts
+    assert counts["moved"] > 5
+    assert {"ended", "lost", "paused", "seeked"} <= counts.keys()

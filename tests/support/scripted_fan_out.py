@@ -1,0 +1,178 @@
+"""Provide a stream for fan-out whose events and answers a test scripts."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections import deque
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinesumer.errors import FatalError
+from kinesumer.model.records import Page
+from kinesumer.ports import Polled
+from kinesumer.wire.event_stream import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from kinesumer.errors import KinesumerError
+    from kinesumer.model.positions import Position
+    from kinesumer.model.streams import Shard, Start, StreamInfo
+    from kinesumer.ports import Reservation
+
+STREAM_ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+POLLED = "polled"  # the iterator of a client that polls
+
+
+def consumer_arn(name: str = "billing", stream: str = STREAM_ARN) -> str:
+    """Return the ARN of a stream consumer."""
+    return f"{stream}/consumer/{name}:1700000000"
+
+
+def event(
+    *texts: str, continuation: str | None = "1", children: list[Any] | None = None
+) -> Frame:
+    """Return an event with these records."""
+    records = [
+        {
+            "SequenceNumber": str(100 + number),
+            "Data": b64encode(text.encode()).decode(),
+            "PartitionKey": "key",
+            "ApproximateArrivalTimestamp": 1.0,
+        }
+        for number, text in enumerate(texts)
+    ]
+    fields: dict[str, object] = {
+        "Records": records,
+        "ContinuationSequenceNumber": continuation,
+        "MillisBehindLatest": 0,
+    }
+    if children is not None:
+        fields["ChildShards"] = children
+    return Frame("event", "SubscribeToShardEvent", msgspec.json.encode(fields))
+
+
+class ScriptedStream:
+    """The event stream of one subscription. Implements ``EventStream``."""
+
+    def __init__(
+        self, consumer: str, shard_id: str, position: Mapping[str, object]
+    ) -> None:
+        self.consumer, self.shard_id, self.position = consumer, shard_id, dict(position)
+        self.is_closed = self.is_suspect = False
+        self._coming: asyncio.Queue[Frame | OSError | None] = asyncio.Queue()
+
+    def send(self, *frames: Frame | OSError | None) -> None:
+        """Send frames. None ends the stream, and an error breaks it."""
+        for frame in frames:
+            self._coming.put_nowait(frame)
+
+    async def begin(self) -> None:
+        """Do nothing: the response has begun."""
+
+    async def next(self) -> Frame | None:
+        """Return the next frame, or None at the end. Raise the scripted error."""
+        frame = await self._coming.get()
+        if isinstance(frame, OSError):
+            raise frame
+        return frame
+
+    def close(self) -> None:
+        """Note that the client has closed the stream."""
+        self.is_closed = True
+
+    def suspect(self) -> None:
+        """Note that the client has found the connection silent."""
+        self.is_suspect = True
+
+
+class ScriptedCalls(Polled):
+    """A stream's source with the calls of fan-out. Implements ``FanOutCalls``."""
+
+    label = "stream orders"
+
+    def __init__(self) -> None:
+        self.streams: list[ScriptedStream] = []
+        # For each call of subscribe(): its time, and the error of the next ones.
+        self.subscribed_at: list[float] = []
+        self.refusals: deque[Exception] = deque()
+        # What exceptions of event streams mean, by their code.
+        self.meanings: dict[str, KinesumerError] = {}
+        # The calls about consumers, and what the next ones answer or raise.
+        self.consumer_calls: list[str] = []
+        self.answers: deque[Mapping[str, object] | Exception | None] = deque()
+        self.consumer_seconds = 0.0  # the duration of a call
+        self.status = "ACTIVE"
+
+    async def arn(self) -> str:
+        """Return the stream's ARN."""
+        return STREAM_ARN
+
+    async def require_direct_calls(self, consumer_arn: str) -> None:
+        """Do nothing: all settings permit subscriptions."""
+
+    async def call_of_consumer(
+        self, operation: str, arguments: Mapping[str, object]
+    ) -> Any:
+        """Return the next scripted answer, else a description with ``status``."""
+        self.consumer_calls.append(operation)
+        await asyncio.sleep(self.consumer_seconds)
+        if self.answers:
+            answer = self.answers.popleft()
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        return {"ConsumerDescription": described(self.status)}
+
+    async def error_of_subscription(
+        self, code: str, text: str, shard_id: str
+    ) -> KinesumerError:
+        """Return the scripted meaning of an exception."""
+        return self.meanings.get(code) or FatalError(f"{code}: {text}")
+
+    async def subscribe(
+        self, arn: str, shard_id: str, position: Mapping[str, object]
+    ) -> ScriptedStream:
+        """Begin a subscription, or raise the next scripted refusal."""
+        self.subscribed_at.append(asyncio.get_running_loop().time())
+        if self.refusals:
+            raise self.refusals.popleft()
+        self.streams.append(ScriptedStream(arn, shard_id, position))
+        return self.streams[-1]
+
+    async def describe(self) -> StreamInfo:
+        """Fail: no test needs it."""
+        raise NotImplementedError
+
+    async def list_shards(self) -> list[Shard]:
+        """Fail: no test needs it."""
+        raise NotImplementedError
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Return a connection at once."""
+        return nullcontext()
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        """Return an iterator for a client that polls."""
+        return POLLED
+
+    async def get_records(
+        self, iterator: str, limit: int, reservation: Reservation | None = None
+    ) -> Page:
+        """Return an empty page."""
+        return Page([], POLLED, 0)
+
+
+def described(status: str = "ACTIVE", name: str = "billing") -> dict[str, object]:
+    """Return a consumer as Kinesis describes it."""
+    return {
+        "ConsumerName": name,
+        "ConsumerARN": consumer_arn(name),
+        "ConsumerStatus": status,
+        "ConsumerCreationTimestamp": datetime(2026, 1, 1, tzinfo=UTC),
+    }

@@ -1,0 +1,34 @@
+"""Measure work in executed lines, which don't depend on the machine's speed."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+
+def steps(work: Callable[[], object]) -> int:
+    """Return how many lines of Python a call executes, including repeated lines."""
+    count = 0
+
+    def trace(_: FrameType, event: str, __: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def growth(work: Callable[[int], Callable[[], object]], size: int = 100) -> float:
+    """Return the factor by which the steps grow if the size is quadrupled."""
+    return steps(work(4 * size)) / steps(work(size))

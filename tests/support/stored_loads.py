@@ -1,0 +1,23 @@
+"""Return what a client stores about the loads of its shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.core.load_reports import report_loads
+from kinesumer.wire.loads import MAX_ENTRIES, load_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesumer.model.loads import Load
+    from kinesumer.model.streams import ShardKey
+
+
+def stored_loads(
+    loads: Mapping[tuple[ShardKey, int], Load],
+    streams: frozenset[str],
+    most: int = MAX_ENTRIES,
+) -> str:
+    """Return the text of the loads of shards, by key and starting hash key."""
+    return load_text(report_loads(loads, most), streams)

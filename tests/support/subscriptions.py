@@ -1,0 +1,189 @@
+"""Serve streams with fan-out over each transport, and read their shards."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.aws import fan_out, stream_consumers
+from kinesumer.aws.fan_out import open_reading_source
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
+from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
+from kinesumer.local import UNTHROTTLED, EmbeddedAws
+from kinesumer.local.kinesis.limits import Limits
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start, Stream
+from tests.support.tls_front import tls_front
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    import pytest
+
+    from kinesumer.aws.kinesis import KinesisSource
+    from kinesumer.model.streams import Shard
+    from kinesumer.ports import StreamSource
+    from tests.support.tls_front import Front
+
+DEADLINE_SECONDS = 10.0  # a reader that takes longer has failed
+FIRST_SHARD = "shardId-000000000000"
+# What the TLS server offers. Without any, there is no TLS.
+TRANSPORTS: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "h2": ("h2",),
+    "http/1.1": ("http/1.1",),
+    "both": ("h2", "http/1.1"),
+}
+RATES = {name: getattr(UNTHROTTLED, name) for name in Limits.__slots__}
+
+
+class FanOutAws:
+    """An embedded AWS with the stream "orders", and clients that subscribe to it."""
+
+    def __init__(
+        self, aws: EmbeddedAws, clients: ClientFactory, front: Front | None
+    ) -> None:
+        self.aws, self.clients, self.front = aws, clients, front
+
+    async def source(self, consumer: str = "billing", **options: Any) -> StreamSource:
+        """Return a source that reads the stream by fan-out."""
+        stream = Stream("orders", fan_out=consumer, **options)
+        return await open_reading_source(self.clients, stream)
+
+    async def polling(self) -> KinesisSource:
+        """Return a source that polls the stream."""
+        return await open_source(self.clients, Stream("orders"))
+
+    def put(self, *texts: str) -> list[str]:
+        """Append records to the first open shard, and return their numbers."""
+        puts = [
+            self.aws.put("orders", text.encode(), explicit_hash_key=0) for text in texts
+        ]
+        return [number for _, number in puts]
+
+    @property
+    def subscriptions(self) -> int:
+        """The number of SubscribeToShard calls."""
+        return self.aws.journal.count("kinesis", "SubscribeToShard")
+
+
+@asynccontextmanager
+async def fan_out_aws(
+    patch: pytest.MonkeyPatch,
+    directory: Path,
+    transport: str = "plain",
+    *,
+    shards: int = 1,
+    max_streams: int = 100,
+    **limits: Any,
+) -> AsyncIterator[FanOutAws]:
+    """Serve the stream "orders" during the block. ``limits`` are fields of Limits."""
+    quick = {
+        **RATES,
+        "delivery_seconds": 0.005,
+        "idle_event_seconds": 0.1,
+        "subscription_replace_seconds": 0.0,
+    }
+    patch.setattr(fan_out, "RETRY_SECONDS", 0.02)
+    patch.setattr(stream_consumers, "LOOK_SECONDS", 0.02)
+    async with AsyncExitStack() as stack:
+        aws = EmbeddedAws(limits=Limits(**(quick | limits)))
+        await stack.enter_async_context(aws)
+        for name, value in aws.environment().items():
+            patch.setenv(name, value)
+        front = None
+        if protocols := TRANSPORTS[transport]:
+            front = await stack.enter_async_context(
+                tls_front(aws.url, directory, *protocols, max_streams=max_streams)
+            )
+            patch.setenv("AWS_ENDPOINT_URL", front.url)
+            patch.setenv("AWS_CA_BUNDLE", str(front.authority))
+        aws.create_stream("orders", shards)
+        clients = await stack.enter_async_context(ClientFactory())
+        yield FanOutAws(aws, clients, front)
+
+
+class Reader:
+    """Reads a shard as a client does, and keeps what it gets."""
+
+    def __init__(
+        self,
+        source: StreamSource,
+        shard_id: str = FIRST_SHARD,
+        after: Position | Start = Start.TRIM_HORIZON,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        self.texts: list[str] = []
+        self.errors: list[SourceUnavailableError] = []
+        self.children: Sequence[Shard] = ()
+        # Whether each iterator was pushed.
+        self.modes: list[bool] = []
+        self.events = 0
+        self._source, self._shard_id, self._after = source, shard_id, after
+        self._changed = asyncio.Event()
+        self._deadline = asyncio.get_running_loop().time() + deadline_seconds
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(lambda _: self._changed.set())
+
+    async def until(self, count: int) -> list[str]:
+        """Wait for some records, and return all. Raise the error of the reading."""
+        while len(self.texts) < count:
+            await self.change()
+        return self.texts
+
+    async def change(self) -> None:
+        """Wait for the next page or error. Raise a fatal error."""
+        if self._task.done():
+            self._task.result()
+            raise AssertionError(f"the shard has ended after {self.texts}")
+        self._changed.clear()
+        async with asyncio.timeout_at(self._deadline):
+            await self._changed.wait()
+
+    async def end(self) -> Sequence[Shard]:
+        """Wait for the shard's end, and return its children."""
+        async with asyncio.timeout_at(self._deadline):
+            await self._task
+        return self.children
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        iterator: str | None = None
+        try:
+            while True:
+                try:
+                    if iterator is None:
+                        iterator = await self._find()
+                    page = await self._source.get_records(iterator, 10_000)
+                except ExpiredIteratorError:
+                    iterator = None
+                    continue
+                except SourceUnavailableError as error:
+                    self.errors.append(error)
+                    self._changed.set()
+                    iterator = None
+                    await asyncio.sleep(0.02)
+                    continue
+                self.texts += [record.data.decode() for record in page.records]
+                self.events += 1
+                if page.records:
+                    self._after = Position(page.records[-1].sequence_number)
+                self._changed.set()
+                iterator = page.next_iterator
+                if iterator is None:
+                    self.children = page.children
+                    return
+        finally:
+            self._source.release(self._shard_id)
+
+    async def _find(self) -> str:
+        iterator = await self._source.get_iterator(self._shard_id, self._after)
+        self.modes.append(self._source.is_pushed(iterator))
+        return iterator

@@ -1,0 +1,136 @@
+"""Test that the dashboard answers arbitrary requests, and doesn't log them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import pytest
+import pytest_asyncio
+
+from kinesumer.dashboard.auth import TOKEN_HEADER
+from tests.integration.dashboard.conftest import served
+from tests.support.dashboard import FakeActions, FakeRecords
+from tests.support.toy_fleet import ToyFleet
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kinesumer.dashboard.actions import ActionHandler
+    from kinesumer.dashboard.records import RecordBrowser
+
+DEEP = b'{"x":' + b"[" * 100_000
+
+
+class Page(NamedTuple):
+    """Makes requests to the dashboard like the page of a user who has the token."""
+
+    port: int
+    token: bytes
+
+    def post(self, path: str, body: bytes, *more: bytes) -> bytes:
+        """Return a POST request as the page sends it, with additional headers."""
+        host = b"127.0.0.1:%d" % self.port
+        headers = [
+            b"POST /%b HTTP/1.1" % path.encode(),
+            b"Host: %b" % host,
+            b"Origin: http://%b" % host,
+            b"Content-Length: %d" % len(body),
+            *(more or [b"%b: %b" % (TOKEN_HEADER.encode(), self.token)]),
+        ]
+        return b"\r\n".join(headers) + b"\r\n\r\n" + body
+
+    def get(self, path: bytes, *more: bytes) -> bytes:
+        """Return a GET request."""
+        host = b"Host: 127.0.0.1:%d" % self.port
+        return b"\r\n".join([b"GET %b HTTP/1.1" % path, host, *more]) + b"\r\n\r\n"
+
+    async def ask(self, request: bytes) -> int:
+        """Send a request. Return the status of the answer."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(request)
+        line = await reader.readline()
+        writer.close()
+        return int(line.split()[1])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def page() -> AsyncIterator[Page]:
+    fleet = ToyFleet(["a"], {"orders": 2})
+    actions, records = FakeActions(), FakeRecords()
+    async with served(
+        fleet,
+        actions=cast("ActionHandler", actions),
+        records=cast("RecordBrowser", records),
+    ) as at:
+        port = int(at.url.split(":")[2].split("/")[0])
+        token = at.guard.exchange(at.url.partition("#token=")[2])
+        assert token is not None
+        yield Page(port, token.encode())
+
+
+BODIES = {
+    "deep": DEEP,
+    "deeper": b"[" * 100_000,
+    "no UTF-8": b'{"do":"pause","reason":"\xff"}',
+    "a surrogate": b'{"do":"pause","reason":"\\ud800"}',
+    "nothing": b"",
+    "null": b"null",
+    "a number for text": b'{"do":"seek","to":5}',
+    "a list for a name": b'{"do":["seek"]}',
+    "a change that there isn't": b'{"do":"format"}',
+    "more than is known": b'{"do":"pause","all":true}',
+    "no client": b'{"do":"drain"}',
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
+@pytest.mark.parametrize("path", ["change", "preview", "records", "token"])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_body_that_isnt_an_action_is_refused(
+    page: Page, caplog: pytest.LogCaptureFixture, path: str, body: bytes
+) -> None:
+    assert await page.ask(page.post(path, body)) == 400
+    assert not caplog.records
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_invalid_requests_are_answered_and_not_logged(
+    page: Page, caplog: pytest.LogCaptureFixture
+) -> None:
+    change = b'{"do":"pause"}'
+    token = b"%b: %b" % (TOKEN_HEADER.encode(), page.token)
+    squeezed = gzip.compress(b"0" * 3_000_000)
+    for status, request in (
+        (403, page.post("change", change, b"X-Kinesumer-Token: \xff\xfe")),
+        (403, page.post("change", change, "X-Kinesumer-Token: é".encode())),
+        (413, page.post("change", b"x" * 2_000_000)),
+        (413, page.post("change", squeezed, token, b"Content-Encoding: gzip")),
+        (400, page.post("change", change, token, b"Content-Encoding: gzip")),
+        (400, page.post("change", change, token, b"Content-Encoding: deflate")),
+        (400, page.post("change", change, token, b"Content-Length: -5")),
+        (404, page.get(b"/%ff%00..%2f")),
+        (400, page.get(b"http://[::1/")),
+        (400, page.get(b"/", b"Host: evil.example")),
+        (400, page.get(b"/" + b"a" * 100_000)),
+        (400, page.get(b"/", *(b"h%d: x" % n for n in range(5_000)))),
+        (400, b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n"),
+        (400, b"GET / HTTP/1.1\r\n\r\n"),
+    ):
+        assert await page.ask(request) == status, request[:300]
+    assert not caplog.records
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_connection_closed_within_a_body_isnt_logged(
+    page: Page, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", page.port)
+    writer.write(page.post("change", b'{"do":"pause"}')[:-5])
+    await writer.drain()
+    await asyncio.sleep(0.1)
+    writer.close()
+    await writer.wait_closed()
+    assert await page.ask(page.get(b"/")) == 200
+    assert not caplog.records

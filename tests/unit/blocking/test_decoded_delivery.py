@@ -1,0 +1,176 @@
+"""Test the delivery of decoded records to a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.blocking.decoded_delivery import DecodedThreadDelivery
+from kinesumer.blocking.delivery import Records
+from kinesumer.consuming.decoders import read_policy
+from kinesumer.errors import DecodeError
+from kinesumer.runtime.clock import SystemClock
+from tests.support.world import hold
+from tests.unit.blocking.test_delivery import Desk
+
+if TYPE_CHECKING:
+    from kinesumer.consuming.decoders import OnDecodeError
+    from kinesumer.model.records import Record
+
+
+class DecodedDesk(Desk):
+    """Delivers decoded records to a thread."""
+
+    def __init__(
+        self,
+        decode: Any,
+        on_decode_error: OnDecodeError = "raise",
+        *,
+        acks_by_asking: bool = True,
+    ) -> None:
+        super().__init__(acks_by_asking)
+        clock = SystemClock()
+        policy = read_policy(decode, on_decode_error, clock)
+        assert policy is not None
+        self.delivery = DecodedThreadDelivery(
+            self.loop_thread,
+            clock,
+            policy,
+            acks_by_asking=acks_by_asking,
+            ack=lambda record: self.acked.append(record.sequence_number),
+        )
+        self.decoded: Records[Any] = Records(self.delivery, self.start)
+
+
+class Decoding:
+    """A decoder that notes its thread, and raises an error for some records."""
+
+    def __init__(self, *bad: int) -> None:
+        self.bad = [b"data %d" % number for number in bad]
+        self.threads: set[threading.Thread] = set()
+        self.error: BaseException = LookupError("no such schema")
+
+    def plain(self, record: Record) -> str:
+        self.threads.add(threading.current_thread())
+        if record.data in self.bad:
+            raise self.error
+        return record.data.decode()
+
+    async def on_loop(self, record: Record) -> str:
+        await asyncio.sleep(0)
+        return self.plain(record)
+
+
+@pytest.mark.parametrize("name", ["plain", "on_loop"])
+def test_records_and_batches_have_decoded_values(name: str) -> None:
+    decoding = Decoding()
+    desk = DecodedDesk(getattr(decoding, name))
+    with desk.loop_thread:
+        shard = hold()
+        desk.put(shard, 1, 2, 3)
+        assert next(desk.decoded).value == "data 1"
+        rest = next(desk.decoded.batches()).records
+        assert [record.value for record in rest] == ["data 2", "data 3"]
+        assert desk.done(shard) == 1
+    here = threading.current_thread() in decoding.threads
+    assert here is (name == "plain")
+
+
+@pytest.mark.parametrize("name", ["plain", "on_loop"])
+def test_a_raised_error_stands_for_its_record(name: str) -> None:
+    desk = DecodedDesk(getattr(Decoding(2), name))
+    with desk.loop_thread:
+        shard = hold()
+        desk.put(shard, 1, 2, 3)
+        next(desk.decoded)
+        with pytest.raises(DecodeError, match="record 2 of stream orders"):
+            next(desk.decoded)
+        assert desk.done(shard) == 1
+        assert next(desk.decoded).sequence_number == "3"
+        assert desk.done(shard) == 2
+
+
+def test_a_batch_ends_before_a_record_whose_error_is_raised() -> None:
+    desk = DecodedDesk(Decoding(2).plain)
+    with desk.loop_thread:
+        desk.put(hold(), 1, 2, 3)
+        batches = desk.decoded.batches()
+        assert [r.sequence_number for r in next(batches).records] == ["1"]
+        with pytest.raises(DecodeError):
+            next(batches)
+        assert [r.sequence_number for r in next(batches).records] == ["3"]
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_skipped_records_are_done(auto: bool) -> None:
+    desk = DecodedDesk(Decoding(1, 2).plain, "skip", acks_by_asking=auto)
+    with desk.loop_thread:
+        shard = hold()
+        desk.put(shard, 1, 2, 3)
+        assert next(desk.decoded).sequence_number == "3"
+        assert desk.done(shard) == (2 if auto else 0)
+        assert desk.acked == ([] if auto else ["1", "2"])
+    assert desk.telemetry.counted["decode_failures"] == 2
+
+
+def test_an_async_function_for_errors_runs_on_the_loop() -> None:
+    threads: list[threading.Thread] = []
+
+    async def put_aside(record: Record, error: DecodeError) -> None:
+        await asyncio.sleep(0)
+        threads.append(threading.current_thread())
+
+    desk = DecodedDesk(Decoding(1).plain, put_aside)
+    with desk.loop_thread:
+        desk.put(hold(), 1, 2)
+        assert next(desk.decoded).sequence_number == "2"
+    assert threading.current_thread() not in threads
+    assert len(threads) == 1
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_interruption_of_the_decoder_loses_no_record(whole: bool) -> None:
+    decoding = Decoding(1)
+    decoding.error = KeyboardInterrupt()
+    desk = DecodedDesk(decoding.plain)
+    with desk.loop_thread:
+        shard = hold()
+        desk.put(shard, 1, 2)
+        asked: Any = desk.decoded.batches() if whole else desk.decoded
+        with pytest.raises(KeyboardInterrupt):
+            next(asked)
+        assert (desk.done(shard), shard.is_idle) == (0, True)
+        decoding.bad = []
+        assert next(desk.decoded).sequence_number == "1"
+        assert next(desk.decoded).sequence_number == "2"
+        assert desk.done(shard) == 1
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_lease_that_lapses_during_decoding_delays_the_record(whole: bool) -> None:
+    shard = hold()
+    deadlines = [shard.lease.deadline]
+
+    def decode(record: Record) -> str:
+        shard.lease.deadline = deadlines.pop() if len(calls) else 0.0
+        calls.append(record.sequence_number)
+        if len(calls) == 1:
+            desk.loop_thread.loop.call_soon_threadsafe(renew)
+        return "value"
+
+    def renew() -> None:
+        desk.loop_thread.loop.call_later(0.05, renewed)
+
+    def renewed() -> None:
+        shard.lease.deadline = deadlines[0]
+
+    calls: list[str] = []
+    desk = DecodedDesk(decode)
+    with desk.loop_thread:
+        desk.put(shard, 1)
+        asked: Any = desk.decoded.batches() if whole else desk.decoded
+        next(asked)
+    assert calls == ["1", "1"]

@@ -1,0 +1,352 @@
+"""Test that contiguous ranges have equal work, and that little moves."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.core.assignment import Member, assign_range
+from kinesumer.core.load_assignor import assign_load
+from tests.unit.core.shares import (
+    Plan,
+    Shards,
+    all_shards,
+    check_tiling,
+    even,
+    fleet,
+    fleets,
+    loads,
+    owners,
+    runs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Work = dict[str, list[int]]
+
+
+@st.composite
+def works(draw: st.DrawFn, shards: Shards) -> Work:
+    """Return the work of each shard, mostly small numbers."""
+    size = st.integers(1, 9) | st.integers(1, 1000)
+    return {arn: [draw(size) for _ in keys] for arn, keys in shards.items()}
+
+
+def totals(plan: Plan, shards: Shards, work: Work) -> dict[str, int]:
+    """Return the work of each client."""
+    found = dict.fromkeys(plan, 0)
+    for client, intervals in plan.items():
+        for arn, first, last in intervals:
+            keys = shards[arn]
+            found[client] += sum(
+                work[arn][bisect_left(keys, first) : bisect_right(keys, last)]
+            )
+    return found
+
+
+def check_contiguous(
+    plan: Mapping[str, object], members: Sequence[Member], shards: Shards
+) -> None:
+    """Check that each member's shards are successive ones of the streams together."""
+    held = owners(plan, shards)  # type: ignore[arg-type]
+    laid = [held[arn, key] for arn in sorted(shards) for key in shards[arn]]
+    seen = [client for at, client in enumerate(laid) if laid[at - 1 : at] != [client]]
+    assert len(seen) == len({*seen})
+
+
+def one(count: int, *sizes: int) -> tuple[Shards, Work]:
+    """Return a stream, whose first shards have this work and the others 10."""
+    return {"a": even(count)}, {"a": [*sizes, *[10] * (count - len(sizes))]}
+
+
+def cut(plan: Plan, shards: Shards) -> list[int]:
+    """Return the number of shards of each client."""
+    return loads(plan, shards)
+
+
+@given(fleets(labels="xy"), all_shards, st.data())
+def test_every_stream_is_tiled_and_a_plan_is_kept(
+    members: list[Member], shards: Shards, data: st.DataObject
+) -> None:
+    work = data.draw(works(shards))
+    previous: Plan = {}
+    for is_known in (True, data.draw(st.booleans()), True):
+        plan = assign_load(members, shards, work, previous, is_known=is_known)
+        check_tiling(plan, shards, members)
+        previous = plan
+
+
+@given(fleets(labels="xy"), fleets(labels="xy"), all_shards, st.data())
+def test_limits_are_kept_after_any_plan(
+    before: list[Member], members: list[Member], shards: Shards, data: st.DataObject
+) -> None:
+    work = data.draw(works(shards))
+    previous = assign_range(before, shards)
+    members = [
+        m._replace(max_shards=data.draw(st.none() | st.integers(1, 4))) for m in members
+    ]
+    plan = assign_load(members, shards, work, previous)
+    for member, size in zip(members, loads(plan, shards), strict=True):
+        assert member.max_shards is None or size <= member.max_shards
+
+
+@given(st.integers(1, 8), st.integers(0, 8), all_shards, st.data())
+def test_ranges_are_contiguous_and_no_further_plan_moves_more(
+    count: int, joining: int, shards: Shards, data: st.DataObject
+) -> None:
+    work = data.draw(works(shards))
+    members = fleet(count + joining, *shards)
+    plan = assign_load(members[joining:], shards, work, {})
+    check_contiguous(plan, members, shards)
+    plan = assign_load(members, shards, work, plan)
+    check_contiguous(plan, members, shards)
+    for _ in range(3):
+        plan, last = assign_load(members, shards, work, plan), plan
+    assert plan == last
+
+
+@given(st.integers(1, 8), st.integers(1, 40), st.data())
+def test_no_member_has_much_more_than_its_share_and_a_shard(
+    count: int, size: int, data: st.DataObject
+) -> None:
+    shards = {"a": even(size)}
+    work = data.draw(works(shards))
+    members = fleet(count, "a")
+    plan = assign_load(members, shards, work, assign_range(members, shards))
+    share = sum(work["a"]) / count
+    for client, total in totals(plan, shards, work).items():
+        held = [
+            key for (_, key), owner in owners(plan, shards).items() if owner == client
+        ]
+        if len(held) > 1:
+            assert total <= 1.12 * share + 1.03 * max(work["a"]) + 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"), [((1, 1, 1), [4, 4, 4]), ((1, 2, 1), [3, 6, 3])]
+)
+def test_equal_work_is_cut_by_weight(
+    weights: tuple[int, ...], expected: list[int]
+) -> None:
+    shards, work = one(12)
+    members = [
+        m._replace(weight=w) for m, w in zip(fleet(3, "a"), weights, strict=True)
+    ]
+    assert cut(assign_load(members, shards, work, {}), shards) == expected
+
+
+def test_busy_shards_make_short_ranges() -> None:
+    shards, work = one(11, 50, 50)
+    assert cut(assign_load(fleet(2, "a"), shards, work, {}), shards) == [2, 9]
+
+
+def test_a_hot_shard_has_a_client_of_its_own_and_the_others_share_the_rest() -> None:
+    shards, work = one(13, 1000)
+    plan = assign_load(fleet(4, "a"), shards, work, assign_range(fleet(4, "a"), shards))
+    assert sorted(cut(plan, shards))[0] == 1
+    assert assign_load(fleet(4, "a"), shards, work, plan) == plan
+    # The hot shard becomes even hotter, then half as hot: nothing moves.
+    for size in (3000, 500):
+        assert assign_load(fleet(4, "a"), shards, one(13, size)[1], plan) == plan
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [(0, [1, 4, 4]), (8, [4, 4, 1]), (4, [4, 1, 4]), (3, [3, 1, 5]), (2, [2, 1, 6])],
+)
+def test_clients_beside_a_hot_shard_are_even_if_the_order_permits(
+    place: int, expected: list[int]
+) -> None:
+    members = fleet(3, "a")
+    shards, _ = one(9)
+    sizes = [50] * 9
+    sizes[place] = 500
+    before = assign_range(members, shards)
+    plan = assign_load(members, shards, {"a": sizes}, before, has_changed=True)
+    assert cut(plan, shards) == expected
+    after = assign_load(members, shards, {"a": sizes}, plan, has_changed=True)
+    assert after == plan
+
+
+def test_clients_below_their_share_are_evened_out_only_after_a_change() -> None:
+    members = fleet(3, "a")
+    shards, work = one(9, 100)
+    previous = runs("a", ("c0000", 1), ("c0001", 5), ("c0002", 3))
+    assert cut(assign_load(members, shards, work, previous), shards) == [1, 5, 3]
+    plan = assign_load(members, shards, work, previous, has_changed=True)
+    assert cut(plan, shards) == [1, 4, 4]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_of_thirty_percent_moves_nothing(seed: int) -> None:
+    draw = random.Random(seed)
+    shards = {"a": even(200)}
+    members = fleet(10, "a")
+    plan = assign_load(members, shards, {"a": [1000] * 200}, {})
+    for _ in range(50):
+        # Averages over the smoothing time, which is as long as some heartbeats.
+        noise = [sum(draw.uniform(0.7, 1.3) for _ in range(8)) / 8 for _ in range(200)]
+        work = {"a": [round(1000 * size) for size in noise]}
+        assert assign_load(members, shards, work, plan) == plan
+
+
+def test_a_plan_is_changed_if_a_client_has_a_tenth_more_than_its_share() -> None:
+    members = fleet(2, "a")
+    shards, _ = one(20)
+    plan = assign_load(members, shards, {"a": [100] * 20}, {})
+    for extra, moves in ((20, False), (30, True)):
+        work = {"a": [100 + extra] * 10 + [100] * 10}
+        assert (assign_load(members, shards, work, plan) != plan) is moves
+
+
+def test_a_small_gain_moves_shards_only_after_a_change() -> None:
+    members = fleet(2, "a")
+    shards, _ = one(5)
+    plan = assign_load(members, shards, {"a": [1, 1, 1, 2, 2]}, {})
+    assert cut(plan, shards) == [3, 2]
+    work = {"a": [54, 54, 4, 44, 44]}
+    assert assign_load(members, shards, work, plan) == plan
+    changed = assign_load(members, shards, work, plan, has_changed=True)
+    assert cut(changed, shards) == [2, 3]
+
+
+@pytest.mark.parametrize(("count", "moves"), [(1, True), (12, False)])
+def test_more_must_be_gained_if_more_shards_move(count: int, moves: bool) -> None:
+    sizes = [100, *[12 // count] * count, 44, 44]
+    shards = {"a": even(len(sizes))}
+    previous = runs("a", ("c0000", count + 1), ("c0001", 2))
+    after = assign_load(fleet(2, "a"), shards, {"a": sizes}, previous)
+    assert (cut(after, shards) != [count + 1, 2]) is moves
+
+
+def test_only_as_many_shards_move_as_the_share_needs() -> None:
+    members = fleet(4, "a")
+    shards, _ = one(40)
+    plan = assign_load(members, shards, {"a": [100] * 40}, {})
+    work = {"a": [150] * 10 + [100] * 30}
+    after = owners(assign_load(members, shards, work, plan), shards)
+    moved = sum(after[slot] != client for slot, client in owners(plan, shards).items())
+    assert 1 <= moved <= 6
+
+
+@pytest.mark.parametrize("others", [1, 9])
+def test_a_client_that_joins_takes_half_of_the_busiest(others: int) -> None:
+    members = fleet(others + 1, "a")
+    shards, _ = one(20 * others)
+    work = {"a": [10] * 20 * others}
+    before = assign_load(members[1:], shards, work, {})
+    plan = assign_load(members, shards, work, before)
+    assert loads(plan, shards)[0] >= 10
+    if others == 9:  # the share of the others is small, so they keep their ranges
+        kept = [c for c in before if before[c] == plan[c]]
+        assert len(kept) == 8
+
+
+def test_the_successor_of_a_client_takes_exactly_its_range() -> None:
+    shards, work = one(30, 70, 5, 5, 90)
+    members = fleet(5, "a")
+    plan = assign_load(members, shards, work, {})
+    successor = [*members[:2], *members[3:], Member("new", 1, frozenset("a"))]
+    after = assign_load(successor, shards, work, plan)
+    assert after.pop("new") == plan["c0002"]
+    assert all(after[client] == plan[client] for client in after)
+
+
+def test_neighbours_share_the_range_of_a_client_that_leaves() -> None:
+    shards, work = one(40)
+    members = fleet(20, "a")
+    plan = assign_load(members, shards, work, {})
+    after = assign_load([*members[:5], *members[6:]], shards, work, plan)
+    changed = [client for client in after if after[client] != plan[client]]
+    assert changed == ["c0004", "c0006"]
+
+
+def test_unknown_work_moves_only_what_has_no_client() -> None:
+    shards, work = one(20, *[500] * 5)
+    members = fleet(4, "a")
+    plan = assign_load(members, shards, {"a": [10] * 20}, {})
+    kept = assign_load(members, shards, work, plan, is_known=False)
+    assert kept == plan
+    assert assign_load(members, shards, work, plan) != plan
+    after = assign_load(members[1:], shards, work, plan, is_known=False)
+    check_tiling(after, shards, members[1:])
+
+
+def test_clients_without_a_shard_take_none_from_clients_with_one() -> None:
+    shards, work = one(3)
+    plan = assign_load(fleet(3, "a"), shards, work, {})
+    after = assign_load(fleet(6, "a"), shards, work, plan)
+    assert cut(after, shards) == [1, 1, 1, 0, 0, 0]
+
+
+def test_the_work_of_other_streams_counts() -> None:
+    members = [
+        Member("c1", 1, frozenset("a")),
+        Member("c2", 1, frozenset({"a", "b"})),
+    ]
+    shards = {"a": even(10), "b": even(4)}
+    work = {"a": [10] * 10, "b": [10] * 4}
+    plan = assign_load(members, shards, work, {})
+    assert totals(plan, shards, work) == {"c1": 70, "c2": 70}
+
+
+@pytest.mark.parametrize("hot", [10, 200])
+def test_each_label_has_its_share_of_the_work(hot: int) -> None:
+    members = [m._replace(label="xy"[n % 2]) for n, m in enumerate(fleet(6, "a"))]
+    shards, work = one(60, hot)
+    plan = assign_load(members, shards, work, {})
+    shares = Counter[str]()
+    for member, total in zip(members, totals(plan, shards, work).values(), strict=True):
+        shares[member.label] += total
+    assert max(shares.values()) <= 1.05 * shares.total() / 2 + 10
+
+
+def test_max_shards_limit_a_range_whatever_its_work() -> None:
+    shards, work = one(12, *[100] * 6)
+    members = fleet(3, "a")
+    members[2] = members[2]._replace(max_shards=3)
+    plan = assign_load(members, shards, work, {})
+    assert cut(plan, shards)[2] <= 3
+    full = [m._replace(max_shards=3) for m in members]
+    assert cut(assign_load(full, shards, work, plan), shards) == [3, 3, 3]
+
+
+def test_an_empty_stream_and_an_empty_group_are_planned() -> None:
+    assert assign_load([], {"a": even(2)}, {"a": [1, 1]}, {}) == {}
+    plan = assign_load(fleet(2, "a"), {"a": []}, {"a": []}, {})
+    check_tiling(plan, {"a": [0]}, fleet(2, "a"))
+
+
+def test_ten_thousand_unequal_shards_are_balanced() -> None:
+    draw = random.Random(1)
+    sizes = [10**7 // rank for rank in range(1, 10_001)]
+    draw.shuffle(sizes)
+    shards, members = {"a": even(10_000)}, fleet(200, "a")
+    plan = assign_load(members, shards, {"a": sizes}, {})
+    shares = totals(plan, shards, {"a": sizes})
+    several = [c for c, count in zip(plan, cut(plan, shards), strict=True) if count > 1]
+    assert max(shares[c] for c in several) <= 1.15 * sum(sizes) / 200
+
+
+def test_unknown_work_moves_shards_above_a_limit() -> None:
+    shards, work = one(8)
+    members = fleet(2, "a")
+    plan = assign_load(members, shards, work, {})
+    fewer = [members[0]._replace(max_shards=3), members[1]]
+    after = assign_load(fewer, shards, work, plan, is_known=False)
+    assert cut(after, shards) == [3, 5]
+
+
+def test_of_several_runs_a_member_keeps_the_longest() -> None:
+    shards, work = one(10)
+    previous = runs("a", ("c0000", 3), ("c0001", 5), ("c0000", 2))
+    after = assign_load(fleet(2, "a"), shards, work, previous)
+    assert cut(after, shards) == [3, 7] or cut(after, shards) == [5, 5]
+    assert owners(after, shards)["a", 0] == "c0000"

@@ -1,0 +1,230 @@
+"""Test that plans and claims keep to ``max_shards``, and leave no shard needlessly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.core import plan as plans
+from kinesumer.core.assignment import Member, assign_range, assign_sticky
+from kinesumer.core.claims import Pauses, decide_claims
+from kinesumer.model.rows import MemberRow, ShardRow
+from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
+from tests.unit.core.shares import (
+    Plan,
+    Shards,
+    all_shards,
+    check_tiling,
+    even,
+    fleet,
+    fleets,
+    loads,
+    owners,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+limits = st.none() | st.integers(1, 6)
+
+
+@st.composite
+def limited(draw: st.DrawFn, labels: str = "") -> list[Member]:
+    """Return members of which some have ``max_shards``."""
+    members = draw(fleets(labels=labels))
+    return [member._replace(max_shards=draw(limits)) for member in members]
+
+
+def requested(members: Sequence[Member], shards: Shards) -> Shards:
+    """Return the streams that members request."""
+    asked = frozenset[str]().union(*(member.streams for member in members))
+    return {arn: keys for arn, keys in shards.items() if arn in asked}
+
+
+def most(members: Sequence[Member], shards: Shards) -> int:
+    """Return how many shards the members may own together, by augmenting paths."""
+    slots = [(arn, key) for arn, keys in shards.items() for key in keys]
+    taken: dict[int, list[tuple[str, int]]] = {n: [] for n in range(len(members))}
+
+    def place(slot: tuple[str, int], tried: set[int]) -> bool:
+        for number, member in enumerate(members):
+            if slot[0] not in member.streams or number in tried:
+                continue
+            tried.add(number)
+            limit = len(slots) if member.max_shards is None else member.max_shards
+            if len(taken[number]) < limit:
+                taken[number].append(slot)
+                return True
+            for other in list(taken[number]):
+                if place(other, tried):
+                    taken[number].remove(other)
+                    taken[number].append(slot)
+                    return True
+        return False
+
+    return sum(place(slot, set()) for slot in slots)
+
+
+def check_limits(members: Sequence[Member], plan: Plan, shards: Shards) -> None:
+    """Check that no member exceeds its limit, and that no slot is left needlessly."""
+    sizes = loads(plan, shards)
+    for member, size in zip(members, sizes, strict=True):
+        assert member.max_shards is None or size <= member.max_shards
+    assert sum(sizes) == most(members, shards)
+    if sum(sizes) == sum(map(len, requested(members, shards).values())):
+        check_tiling(plan, shards, members)
+
+
+@given(limited(), all_shards)
+def test_a_range_has_max_shards_at_most(members: list[Member], shards: Shards) -> None:
+    plan = assign_range(members, shards)
+    check_limits(members, plan, shards)
+
+
+@given(limited("xy"), limited("xy"), all_shards)
+def test_sticky_and_labels_keep_to_max_shards(
+    before: list[Member], members: list[Member], shards: Shards
+) -> None:
+    check_limits(members, assign_range(members, shards), shards)
+    previous = assign_sticky(before, shards, {})
+    check_limits(members, assign_sticky(members, shards, previous), shards)
+
+
+@given(fleets(labels="xy"), all_shards, st.data())
+def test_limits_that_are_high_enough_change_nothing(
+    members: list[Member], shards: Shards, data: st.DataObject
+) -> None:
+    ample = [m._replace(max_shards=data.draw(st.none() | st.just(99))) for m in members]
+    assert assign_range(ample, shards) == assign_range(members, shards)
+    assert assign_sticky(ample, shards, {}) == assign_sticky(members, shards, {})
+
+
+def test_the_others_share_what_a_limit_leaves() -> None:
+    members = fleet(3, "a")
+    members[1] = members[1]._replace(max_shards=2)
+    plan = assign_range(members, {"a": even(12)})
+    assert loads(plan, {"a": even(12)}) == [5, 2, 5]
+
+
+def test_shards_beyond_all_limits_belong_to_no_range() -> None:
+    members = [m._replace(max_shards=2) for m in fleet(2, "a")]
+    shards = {"a": even(6)}
+    held = owners(assign_range(members, shards), shards)
+    assert [held.get(("a", key)) for key in even(6)] == [
+        *["c0000"] * 2,
+        *["c0001"] * 2,
+        *[None] * 2,
+    ]
+
+
+def test_sticky_leaves_the_shards_that_a_lower_limit_frees() -> None:
+    members = fleet(2, "a")
+    previous = assign_sticky(members, {"a": even(8)}, {})
+    fewer = [m._replace(max_shards=3) for m in members]
+    plan = assign_sticky(fewer, {"a": even(8)}, previous)
+    assert loads(plan, {"a": even(8)}) == [3, 3]
+    held = owners(plan, {"a": even(8)})
+    before = owners(previous, {"a": even(8)})
+    assert all(before[slot] == client for slot, client in held.items())
+
+
+def test_a_full_member_passes_on_a_shard_of_another_stream() -> None:
+    members = [
+        Member("c1", 1, frozenset({"a", "b"}), max_shards=2),
+        Member("c2", 1, frozenset({"a"}), max_shards=9),
+        Member("c3", 1, frozenset({"b", "c"}), max_shards=1),
+        Member("c4", 1, frozenset({"c"}), max_shards=1),
+    ]
+    shards = {"a": even(2), "b": even(3), "c": even(2)}
+    check_limits(members, assign_range(members, shards), shards)
+
+
+# --- when to plan, and what to claim ---
+
+
+def rows(*limits: int | None) -> list[MemberRow]:
+    """Return members that request one stream."""
+    return [
+        MemberRow(f"c{n}", f"s{n}", streams=frozenset({ARN}), max_shards=limit)
+        for n, limit in enumerate(limits)
+    ]
+
+
+def drifted(before: int, after: int, *limits: int | None) -> bool:
+    """Return whether a plan for ``before`` shards has drifted at ``after``."""
+    members = rows(*limits)
+    cut = [HASH_KEYS // 2 + n for n in range(after - 2)]
+    old, new = ({ARN: sorted([*even(2), *cut])[:size]} for size in (before, after))
+    plan, other = (
+        plans.make_plan(members, shards, "range", frozenset()) for shards in (old, new)
+    )
+    return plans.has_drifted(plan, new, other, members)
+
+
+def test_a_client_with_more_than_its_limit_is_a_drift() -> None:
+    assert drifted(2, 3, None, 1)
+    assert not drifted(2, 3, None, None)
+    assert not drifted(2, 3, None, 2)
+
+
+def test_shards_that_a_client_has_room_for_are_a_drift() -> None:
+    members = rows(3, 3)
+    shards = {ARN: even(6)}
+    full = plans.make_plan(members, shards, "range", frozenset())
+    gap = full | {"c1": full["c1"]._replace(range=())}
+    assert plans.has_drifted(gap, shards, full, members)
+    assert not plans.has_drifted(full, shards, full, members)
+
+
+def test_a_changed_limit_is_a_change_of_the_plans_inputs() -> None:
+    assert plans.change(rows(3), rows(4)).other
+
+
+def shard_rows(*names: str) -> list[ShardRow]:
+    """Return free shards that are ready."""
+    return [
+        ShardRow(ShardKey(ARN, name), n, n, Start.TRIM_HORIZON, ready=True)
+        for n, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"),
+    [(9, "abc"), (3, "abc"), (2, "ca"), (1, "c"), (0, ""), (-1, "")],
+)
+def test_a_session_claims_as_many_shards_as_it_has_room_for(
+    room: int, expected: str
+) -> None:
+    stored = shard_rows("a", "b", "c")
+    # This session owns c already, but doesn't read it.
+    stored[2] = stored[2]._replace(owner="mine")
+    found = decide_claims(stored, (), (), "mine", Pauses(), room)
+    assert "".join(row.key.shard_id for row in found.claim) == expected
+    assert found.pending == stored
+
+
+def test_a_shard_that_must_be_released_takes_room() -> None:
+    stored = shard_rows("a", "b")
+    stored[1] = stored[1]._replace(owner="mine", paused=True)
+    found = decide_claims(stored, (), (), "mine", Pauses(), 1)
+    assert (found.claim, found.stale) == ([], [stored[1]])
+
+
+@given(limited(), all_shards)
+def test_a_plan_that_keeps_to_limits_has_not_drifted(
+    members: list[Member], shards: Shards
+) -> None:
+    stored = [
+        MemberRow(m.client_id, m.client_id, m.weight, streams=m.streams)
+        for m in members
+    ]
+    stored = [
+        row._replace(max_shards=member.max_shards)
+        for row, member in zip(stored, members, strict=True)
+    ]
+    plan = plans.make_plan(stored, shards, "range", frozenset())
+    assert not plans.has_drifted(plan, shards, plan, stored)

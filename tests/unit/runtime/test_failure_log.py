@@ -1,0 +1,114 @@
+"""Test when failures, recoveries and corrupt rows are logged."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import (
+    CorruptRowError,
+    ShardThrottledError,
+    SourceUnavailableError,
+    StoreUnavailableError,
+)
+from kinesumer.runtime.failure_log import (
+    CORRUPT_ROW_LOG_SECONDS,
+    MAX_CORRUPT_ROWS,
+    RECOVERY_SECONDS,
+    THROTTLE_RECOVERY_SECONDS,
+    FailureLog,
+)
+from kinesumer.telemetry.api import Telemetry
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.support.world import World
+
+
+async def test_changes_of_state_are_logged_once_each(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, error = FailureLog(world.clock), StoreUnavailableError("timed out")
+    log.record_success("state store")
+    for _ in range(100):
+        log.record_failure("state store", error)
+        await asyncio.sleep(0.1)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "state store fails, trying again: timed out" in caplog.text
+    await asyncio.sleep(RECOVERY_SECONDS)
+    for _ in range(100):
+        log.record_success("state store")
+    assert len(caplog.records) == 2
+    assert "state store works again, it failed for 9.9 s" in caplog.text
+
+
+async def test_a_success_between_failures_or_of_another_object_is_not_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, error = FailureLog(world.clock), StoreUnavailableError("timed out")
+    for _ in range(100):
+        log.record_failure("state store", error)
+        await asyncio.sleep(1)
+        log.record_success("state store")
+    log.record_failure("stream orders", SourceUnavailableError("timed out"))
+    log.record_success("stream payments")
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+
+
+async def test_throttling_is_logged_when_it_begins_and_when_it_ends(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, error = FailureLog(world.clock), ShardThrottledError("GetRecords on orders")
+    log.record_read("orders")
+    for _ in range(10):
+        log.record_throttled_read("orders", error)
+        await asyncio.sleep(THROTTLE_RECOVERY_SECONDS / 2)
+        log.record_read("orders")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.records[0].message == (
+        "Kinesis throttles 'orders' (five reads per second and shard, shared by all "
+        "apps): reading it more slowly; GetRecords on orders"
+    )
+    await asyncio.sleep(THROTTLE_RECOVERY_SECONDS / 2)
+    for _ in range(10):
+        log.record_read("orders")
+    assert len(caplog.records) == 2
+    assert "Kinesis no longer throttles 'orders', it did for 1350.0 s" in caplog.text
+
+
+class Counting(Telemetry):
+    """Telemetry that counts corrupt rows."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def count(
+        self, name: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
+    ) -> None:
+        self.rows += amount if name == "corrupt_rows" else 0
+
+
+async def test_a_corrupt_row_is_counted_each_time_and_logged_at_intervals(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry = Counting()
+    log = FailureLog(world.clock, telemetry)
+    for _ in range(3):
+        for _ in range(5):
+            log.record_corrupt_row(CorruptRowError("row a"))
+            log.record_corrupt_row(CorruptRowError("row b"))
+        await asyncio.sleep(CORRUPT_ROW_LOG_SECONDS)
+    assert telemetry.rows == 30
+    messages = [r.message for r in caplog.records if r.levelname == "ERROR"]
+    assert messages == 3 * ["row a", "row b"]
+
+
+async def test_the_memory_of_corrupt_rows_is_bounded(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = FailureLog(world.clock)
+    for number in range(3 * MAX_CORRUPT_ROWS):
+        log.record_corrupt_row(CorruptRowError(f"row {number}"))
+    assert len(log._corrupt) <= MAX_CORRUPT_ROWS
+    assert len(caplog.records) == 3 * MAX_CORRUPT_ROWS

@@ -1,0 +1,263 @@
+"""Test that queries read batches by subscriptions where that is faster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer import ConfigurationError, Stream
+from kinesumer.errors import (
+    AccessDeniedError,
+    DataLossError,
+    ShardMissingError,
+    SourceThrottledError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+from kinesumer.spark import streams_option
+from kinesumer.spark.offsets.model import BEGINNING, END, After
+from kinesumer.spark.options.parser import connection_from, parse_read, parse_write
+from kinesumer.spark.options.table import BATCH, STREAM
+from kinesumer.spark.planning.subscriptions import (
+    PERIOD_SECONDS,
+    SMALL_BYTES,
+    Subscriptions,
+)
+from kinesumer.wire.put_records import Entry, aggregate
+from tests.support.spark_query import Query, World, simulated
+from tests.support.spark_reading import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.spark.options.parser import ReadOptions
+    from kinesumer.spark.planning.tasks import Task
+
+ONE = "shardId-000000000000"
+ORDERS = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+CONSUMER = f"{ORDERS}/consumer/billing:1700000000"
+
+
+# --- options --------------------------------------------------------------------------
+
+
+def read(streams: str, use: str = STREAM, **options: str) -> ReadOptions:
+    given = {"streams": streams, **options}
+    return parse_read(given, connection_from(given), use)
+
+
+def consumers(options: ReadOptions) -> list[str | None]:
+    return [stream.fan_out for stream in options.streams]
+
+
+def test_a_consumers_name_applies_to_all_streams_without_one() -> None:
+    streams = streams_option("orders", Stream("payments", fan_out="audit"))
+    assert consumers(read(streams)) == [None, "audit"]
+    assert consumers(read(streams, fanOut="billing")) == ["billing", "audit"]
+
+
+def test_a_consumers_arn_belongs_to_its_stream() -> None:
+    assert consumers(read("orders", fanOut=CONSUMER)) == [CONSUMER]
+    assert consumers(read(ORDERS, fanOut=CONSUMER)) == [CONSUMER]
+    for streams in ("payments", "orders,payments", ORDERS.replace("1234", "4321")):
+        with pytest.raises(ConfigurationError, match=r"fanOut.*is a consumer of"):
+            read(streams, fanOut=CONSUMER)
+
+
+@pytest.mark.parametrize("value", ["two words", "x" * 129, CONSUMER + "x"])
+def test_what_is_no_consumer_is_refused(value: str) -> None:
+    with pytest.raises(ConfigurationError, match="must be the name of a stream"):
+        read("orders", fanOut=value)
+
+
+def test_only_streaming_queries_take_a_consumer() -> None:
+    streams = streams_option(Stream("orders", fan_out="billing"))
+    with pytest.raises(ConfigurationError, match="fanOut isn't for read"):
+        read("orders", BATCH, fanOut="billing")
+    with pytest.raises(ConfigurationError, match='"fanOut" of orders isn\'t for read'):
+        read(streams, BATCH)
+    with pytest.raises(ConfigurationError, match='"fanOut" of orders isn\'t for write'):
+        parse_write({"streams": streams}, connection_from({}))
+    with pytest.raises(ConfigurationError, match="fan_out_fallback is for the client"):
+        streams_option(Stream("orders", fan_out="billing", fan_out_fallback=True))
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    assert not asyncio.all_tasks(bench.loop)
+    bench.loop.close()
+
+
+# --- planning -------------------------------------------------------------------------
+
+
+class Found:
+    """Notes for which streams a consumer was searched."""
+
+    def __init__(self, query: Query) -> None:
+        self.streams: list[str] = []
+        query.driver.find_consumer = self.find
+
+    async def find(self, stream: Stream) -> str:
+        self.streams.append(stream.name)
+        return CONSUMER
+
+
+def subscribing(tasks: list[Task]) -> list[bool]:
+    return [part.subscribes for task in tasks for part in task.ranges]
+
+
+async def planned(query: Query) -> list[Task]:
+    assert await query.plan()
+    return await query.tasks(len(query.ends) - 1)
+
+
+@simulated(shards=1)
+async def test_the_driver_finds_the_consumer_once_and_tells_the_tasks(
+    world: World,
+) -> None:
+    query = world.query(streams=(Stream("orders", fan_out="billing"),))
+    found = Found(query)
+    for _ in range(3):
+        world.put(5)
+        for task in await planned(query):
+            assert [stream.fan_out for stream in task.streams] == [CONSUMER]
+        await asyncio.sleep(60)
+    assert found.streams == ["orders"]
+
+
+@simulated(shards=1)
+async def test_large_ranges_are_subscribed_to_and_small_ones_are_polled(
+    world: World,
+) -> None:
+    query = world.query(streams=(Stream("orders", fan_out="billing"),))
+    Found(query)
+    chosen = []
+    for size in (10, SMALL_BYTES, SMALL_BYTES, 10):
+        await asyncio.sleep(PERIOD_SECONDS / 2)
+        world.kinesis.put("orders", b"x" * size)
+        await asyncio.sleep(PERIOD_SECONDS / 2)
+        world.kinesis.put("orders", b"x" * size)
+        chosen += subscribing(await planned(query))
+    assert chosen == [False, True, True, False]
+
+
+def test_kinesis_permits_the_next_subscription_only_after_five_seconds(
+    bench: Bench,
+) -> None:
+    subscriptions = Subscriptions(bench.clock)
+
+    def begin(size: int, *, is_shared: bool = False) -> bool:
+        return subscriptions.begin(ONE, size, is_shared=is_shared)
+
+    assert not begin(SMALL_BYTES)  # no consumer
+    subscriptions.consumer_arn = CONSUMER
+    assert not begin(SMALL_BYTES - 1)
+    assert begin(1, is_shared=True)
+    bench.loop.seconds += 5.9
+    assert not begin(SMALL_BYTES)
+    bench.loop.seconds += 0.2
+    assert begin(SMALL_BYTES)
+
+
+# --- reading --------------------------------------------------------------------------
+
+
+def whole(bench: Bench) -> Task:
+    return bench.task((ONE, BEGINNING, bench.after(ONE, -1)), subscribes=True)
+
+
+def test_a_subscription_gives_exactly_the_range_and_ends_with_it(bench: Bench) -> None:
+    bench.put(8_000)
+    first, last = bench.after(ONE, 10), bench.after(ONE, -10)
+    task = bench.task((ONE, first, last), subscribes=True)
+    assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][11:-9]}
+    assert bench.source.calls == []
+    assert bench.pushed.released == [ONE]
+
+
+def test_a_subscription_opens_aggregates_as_polling_does(bench: Bench) -> None:
+    bench.put(
+        20, lambda n: aggregate([Entry(b"%d.%d" % (n, i), "k") for i in range(5)])
+    )
+    pair = (ONE, bench.after(ONE, 0, 3), bench.after(ONE, 2, 1))
+    names = "sequence_number", "sub_sequence_number", "data"
+    pushed = bench.rows(bench.task(pair, subscribes=True), *names)
+    assert pushed == bench.rows(bench.task(pair), *names)
+    assert len(pushed) == 1 + 5 + 2
+
+
+def test_a_closed_shard_is_read_to_its_end_by_a_subscription(bench: Bench) -> None:
+    bench.put(50)
+    bench.kinesis.split("orders", ONE)
+    task = bench.task((ONE, BEGINNING, END), subscribes=True)
+    assert bench.read_numbers(task) == {ONE: bench.numbers[ONE]}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SourceUnavailableError("broken"),
+        SourceThrottledError("in use"),
+        TrimmedPositionError("expired"),
+        ShardMissingError("unknown"),
+    ],
+)
+@pytest.mark.parametrize("failing", [1, 2])
+def test_after_an_error_the_rest_is_polled(
+    bench: Bench, error: Exception, failing: int
+) -> None:
+    bench.put(8_000)
+
+    def fail(made: str, count: int) -> None:
+        if made == "records" and count == failing:
+            raise error
+
+    bench.pushed.mishap = fail
+    assert bench.read_numbers(whole(bench)) == {ONE: bench.numbers[ONE]}
+    assert bench.pushed.count("records") == failing
+    assert bench.source.count("records") > 0
+    assert bench.pushed.released == [ONE]
+
+
+def test_a_consumer_that_may_not_subscribe_fails_the_task(bench: Bench) -> None:
+    bench.put(10)
+
+    def fail(made: str, count: int) -> None:
+        raise AccessDeniedError("kinesis:SubscribeToShard", ORDERS)
+
+    bench.pushed.mishap = fail
+    with pytest.raises(AccessDeniedError):
+        bench.rows(whole(bench))
+
+
+def test_missing_records_are_lost_as_with_polling(bench: Bench) -> None:
+    bench.put(10)
+    end = bench.after(ONE, -1)
+    beyond = After(end.position._replace(sequence_number="9" * 56), end.seen)
+    task = bench.task((ONE, BEGINNING, beyond), subscribes=True)
+    with pytest.raises(DataLossError, match="the shard has no more records"):
+        bench.rows(task)
+    assert bench.pushed.count("records") == 2  # the records, and nothing
+
+
+def test_expired_records_are_lost_as_with_polling(bench: Bench) -> None:
+    bench.put(10)
+    first = bench.after(ONE, 0)
+    bench.expire()
+    bench.put(10)
+    task = bench.task((ONE, first, bench.after(ONE, -1)), subscribes=True)
+    with pytest.raises(DataLossError, match="expired"):
+        bench.rows(task)
+
+
+def test_a_task_that_is_stopped_ends_its_subscriptions(bench: Bench) -> None:
+    bench.put(30_000)
+    batches: Any = bench.batches(whole(bench))
+    next(batches)
+    batches.close()
+    assert bench.pushed.released == [ONE]

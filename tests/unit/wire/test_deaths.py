@@ -1,0 +1,98 @@
+"""Test the attributes of a shard's row that count its owners' deaths."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesumer.errors import CorruptRowError
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import NO_DEATHS, Deaths
+from kinesumer.model.streams import Start
+from kinesumer.wire import admin_writes, deaths, rows, writes
+from tests.unit.wire.write_cases import (
+    APP,
+    FREE_ROW,
+    MINE,
+    OWNED_BY_OTHERS,
+    SHARD,
+    SHARD_ROW,
+    row_after,
+    write_over,
+)
+
+KEY = writes.shard_row_key(APP, SHARD)
+COUNTED = Deaths(5, 12.345, None, Position("7", 2), Position("8"))
+TRIED = Position("7", 3)
+
+
+def claimed(counted: Deaths | None) -> Deaths:
+    before = FREE_ROW | {"tried": "6", "notes": 4}
+    write = deaths.with_deaths(writes.claim(APP, SHARD, MINE, "n"), counted)
+    after = row_after(before, write)
+    assert "notes" not in after  # the new owner counts its own
+    return rows.read_shard(after).deaths
+
+
+def test_a_claim_stores_the_deaths_and_what_they_name() -> None:
+    assert claimed(COUNTED) == COUNTED
+    assert claimed(Deaths(1, 2.0)) == Deaths(1, 2.0)
+
+
+def test_a_claim_without_a_death_only_forgets_what_was_tried() -> None:
+    assert claimed(None) == NO_DEATHS
+
+
+def test_an_owner_notes_a_record() -> None:
+    before = SHARD_ROW | {"deaths": 1, "died_at": 2000}
+    after = row_after(before, deaths.note_tried(KEY, SHARD, TRIED, 1))
+    assert rows.read_shard(after).deaths == Deaths(1, 2.0, TRIED)
+    after = row_after(after, deaths.note_tried(KEY, SHARD, None, 2))
+    assert rows.read_shard(after).deaths == Deaths(1, 2.0)
+
+
+@pytest.mark.parametrize("late", [TRIED, None])
+def test_a_late_note_does_not_replace_a_later_one(late: Position | None) -> None:
+    first = deaths.note_tried(KEY, SHARD, late, 3)
+    second = deaths.note_tried(KEY, SHARD, Position("9"), 4)
+    after = row_after(row_after(SHARD_ROW, first), second)
+    assert not write_over(after, first).applied
+    assert write_over(after, second).applied  # as an attempt without an answer does
+
+
+@pytest.mark.parametrize("why", OWNED_BY_OTHERS)
+def test_only_the_owner_notes_a_record_or_forgets_deaths(why: str) -> None:
+    for write in (
+        deaths.note_tried(KEY, SHARD, TRIED, 1),
+        deaths.forget_deaths(KEY, SHARD),
+    ):
+        assert not write_over(OWNED_BY_OTHERS[why], write).applied
+
+
+def test_the_deaths_are_forgotten_with_a_commit_or_alone_or_by_a_seek() -> None:
+    before = SHARD_ROW | {
+        "deaths": 5,
+        "died_at": 12345,
+        "tried": "6",
+        "notes": 4,
+        "suspect": "6",
+        "poison": "6",
+    }
+    commit = writes.commit(APP, SHARD, Position("600"))
+    for write in (
+        deaths.forgetting(commit, deaths.ATTRIBUTES),
+        deaths.forget_deaths(KEY, SHARD),
+        admin_writes.seek(APP, SHARD, Start.TRIM_HORIZON, waits=False),
+    ):
+        after = row_after(before, write)
+        assert not {*deaths.ATTRIBUTES} & after.keys()
+    assert rows.read_shard(row_after(before, commit)).deaths.counted == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("deaths", "x"), ("died_at", -1), ("tried", "x"), ("poison", 7)],
+)
+def test_an_invalid_attribute_is_named(name: str, value: str | int) -> None:
+    row = SHARD_ROW | {"deaths": 1, "died_at": 2000} | {name: value}
+    with pytest.raises(CorruptRowError, match=f"attribute {name} "):
+        rows.read_shard(row)
