@@ -147,9 +147,8 @@ def test_no_record_is_handed_out_once_its_lease_has_lapsed() -> None:
         deadline, shard.lease.deadline = shard.lease.deadline, 0.0
         seen: list[int] = []
         with thread_of(desk, lambda: seen.append(number(next(desk.records)))):
-            time.sleep(0.2)
+            until(lambda: (desk.done(shard), shard.is_idle) == (1, True))
             assert seen == []
-            assert (desk.done(shard), shard.is_idle) == (1, True)
             shard.lease.deadline = deadline
         assert seen == [2]
         assert (desk.done(shard), shard.is_idle) == (1, False)
