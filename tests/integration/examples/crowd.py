@@ -74,8 +74,8 @@ def is_stopped(process: subprocess.Popen[str]) -> bool:
     return os.waitid(os.P_PID, process.pid, options) is not None
 
 
-def ended(process: subprocess.Popen[str]) -> str:
-    """Wait until a process has failed. Return its error text."""
+def ended(process: subprocess.Popen[str], returncode: int) -> str:
+    """Wait until a process has ended with a return code. Return its error text."""
     _, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 1, errors
+    assert process.returncode == returncode, errors
     return errors

@@ -52,9 +52,9 @@ def play(aws: EmbeddedAws, stream: str, sink: Sink, frozen: list[Frozen]) -> Non
         until(lambda: set(sink.stored()) == set(produced), "all is stored")
         for each, process in stopping.items():
             process.send_signal(signal.SIGCONT)
-            assert each.says in ended(process)
+            assert each.says in ended(process, returncode=1)
         heir.terminate()
-        assert heir.wait() == 0
+        ended(heir, returncode=0)
     assert sink.stored() == produced
 
 

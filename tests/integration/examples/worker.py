@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     Work = Callable[..., Awaitable[None]]
 
 QUICK = Config(
-    heartbeat_interval_seconds=0.4,
-    lease_duration_seconds=2.0,
+    heartbeat_interval_seconds=0.8,
+    # A process that gets no CPU time for so long loses its shards.
+    lease_duration_seconds=4.0,
     leader_interval_seconds=0.2,
     rebalance_delay_seconds=0.2,
     listing_interval_seconds=1.0,
