@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 QUICK = Config(
     heartbeat_interval_seconds=0.3,
-    lease_duration_seconds=1.5,
+    lease_duration_seconds=5.0,
     rebalance_delay_seconds=0.1,
     leader_interval_seconds=0.1,
 )

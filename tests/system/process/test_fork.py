@@ -25,7 +25,7 @@ def test_a_forked_process_cannot_use_the_client_of_its_parent(
     kinesumer_aws.create_stream("orders", shards=1)
     kinesumer_aws.put("orders", b"0", "key")
     readable, writable = os.pipe()
-    config = Config(heartbeat_interval_seconds=0.3, lease_duration_seconds=1.5)
+    config = Config(heartbeat_interval_seconds=0.3, lease_duration_seconds=5.0)
     with Kinesumer("app", table="kinesumer-state-store", config=config) as client:
         records = client.consume("orders", start=Start.TRIM_HORIZON)
         assert next(iter(records)).data == b"0"
