@@ -2,39 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from kinesumer.errors import (
-    AccessDeniedError,
-    ClientIdInUseError,
-    CommitTimeoutError,
-    ConfigurationError,
-    CorruptRowError,
-    CredentialsError,
-    DataLossError,
-    DeadLetterNotStoredError,
-    DecodeError,
-    FatalError,
-    GroupBusyError,
-    HandlerFailedError,
-    InvalidPositionError,
-    KinesumerError,
-    PoisonRecordError,
-    PutFailedError,
-    ShardsLostError,
-    StateStoreMissingError,
-    StateStoreRecreatedError,
-    StreamMissingError,
-    StreamRecreatedError,
-)
-from kinesumer.model.owned import (
-    AssignedShard,
-    ShardAssignment,
-    ShardLag,
-    ShardPositions,
-)
-from kinesumer.model.positions import Position
-from kinesumer.model.records import Batch, Fence, Record
-from kinesumer.model.streams import ShardKey, Start, Stream
-
 if TYPE_CHECKING:
     from kinesumer import blocking as blocking
     from kinesumer import dead_letters as dead_letters
@@ -45,24 +12,68 @@ if TYPE_CHECKING:
     from kinesumer.client import Kinesumer
     from kinesumer.config import Config
     from kinesumer.consuming.records import Records
+    from kinesumer.errors import (
+        AccessDeniedError,
+        ClientIdInUseError,
+        CommitTimeoutError,
+        ConfigurationError,
+        CorruptRowError,
+        CredentialsError,
+        DataLossError,
+        DeadLetterNotStoredError,
+        DecodeError,
+        FatalError,
+        GroupBusyError,
+        HandlerFailedError,
+        InvalidPositionError,
+        KinesumerError,
+        PoisonRecordError,
+        PutFailedError,
+        ShardsLostError,
+        StateStoreMissingError,
+        StateStoreRecreatedError,
+        StreamMissingError,
+        StreamRecreatedError,
+    )
     from kinesumer.handlers import Handler, Middleware, RetryPolicy
+    from kinesumer.model.owned import (
+        AssignedShard,
+        ShardAssignment,
+        ShardLag,
+        ShardPositions,
+    )
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Batch, Fence, Record
+    from kinesumer.model.streams import ShardKey, Start, Stream
     from kinesumer.producer.client import Producer
     from kinesumer.producer.pending import PutFuture, PutResult
 else:
-    # These modules are imported on first use. Spark starts many processes that need
-    # only one subpackage, and shouldn't load the others.
+    # Modules are imported on first use. Spark starts many processes that need only one
+    # subpackage, and pytest loads the plugin where no test uses it.
     _SUBPACKAGES = ("blocking", "dead_letters", "local", "schemas", "testing")
+    # All other names are errors.
     _MODULES = {
+        "AssignedShard": "model.owned",
+        "Batch": "model.records",
         "Config": "config",
+        "Fence": "model.records",
         "Handler": "handlers",
         "Kinesumer": "client",
         "Middleware": "handlers",
+        "Position": "model.positions",
         "Producer": "producer.client",
         "PutFuture": "producer.pending",
         "PutResult": "producer.pending",
+        "Record": "model.records",
         "Records": "consuming.records",
         "RetryPolicy": "handlers",
+        "ShardAssignment": "model.owned",
+        "ShardKey": "model.streams",
+        "ShardLag": "model.owned",
+        "ShardPositions": "model.owned",
+        "Start": "model.streams",
         "StateTable": "aws.state_table",
+        "Stream": "model.streams",
         "create_table": "aws.state_table",
     }
 
@@ -72,9 +83,9 @@ else:
 
         if name in _SUBPACKAGES:
             return import_module(f"{__name__}.{name}")
-        if name not in _MODULES:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = import_module(f"{__name__}.{_MODULES[name]}")
+        module = import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
         value = globals()[name] = getattr(module, name)
         return value
 

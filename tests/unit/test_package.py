@@ -28,9 +28,23 @@ def test_slow_modules_are_loaded_when_they_are_used() -> None:
     assert run(program).split() == modules[-4:]
 
 
+def test_the_pytest_plugin_loads_nothing_that_pytest_has_not_loaded() -> None:
+    program = (
+        "import sys, pytest; before = set(sys.modules);"
+        "import kinesumer.testing.plugin; print(*sorted(set(sys.modules) - before))"
+    )
+    assert run(program).split() == [
+        "kinesumer",
+        "kinesumer.testing",
+        "kinesumer.testing.plugin",
+    ]
+
+
 def test_other_names_are_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = kinesumer.nothing  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = kinesumer.testing.nothing  # type: ignore[attr-defined]
 
 
 def test_all_public_names_are_there_when_they_are_named() -> None:
