@@ -26,15 +26,15 @@ from pyspark.sql.types import (
 from benchmarks.backlog_server import BYTES_PER_SECOND, KEY_BYTES, number_of
 from benchmarks.http_server import served
 from benchmarks.report import Report
-from benchmarks.spark_formats import backlog
 from benchmarks.spark_read import SHARDS
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Stream
-from kinesumer.spark.offsets.model import After
+from kinesumer.spark.offsets.model import BEGINNING, After
 from kinesumer.spark.options.parser import Connection, ReadOptions
-from kinesumer.spark.planning.tasks import Task
+from kinesumer.spark.planning.tasks import ShardRange, Task
 from kinesumer.spark.reading.task_reader import read
 
+ARN = f"arn:aws:kinesis:us-east-1:123456789012:stream/orders-{SHARDS}"
 SCHEMA = StructType(
     [
         StructField("sequence_number", StringType()),
@@ -74,6 +74,17 @@ def main() -> None:
     report.at_least("of what the limits allow", share, 95, " %")
     report.note("throttled", str(throttled))
     report.print()
+
+
+def backlog(records: int, size: int) -> list[ShardRange]:
+    """Return one range for each shard, with all records of the server."""
+    last = After(Position(number_of(records - 1)), time.time())
+    return [
+        ShardRange(
+            ARN, f"shardId-{number:012}", BEGINNING, last, 86400.0, records * size
+        )
+        for number in range(SHARDS)
+    ]
 
 
 def throttles(url: str) -> int:

@@ -1,6 +1,10 @@
-"""Measure one of the sources of ``benchmarks.spark_read`` in its own Spark.
+"""Run one of the sources of ``benchmarks.spark_read`` in its own Spark.
 
-python -m benchmarks.spark_side ceiling|ours LAYOUT
+    python -P benchmarks/spark_side.py ready-made|kinesumer LAYOUT ROWS [WIRE_FORMAT]
+
+For each line of standard input, which names a sink, read the backlog once, and print
+the figures as JSON. The module imports nothing of kinesumer, so that Spark finds the
+kinesumer of ``PYTHONPATH``.
 """
 
 from __future__ import annotations
@@ -11,16 +15,16 @@ import sys
 import tempfile
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks.spark_formats import Ceiling, Ours
-from benchmarks.spark_read import LAYOUTS, ROUNDS
-
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+PARTS = JVM, WORKERS, PLANNING, OTHER = "jvm", "workers", "planning", "other"
 
 
 class Watch:
@@ -28,99 +32,142 @@ class Watch:
 
     def __init__(self) -> None:
         self.peak = 0
+        self._spent: dict[int, tuple[str, float]] = {}
+        self._watch()
+        self._before = self._by_part()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._began = (time.monotonic(), cpu_seconds())
+        self._thread = threading.Thread(target=self._repeat, daemon=True)
+        self._began = time.monotonic()
         self._thread.start()
 
-    def stop(self) -> tuple[float, float]:
+    def stop(self) -> dict[str, float]:
         """End the measurement. Return the elapsed seconds and the CPU seconds."""
-        seconds, cpu = time.monotonic() - self._began[0], cpu_seconds() - self._began[1]
+        seconds = time.monotonic() - self._began
         self._stopped.set()
         self._thread.join()
-        return seconds, cpu
+        self._watch()
+        after = self._by_part()
+        parts = {part: after[part] - self._before[part] for part in PARTS}
+        return {**parts, "cpu": sum(parts.values()), "seconds": seconds}
+
+    def _by_part(self) -> dict[str, float]:
+        spent = dict.fromkeys(PARTS, 0.0)
+        for part, cpu in self._spent.values():
+            spent[part] += cpu
+        return spent
+
+    def _repeat(self) -> None:
+        while not self._stopped.wait(0.2):
+            self._watch()
 
     def _watch(self) -> None:
-        while not self._stopped.wait(0.05):
-            self.peak = max(self.peak, resident_bytes())
+        """Update the CPU time of each process, also of those that end later."""
+        resident = 0
+        for process in tree():
+            try:
+                fields = _stat(process)
+                part = _part(process)
+            except OSError:
+                continue
+            cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            self._spent[process] = part, cpu
+            resident += 4096 * int(fields[21])
+        self.peak = max(self.peak, resident)
+
+
+def _part(process: int) -> str:
+    if process == os.getpid():
+        return OTHER
+    command = Path(f"/proc/{process}/cmdline").read_bytes()
+    if b"java" in command.split(b"\0")[0]:
+        return JVM
+    return PLANNING if b"streaming_source_runner" in command else WORKERS
+
+
+def _stat(process: int) -> list[str]:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
 def tree() -> list[int]:
     """Return the ids of this process and all its descendants."""
-    parents = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            try:
-                stat = (path / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(path.name)] = int(stat[1])
     found = [os.getpid()]
     for process in found:
-        found += [child for child, parent in parents.items() if parent == process]
+        for children in Path(f"/proc/{process}/task").glob("*/children"):
+            try:
+                found += map(int, children.read_text().split())
+            except OSError:
+                continue
     return found
 
 
-def cpu_seconds() -> float:
-    """Return the CPU time of the process tree, including children that have ended."""
-    ticks = 0
-    for process in tree():
-        try:
-            stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += sum(int(field) for field in stat[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def resident_bytes() -> int:
-    """Return the memory of the process tree."""
-    pages = 0
-    for process in tree():
-        try:
-            pages += int(Path(f"/proc/{process}/statm").read_text().split()[1])
-        except OSError:
-            continue
-    return pages * 4096
-
-
-def run(frame: DataFrame, sink: str) -> None:
-    """Write a frame to a sink."""
-    if sink == "noop":
-        frame.write.format("noop").mode("overwrite").save()
-        return
+def read_ready_made(spark: SparkSession, layout: str, sink: str) -> dict[str, Any]:
+    """Read ready-made batches into a sink."""
+    rows = spark.read.format("ready-made").option("layout", layout).load()
     with tempfile.TemporaryDirectory() as directory:
-        frame.write.mode("overwrite").parquet(f"{directory}/rows")
+        writer = rows.write.format(sink).mode("overwrite")
+        writer.save(None if sink == "noop" else f"{directory}/rows")
+    return {"startup": 0.0, "batches": []}
+
+
+def read_backlog(
+    spark: SparkSession, rows: int, sink: str, wire_format: str | None = None
+) -> dict[str, Any]:
+    """Run a query until it has read the backlog. Return its batches."""
+    options = {
+        "streams": "orders-8",
+        "startingPosition": "TRIM_HORIZON",
+        "minFetchPeriod": "1ms",
+        "maxFetchRate": "1000000",
+    }
+    if wire_format is not None:
+        options["wireFormat"] = wire_format
+    with tempfile.TemporaryDirectory() as directory:
+        began = time.time()
+        source = spark.readStream.format("kinesumer").options(**options).load()
+        writer = source.writeStream.format(sink).trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", f"{directory}/checkpoint")
+        if sink != "noop":
+            writer = writer.option("path", f"{directory}/rows")
+        query = writer.start()
+        query.awaitTermination()
+        return _progress(query, began, rows)
+
+
+def _progress(query: StreamingQuery, began: float, rows: int) -> dict[str, Any]:
+    """Return a query's start-up time, and the rows and seconds of its batches."""
+    batches, startup = [], None
+    for progress in query.recentProgress:
+        durations = progress["durationMs"]
+        # What Spark does before it runs the batch: it plans the batch and logs its end.
+        total, adding = durations["triggerExecution"], durations.get("addBatch", 0)
+        if startup is None:
+            trigger = datetime.fromisoformat(progress["timestamp"]).timestamp()
+            startup = trigger - began + (total - adding) / 1000
+        batches.append((progress["numInputRows"], total / 1000))
+    found = sum(count for count, _ in batches)
+    assert found == rows, (found, rows)
+    return {"startup": startup, "batches": batches}
 
 
 def main() -> None:
-    """Measure one source, and print the figures as JSON."""
-    side, layout = sys.argv[1:3]
+    """Read the backlog once for each line of standard input."""
+    source, layout, rows, *wire_format = sys.argv[1:]
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False)
     builder = builder.config("spark.python.unix.domain.socket.enabled", True)
-    for setting in sys.argv[3:]:
-        builder = builder.config(*setting.split("=", 1))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(Ceiling if side == "ceiling" else Ours)
-    frame = spark.read.format(side).option("layout", layout).load()
-    figures = {}
-    for sink in ("noop", "parquet"):
-        run(frame, sink)
-        best = {"rate": 0.0, "seconds": 0.0, "peak": 0.0}
-        for _ in range(ROUNDS):
-            watch = Watch()
-            run(frame, sink)
-            seconds, cpu = watch.stop()
-            rate = LAYOUTS[layout].rows / cpu
-            peak = max(best["peak"], watch.peak)
-            if rate > best["rate"]:
-                best = {"rate": rate, "seconds": seconds}
-            best["peak"] = peak
-        figures[sink] = best
-    assert frame.count() == LAYOUTS[layout].rows
+    if source == "ready-made":
+        from benchmarks.spark_formats import ReadyMade
+
+        spark.dataSource.register(ReadyMade)
+    for line in sys.stdin:
+        watch = Watch()
+        if source == "ready-made":
+            found = read_ready_made(spark, layout, line.strip())
+        else:
+            found = read_backlog(spark, int(rows), line.strip(), *wire_format)
+        print(json.dumps({**watch.stop(), "peak": watch.peak, **found}), flush=True)
     spark.stop()
-    print(json.dumps(figures))
 
 
 if __name__ == "__main__":
