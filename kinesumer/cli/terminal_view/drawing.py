@@ -133,7 +133,7 @@ def _members(members: Sequence[Member], max_members: int | None) -> Lines:
     drawn, rest = ordered[:max_members], ordered[len(ordered[:max_members]) :]
     names = [escape_unprintable(member.client_id) for member in drawn]
     width = max(len("client"), min(MAX_NAME_COLUMNS, max(map(len, names))))
-    title = f"  {'client':{width}}  index  heartbeat  shards     behind  state"
+    title = f"  {'client':{width}}  index  heartbeat  shards     behind  load  state"
     lines = [
         Text(title, "dim", no_wrap=True),
         *(_member_line(member, width) for member in drawn),
@@ -157,6 +157,7 @@ def _member_line(member: Member, width: int) -> Text:
     age, behind = member.heartbeat_age_seconds, member.millis_behind
     index = "-" if member.index is None else str(member.index)
     lag = _lag_text(behind, member.caught_up)
+    load = "-" if member.load_share is None else f"{member.load_share:.2f}"
     states = [
         *(["leader"] if member.leader else []),
         *(["Spark query"] if member.query else []),
@@ -168,7 +169,7 @@ def _member_line(member: Member, width: int) -> Text:
         " ",
         set_cell_size(shorten(escape_unprintable(member.client_id), width), width),
         f"  {index:>5}  {'-' if age is None else f'{age:.1f} s':>9}",
-        f"  {member.shards:>6,}  {lag:>9}  ",
+        f"  {member.shards:>6,}  {lag:>9}  {load:>4}  ",
         (escape_unprintable(", ".join(states)), "" if _is_well(member) else "bold red"),
         no_wrap=True,
     )

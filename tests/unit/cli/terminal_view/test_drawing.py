@@ -94,15 +94,21 @@ def test_a_healthy_fleet_in_letters() -> None:
     assert picture(CALM) == (
         """\
 billing  45.0 s behind · 3 of 3 shards consumed · 2 clients · 08:00:00 UTC · tab
-  client  index  heartbeat  shards     behind  state
-a left        0      0.0 s       1  caught up  leader, up
-b right       1      0.0 s       2     45.0 s  up
+  client  index  heartbeat  shards     behind  load  state
+a left        0      0.0 s       1  caught up     -  leader, up
+b right       1      0.0 s       2     45.0 s     -  up
 orders (000000000000, us-east-1)  45.0 s behind · 3 shards: 3 owned
      lag 11111111111111111111111111111111111111111111111111111444444444444444444
   shards |aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa|bbbbbbbbbbbbbbbb|bbbbbbbbbbbbbbbbb
     plan |a left                             |b right
 1 <1s  2 <5s  3 <30s  4 <2m  5 <10m  6 <1h  7 <6h  8 more"""
     )
+
+
+def test_a_client_has_its_load_relative_to_its_share() -> None:
+    members = [replace(one, load_share=1.234) for one in CALM.members]
+    lines = picture(replace(CALM, members=members)).splitlines()
+    assert lines[2] == "a left        0      0.0 s       1  caught up  1.23  leader, up"
 
 
 def test_children_are_below_their_parent_until_it_has_ended() -> None:
