@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import uuid
 from collections import deque
+from operator import eq, le, lt
 from typing import TYPE_CHECKING, Any
 
 from moto.core.base_backend import BackendDict
 from moto.core.utils import camelcase_to_underscores, method_names_from_class
+from moto.dynamodb import comparisons
 from moto.dynamodb.models import DynamoDBBackend
 from moto.dynamodb.models.dynamo_type import Item
 from moto.dynamodb.models.utilities import DynamoJsonEncoder
@@ -31,6 +33,41 @@ _OPERATIONS = frozenset(
 # moto keeps every instance so that it can be reset later. Nothing is reset here, and
 # without this line, each request would leak copies of its rows.
 Item.instances_tracked = deque(maxlen=0)  # type: ignore[attr-defined]
+
+
+def _comparing(less: Callable[[Any, Any], bool]) -> Callable[..., bool]:
+    """Return a comparison that is false for an absent value, and across types."""
+
+    def expr(self: Any, item: Item | None) -> bool:
+        left, right = self.lhs.expr(item), self.rhs.expr(item)
+        if left is None or right is None:
+            return False
+        left_type, right_type = (_type(side, item) for side in (self.lhs, self.rhs))
+        return left_type == right_type and less(left, right)
+
+    return expr
+
+
+def _type(side: Any, item: Item | None) -> str | None:
+    if isinstance(side, comparisons.FuncSize):
+        return "N"
+    kind: str | None = side.get_type(item)
+    return kind
+
+
+def _size(self: Any, item: Item | None) -> int | None:
+    """Return the size of an attribute, or None if it is absent."""
+    if self.attr.get_type(item) is None:
+        return None
+    return _SIZE(self, item)
+
+
+# moto compares values of different types, and fails on the size of an absent attribute.
+_SIZE = comparisons.FuncSize.expr
+comparisons.FuncSize.expr = _size  # type: ignore[assignment,method-assign]
+comparisons.OpLessThan.expr = _comparing(lt)  # type: ignore[method-assign]
+comparisons.OpLessThanOrEqual.expr = _comparing(le)  # type: ignore[method-assign]
+comparisons.OpEqual.expr = _comparing(eq)  # type: ignore[method-assign]
 
 
 def tables() -> Callable[[str, str, dict[str, Any]], Handler]:

@@ -17,24 +17,29 @@ import pytest_asyncio
 from aiobotocore.session import AioSession
 from botocore.loaders import create_loader
 
+from kinesumer.acceptance.check import CheckSkippedError
+from kinesumer.acceptance.contract.streams import AwsStreams
+from kinesumer.acceptance.resources import PREFIX, TAG
 from kinesumer.aws.dynamodb import ensure_table, open_store
+from kinesumer.aws.resources import StreamResources, TableResources
 from kinesumer.aws.session import ClientFactory
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.testing.memory import MemoryStore
 from tests.integration.contract import servers
+from tests.integration.contract.deviations import deviation
 from tests.integration.contract.streams import (
-    AwsStreams,
     EmbeddedStreams,
     ManualClock,
     MemoryStreams,
-    Streams,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Iterator
 
+    from kinesumer.acceptance.contract.streams import Streams
     from kinesumer.ports import StateStore
 
+TAGS = {TAG: "test"}
 ENDPOINT = "KINESUMER_TEST_ENDPOINT"
 # Tests with the pinned SDK need only one server, since all get the same requests.
 EMBEDDED = pytest.param("embedded", marks=pytest.mark.pinned)
@@ -47,12 +52,10 @@ LOADER = create_loader()
 
 
 class Backend(NamedTuple):
-    """A server, kinesumer's AWS clients for it, and a client that tests call."""
+    """A server, and kinesumer's AWS clients for it."""
 
     name: str
     clients: ClientFactory
-    # Separate from kinesumer's clients, whose policies needn't allow calls of tests.
-    client: Any
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +82,11 @@ def embedded() -> Iterator[EmbeddedAws]:
 @pytest.fixture
 def name() -> str:
     """Return a name for a stream or a table that no other test uses."""
-    return f"kinesumer-test-{uuid.uuid4().hex[:12]}"
+    return _new_name()
+
+
+def _new_name() -> str:
+    return f"{PREFIX}-test-{uuid.uuid4().hex[:12]}"
 
 
 def _environment(request: pytest.FixtureRequest) -> dict[str, str]:
@@ -102,9 +109,7 @@ def _environment(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _reach(
-    request: pytest.FixtureRequest, service: str
-) -> AsyncIterator[Backend | None]:
+async def _reach(request: pytest.FixtureRequest) -> AsyncIterator[Backend | None]:
     """Open the clients of a backend. The backend in memory has none."""
     if request.param == "memory":
         yield None
@@ -112,11 +117,8 @@ async def _reach(
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in _environment(request).items():
             patch.setenv(variable, value)
-        async with (
-            ClientFactory(_session()) as clients,
-            _session().create_client(service) as client,
-        ):
-            yield Backend(request.param, clients, client)
+        async with ClientFactory(_session()) as clients:
+            yield Backend(request.param, clients)
 
 
 def _session() -> Any:
@@ -133,20 +135,23 @@ def _session() -> Any:
 )
 async def tables(request: pytest.FixtureRequest) -> AsyncIterator[Backend | None]:
     """Open DynamoDB of each backend in turn."""
-    async with _reach(request, "dynamodb") as backend:
+    async with _reach(request) as backend:
         yield backend
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def store(tables: Backend | None, name: str) -> AsyncIterator[StateStore]:
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(tables: Backend | None) -> AsyncIterator[StateStore]:
     """Create an empty state store in each backend."""
     if tables is None:
         yield MemoryStore(ManualClock())
         return
-    opened = await open_store(tables.clients, name)
+    resources = await TableResources.open(tables.clients)
+    table = _new_name()
+    await resources.create(table, TAGS)
+    opened = await open_store(tables.clients, table)
     await ensure_table(opened)
     yield opened
-    await tables.client.delete_table(TableName=name)
+    await resources.delete(table)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -166,7 +171,7 @@ async def absent_store(tables: Backend | None, name: str) -> StateStore:
 )
 async def kinesis(request: pytest.FixtureRequest) -> AsyncIterator[Backend | None]:
     """Open Kinesis of each backend in turn."""
-    async with _reach(request, "kinesis") as backend:
+    async with _reach(request) as backend:
         yield backend
 
 
@@ -178,18 +183,33 @@ async def streams(
     if kinesis is None:
         yield MemoryStreams()
         return
-    opened = AwsStreams(*kinesis)
+    arguments = kinesis.clients, await StreamResources.open(kinesis.clients), TAGS
+    opened = AwsStreams(*arguments, tags_again=False)
     if kinesis.name == "embedded":
-        opened = EmbeddedStreams(request.getfixturevalue("embedded"), *kinesis)
+        aws = request.getfixturevalue("embedded")
+        opened = EmbeddedStreams(aws, *arguments, tags_again=False)
     yield opened
-    await opened.close()
+    for stream in list(opened.created):
+        await opened.begin_deleting(stream)
 
 
 @pytest.fixture(autouse=True)
 def deviations(request: pytest.FixtureRequest) -> None:
-    """Skip a test whose ``deviates`` mark says that this backend differs from AWS."""
-    if hasattr(request.node, "callspec"):
+    """Skip a check of which ``deviations.py`` says that the backend differs from AWS.
+
+    The test's module names its part of the contract as ``PART``.
+    """
+    if hasattr(request.module, "PART"):
         params = request.node.callspec.params
-        for mark in request.node.iter_markers("deviates"):
-            if mark.args[0] in (params.get("kinesis"), params.get("tables")):
-                pytest.skip(f"{mark.args[0]}: {mark.args[1]}")
+        backend = params.get("kinesis") or params.get("tables")
+        reason = deviation(backend, request.module.PART, params["check"].name)
+        if reason is not None:
+            pytest.skip(f"{backend}: {reason}")
+
+
+async def passes(running: Awaitable[None]) -> None:
+    """Await a check. A check that can't be made on the backend is a skipped test."""
+    try:
+        await running
+    except CheckSkippedError as reason:
+        pytest.skip(str(reason))
