@@ -1,4 +1,5 @@
-/* Rewrite CBOR as MessagePack, which msgspec decodes directly into records.
+/* Rewrite CBOR as MessagePack, which msgspec decodes directly into records, and split
+ * a page of records into the columns of Arrow.
  *
  * The input is an answer of Kinesis: RFC 8949, with AWS's own meaning of times. An
  * integer with tag 1 is in milliseconds since 1970. It becomes a float in seconds.
@@ -118,10 +119,8 @@ static int copy(Rewriter *r, uint64_t size) {
     return 0;
 }
 
-/* Check that the text that begins at ``begin`` of the output is UTF-8. */
-static int check_text(Rewriter *r, Py_ssize_t begin) {
-    const char *text = PyBytes_AS_STRING(r->bytes) + begin;
-    Py_ssize_t size = r->used - begin;
+/* Check that a text is UTF-8. */
+static int check_utf8(const char *text, Py_ssize_t size) {
     for (Py_ssize_t at = 0; at < size; at++) {
         if ((uint8_t)text[at] >= 0x80) {
             PyObject *decoded = PyUnicode_DecodeUTF8(text, size, "strict");
@@ -130,6 +129,11 @@ static int check_text(Rewriter *r, Py_ssize_t begin) {
         }
     }
     return 0;
+}
+
+/* Check that the text that begins at ``begin`` of the output is UTF-8. */
+static int check_text(Rewriter *r, Py_ssize_t begin) {
+    return check_utf8(PyBytes_AS_STRING(r->bytes) + begin, r->used - begin);
 }
 
 static int string(Rewriter *r, int major, uint64_t size, int indefinite) {
@@ -307,9 +311,253 @@ static PyObject *to_msgpack(PyObject *self, PyObject *body) {
     return r.bytes;
 }
 
+/* --- columns ------------------------------------------------------------------------ */
+
+#define END_MILLISECONDS 253402300800000 /* the year 10000 */
+
+enum { SEQUENCE_NUMBER, PARTITION_KEY, DATA, STRINGS };
+
+typedef struct {
+    const uint8_t *text;
+    Py_ssize_t size;
+} Slice;
+
+typedef struct {
+    Slice strings[STRINGS];
+    int64_t milliseconds;
+} Record;
+
+/* Read the next item, which must be a string of known length. */
+static int slice(Rewriter *r, int expected, Slice *found) {
+    int major, indefinite;
+    uint64_t size;
+    if (head(r, &major, &size, &indefinite) < 0) {
+        return -1;
+    }
+    if (major != expected || indefinite) {
+        return fail("an unusual value");
+    }
+    if ((uint64_t)(r->end - r->next) < size) {
+        return fail("the end is missing");
+    }
+    found->text = r->next;
+    found->size = (Py_ssize_t)size;
+    r->next += size;
+    return major == TEXT ? check_utf8((const char *)found->text, found->size) : 0;
+}
+
+static int is_name(const Slice *key, const char *name) {
+    return (size_t)key->size == strlen(name) && !memcmp(key->text, name, key->size);
+}
+
+static int arrival(Rewriter *r, int64_t *milliseconds) {
+    int major, indefinite;
+    uint64_t number;
+    if (head(r, &major, &number, &indefinite) < 0) {
+        return -1;
+    }
+    if (major != TAG || number != TIME_TAG || indefinite) {
+        return fail("an unusual time");
+    }
+    if (head(r, &major, &number, &indefinite) < 0) {
+        return -1;
+    }
+    if (major != NATURAL || indefinite || number >= END_MILLISECONDS) {
+        return fail("an unusual time");
+    }
+    *milliseconds = (int64_t)number;
+    return 0;
+}
+
+/* Return whether an array or a map ends after ``seen`` elements. Skip its break. */
+static int is_end(Rewriter *r, uint64_t seen, uint64_t count, int indefinite) {
+    if (!indefinite) {
+        return seen == count;
+    }
+    if (r->next < r->end && *r->next == BREAK) {
+        r->next++;
+        return 1;
+    }
+    return 0;
+}
+
+/* Read a record, which must have each of the four fields once, and no others. */
+static int record(Rewriter *r, Record *found) {
+    int major, indefinite, fields = 0;
+    uint64_t count;
+    if (head(r, &major, &count, &indefinite) < 0) {
+        return -1;
+    }
+    if (major != MAP) {
+        return fail("an unusual record");
+    }
+    for (uint64_t seen = 0; !is_end(r, seen, count, indefinite); seen++) {
+        Slice key;
+        int field, failed;
+        if (slice(r, TEXT, &key) < 0) {
+            return -1;
+        }
+        if (is_name(&key, "SequenceNumber")) {
+            field = 1;
+            failed = slice(r, TEXT, &found->strings[SEQUENCE_NUMBER]);
+        } else if (is_name(&key, "PartitionKey")) {
+            field = 2;
+            failed = slice(r, TEXT, &found->strings[PARTITION_KEY]);
+        } else if (is_name(&key, "Data")) {
+            field = 4;
+            failed = slice(r, BYTES, &found->strings[DATA]);
+        } else if (is_name(&key, "ApproximateArrivalTimestamp")) {
+            field = 8;
+            failed = arrival(r, &found->milliseconds);
+        } else {
+            return fail("an unusual field");
+        }
+        if (failed) {
+            return -1;
+        }
+        if (fields & field) {
+            return fail("a field that comes twice");
+        }
+        fields |= field;
+    }
+    return fields == 15 ? 0 : fail("a missing field");
+}
+
+typedef struct {
+    const uint8_t *array, *begin, *end; /* of the array, of its first record */
+    uint64_t length;                    /* that the array states */
+    int indefinite;
+    Py_ssize_t count;
+    Py_ssize_t sizes[STRINGS];
+} Records;
+
+/* Read the array of records. */
+static int records(Rewriter *r, Records *found) {
+    int major;
+    found->array = r->next;
+    if (head(r, &major, &found->length, &found->indefinite) < 0) {
+        return -1;
+    }
+    if (major != ARRAY) {
+        return fail("no array of records");
+    }
+    found->begin = r->next;
+    while (!is_end(r, (uint64_t)found->count, found->length, found->indefinite)) {
+        Record next;
+        if (record(r, &next) < 0) {
+            return -1;
+        }
+        for (int i = 0; i < STRINGS; i++) {
+            found->sizes[i] += next.strings[i].size;
+        }
+        found->count++;
+    }
+    found->end = r->next;
+    return found->count ? 0 : fail("no records");
+}
+
+/* Read an answer up to the end of its records. Skip the fields before them. */
+static int answer(Rewriter *r, Records *found) {
+    int major, indefinite;
+    uint64_t count;
+    if (head(r, &major, &count, &indefinite) < 0) {
+        return -1;
+    }
+    if (major != MAP) {
+        return fail("no map");
+    }
+    for (uint64_t seen = 0; !is_end(r, seen, count, indefinite); seen++) {
+        Slice key;
+        if (slice(r, TEXT, &key) < 0) {
+            return -1;
+        }
+        if (is_name(&key, "Records")) {
+            return records(r, found);
+        }
+        if (item(r, 1) < 0) {
+            return -1;
+        }
+    }
+    return fail("no records");
+}
+
+/* Return the buffers of Arrow's columns, or NULL. */
+static PyObject *buffers(Rewriter *r, const Records *found) {
+    PyObject *offsets[STRINGS], *strings[STRINGS];
+    Py_ssize_t ends[STRINGS] = {0};
+    PyObject *times = PyBytes_FromStringAndSize(NULL, 8 * found->count), *all = NULL;
+    int failed = times == NULL;
+    for (int i = 0; i < STRINGS; i++) {
+        offsets[i] = PyBytes_FromStringAndSize(NULL, 4 * (found->count + 1));
+        strings[i] = PyBytes_FromStringAndSize(NULL, found->sizes[i]);
+        failed |= offsets[i] == NULL || strings[i] == NULL;
+    }
+    r->next = found->begin;
+    for (Py_ssize_t row = 0; !failed && row <= found->count; row++) {
+        for (int i = 0; i < STRINGS; i++) {
+            int32_t end = (int32_t)ends[i];
+            memcpy(PyBytes_AS_STRING(offsets[i]) + 4 * row, &end, 4);
+        }
+        Record next;
+        if (row == found->count || (failed = record(r, &next))) {
+            break;
+        }
+        for (int i = 0; i < STRINGS; i++) {
+            Slice *string = &next.strings[i];
+            memcpy(PyBytes_AS_STRING(strings[i]) + ends[i], string->text, string->size);
+            ends[i] += string->size;
+        }
+        int64_t micros = next.milliseconds * 1000;
+        memcpy(PyBytes_AS_STRING(times) + 8 * row, &micros, 8);
+    }
+    if (!failed) {
+        all = PyTuple_Pack(
+            7, offsets[SEQUENCE_NUMBER], strings[SEQUENCE_NUMBER],
+            offsets[PARTITION_KEY], strings[PARTITION_KEY], offsets[DATA],
+            strings[DATA], times);
+    }
+    for (int i = 0; i < STRINGS; i++) {
+        Py_XDECREF(offsets[i]);
+        Py_XDECREF(strings[i]);
+    }
+    Py_XDECREF(times);
+    return all;
+}
+
+static PyObject *to_columns(PyObject *self, PyObject *body) {
+    (void)self;
+    Py_buffer view;
+    if (PyObject_GetBuffer(body, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    const uint8_t *begin = view.buf;
+    Rewriter r = {begin, begin + view.len, PyBytes_FromStringAndSize(NULL, 1024), 0};
+    Records found = {0};
+    PyObject *columns = NULL, *result = NULL;
+    if (view.len > INT32_MAX) {
+        fail("a page of over 2 GiB");
+    } else if (r.bytes != NULL && answer(&r, &found) == 0) {
+        columns = buffers(&r, &found);
+    }
+    if (columns != NULL) {
+        result = Py_BuildValue(
+            "nnnN", (Py_ssize_t)(found.array - begin), (Py_ssize_t)(found.end - begin),
+            found.count, columns);
+    }
+    Py_XDECREF(r.bytes);
+    PyBuffer_Release(&view);
+    return result;
+}
+
 static PyMethodDef functions[] = {
     {"to_msgpack", to_msgpack, METH_O,
      "to_msgpack(body, /)\n--\n\nReturn CBOR as MessagePack. Raise ValueError."},
+    {"to_columns", to_columns, METH_O,
+     "to_columns(body, /)\n--\n\n"
+     "Return the records of a page as columns: where their array begins and ends in\n"
+     "the page, their number, and the buffers of Arrow. These are the offsets and\n"
+     "values of sequence numbers, partition keys and data, and the arrival times in\n"
+     "microseconds. Raise ValueError unless each record has exactly these fields."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {

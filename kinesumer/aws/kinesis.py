@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("kinesumer")
 Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 # Time limit for a whole response. A call also fails if no byte arrives for 10 s.
 ANSWER_SECONDS = 30.0
@@ -171,24 +172,33 @@ class KinesisSource(Polled):
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return the next page. Raise ExpiredIteratorError or SourceThrottledError."""
+        return await self.read(iterator, limit, decode_page, reservation)
+
+    async def read(
+        self,
+        iterator: str,
+        limit: int,
+        decode: Callable[[bytearray], T],
+        reservation: Reservation | None = None,
+    ) -> T:
+        """Return the next page as ``decode`` returns it. Raise as get_records() does.
+
+        Spark decodes pages into columns.
+        """
         if reservation is not None and reservation.asks_cbor and self._cbor.is_usable:
             try:
-                page = decode_page(await self._body(iterator, limit, reservation))
+                page = decode(
+                    await self._body(iterator, limit, reservation, asks_cbor=True)
+                )
             except KinesumerError as error:
                 if not _may_be_the_format(error):
                     raise
-                page = decode_page(await self.get_body(iterator, limit, reservation))
+                page = decode(await self._body(iterator, limit, reservation))
                 self._cbor.failed(self.label, error)
             else:
                 self._cbor.failures = 0
             return page
-        return decode_page(await self.get_body(iterator, limit, reservation))
-
-    async def get_body(
-        self, iterator: str, limit: int, reservation: Reservation | None = None
-    ) -> bytearray:
-        """Return the next page's undecoded JSON, which Spark decodes into columns."""
-        return await self._body(iterator, limit, reservation, asks_cbor=False)
+        return decode(await self._body(iterator, limit, reservation))
 
     async def _body(
         self,
@@ -196,7 +206,7 @@ class KinesisSource(Polled):
         limit: int,
         reservation: Reservation | None,
         *,
-        asks_cbor: bool = True,
+        asks_cbor: bool = False,
     ) -> bytearray:
         arguments = {"ShardIterator": iterator, "Limit": limit, **self._arn}
         if reservation is None:

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, YEAR_10000
 from kinesumer.spark.columnar import json_layout
 from kinesumer.spark.columnar.arrow import decode
+from kinesumer.spark.columnar.cbor_layout import TIMESTAMP, CborTable
+from kinesumer.spark.columnar.json_layout import IrregularError
 from kinesumer.wire.aggregation import MAGIC, open_records
+from kinesumer.wire.cbor import is_map
 from kinesumer.wire.fields import is_sequence_number
 from kinesumer.wire.records import decode_page
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page, Record
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
 # The first four Base64 characters of an aggregate. They encode the first three of its
 # four magic bytes.
 MAGIC_TEXT = base64.b64encode(MAGIC)[:4]
-TIMESTAMP = pa.timestamp("us", tz="UTC")
 MICROSECONDS = 1e6
 
 
@@ -54,37 +57,66 @@ def parse(
     that must be deaggregated. The page then has no records. Otherwise, the rows are
     RecordRows. Raises SourceUnavailableError for an invalid answer.
     """
+    split = _split_cbor if is_map(body) else _split_json
     try:
-        table = json_layout.Table(body)
-        if not (deaggregate and table.any_begins(json_layout.DATA, MAGIC_TEXT)):
-            rows = TableRows(table, names)
-            return decode_page(table.rest)._replace(wire_bytes=len(body)), rows
-    except (json_layout.IrregularError, ValueError):
+        rest, rows = split(body, names, deaggregate)
+        return decode_page(rest)._replace(wire_bytes=len(body)), rows
+    except (IrregularError, ValueError, SourceUnavailableError):
         pass
     page = decode_page(body)
     return page, RecordRows(page.records, deaggregate=deaggregate)
 
 
+def _split_json(
+    body: Body, names: Collection[str], deaggregate: bool
+) -> tuple[Body, TableRows]:
+    """Return an answer without records, and its rows.
+
+    Raise IrregularError if a record is unusual, and ValueError if a value is invalid.
+    """
+    table = json_layout.Table(body)
+    if deaggregate and table.any_begins(json_layout.DATA, MAGIC_TEXT):
+        raise IrregularError
+    numbers, columns = _text(table, json_layout.NUMBER), {}
+    if "partition_key" in names:
+        columns["partition_key"] = _text(table, json_layout.KEY)
+    if "data" in names:
+        columns["data"] = decode(table.column(json_layout.DATA, pa.binary()))
+    # Four Base64 characters decode to three bytes. Padding reduces that by one byte per
+    # record on average.
+    data_bytes = table.length(json_layout.DATA) * 3 // 4 - table.count
+    payload = max(0, data_bytes) + table.length(json_layout.KEY)
+    return table.rest, TableRows(numbers, _arrivals(table), columns, payload)
+
+
+def _split_cbor(
+    body: Body, _names: Collection[str], deaggregate: bool
+) -> tuple[Body, TableRows]:
+    """Do the same as ``_split_json()``. All columns exist, as they cost little."""
+    table = CborTable(body)
+    if deaggregate and table.any_begins(MAGIC):
+        raise IrregularError
+    columns = {"partition_key": table.keys, "data": table.data}
+    return table.rest, TableRows(table.numbers, table.arrivals, columns, table.payload)
+
+
 class TableRows:
     """The records of a page as Arrow columns, without an object per record."""
 
-    def __init__(self, table: json_layout.Table, names: Collection[str]) -> None:
-        """Convert the named columns. Raise ValueError if a value is invalid."""
-        self._numbers = _text(table, json_layout.NUMBER)
-        for number in (self._numbers[0], self._numbers[-1]):
+    def __init__(
+        self,
+        numbers: pa.Array,
+        arrivals: pa.Array,
+        columns: Mapping[str, pa.Array],
+        payload: int,
+    ) -> None:
+        """Raise ValueError if a sequence number is invalid."""
+        for number in (numbers[0], numbers[-1]):
             if not is_sequence_number(number.as_py()):
                 raise ValueError("a sequence number that is not a number")
-        self._arrivals = _arrivals(table)
-        self._columns = {"sequence_number": self._numbers, "arrived_at": self._arrivals}
-        if "partition_key" in names:
-            self._columns["partition_key"] = _text(table, json_layout.KEY)
-        if "data" in names:
-            data = table.column(json_layout.DATA, pa.binary())
-            self._columns["data"] = decode(data)
-        # Four Base64 characters decode to three bytes. Padding reduces that by one byte
-        # per record on average.
-        data_bytes = table.length(json_layout.DATA) * 3 // 4 - table.count
-        self._payload = max(0, data_bytes) + table.length(json_layout.KEY)
+        self._numbers, self._arrivals = numbers, arrivals
+        self._columns = {**columns, "sequence_number": numbers, "arrived_at": arrivals}
+        self._payload = payload
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import KinesisSource
@@ -25,6 +26,7 @@ from kinesumer.spark.columnar.rows import RecordRows, parse
 from kinesumer.spark.offsets.model import After, At, End
 from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, seen_at
 from kinesumer.spark.reading.range_filter import RangeFilter
+from kinesumer.spark.reading.wire_formats import ReservedMemory, WireFormatCache
 
 if TYPE_CHECKING:
     import random
@@ -76,6 +78,7 @@ class ReadContext:
     columns: Columns
     # The total time in which Spark blocked the event loop, and nothing was fetched.
     paused_seconds: float = 0.0
+    wire_formats: WireFormatCache = field(default_factory=WireFormatCache)
 
     def running(self) -> float:
         """Return the time on a clock that stops while Spark blocks the loop."""
@@ -105,6 +108,8 @@ class RangeFetcher:
         self.over = self._filter.reached  # true if nothing more is to be read
         self._failures = 0
         self._pace = context.paces.of(self._key)
+        setting = context.options.wire_format
+        self._wire_format = context.wire_formats.of(self._key, setting)
         self._next_at = self._pace.starts_at(context.clock.now())
         self._answered_at = context.running()
         # True after the check whether the range's first records have expired.
@@ -188,9 +193,10 @@ class RangeFetcher:
         if self._iterator is None:
             self._iterator = await self._begin(source)
         if isinstance(source, KinesisSource):
-            body = await source.get_body(self._iterator, self._limit)
             names = self._context.columns.names
-            return parse(body, names, deaggregate=deaggregate)
+            decode = partial(parse, names=names, deaggregate=deaggregate)
+            reserved = ReservedMemory(asks_cbor=self._wire_format.is_cbor)
+            return await source.read(self._iterator, self._limit, decode, reserved)
         page = await source.get_records(self._iterator, self._limit)
         return page, RecordRows(page.records, deaggregate=deaggregate)
 
@@ -267,6 +273,7 @@ class RangeFetcher:
         if self._subscribed is None:
             period = self._period(page, payload)
             self._next_at = self._pace.after_page(started, period, payload)
+            self._wire_format.note_page(payload, len(rows))
         if len(rows):
             size = max(1, payload // len(rows))
             max_bytes = self._pace.share.page_bytes

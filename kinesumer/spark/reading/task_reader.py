@@ -14,6 +14,7 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.spark.columnar.arrow import Columns, cut, joined
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
+from kinesumer.spark.reading.wire_formats import WireFormatCache
 from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache, sources
 
 if TYPE_CHECKING:
@@ -53,9 +54,15 @@ def read(
     Raises ConfigurationError for an unknown column, and DataLossError during iteration
     if a range can't be read completely.
     """
-    loop, iterators, paces = _worker(os.getpid())
+    worker = _worker(os.getpid())
     context = ReadContext(
-        SystemClock(), random.Random(), iterators, paces, options, Columns(schema)
+        SystemClock(),
+        random.Random(),
+        worker.iterators,
+        worker.paces,
+        options,
+        Columns(schema),
+        wire_formats=worker.wire_formats,
     )
 
     async def open_source(stream: Stream) -> StreamSource:
@@ -64,7 +71,7 @@ def read(
             return await shared.open(stream)
         return await shared.open_fan_out(stream)
 
-    return TaskReader(loop, context, task, open_source).batches()
+    return TaskReader(worker.loop, context, task, open_source).batches()
 
 
 class Worker(NamedTuple):
@@ -73,13 +80,15 @@ class Worker(NamedTuple):
     loop: asyncio.AbstractEventLoop
     iterators: IteratorCache
     paces: PaceCache
+    wire_formats: WireFormatCache
 
 
 @cache
 def _worker(_process: int) -> Worker:
     """Return the state of this process. A forked process has its own state."""
     retain_freed_memory()
-    return Worker(asyncio.new_event_loop(), IteratorCache(), PaceCache())
+    caches = IteratorCache(), PaceCache(), WireFormatCache()
+    return Worker(asyncio.new_event_loop(), *caches)
 
 
 class TaskReader:

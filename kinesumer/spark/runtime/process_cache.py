@@ -96,7 +96,7 @@ async def close_sources() -> None:
         await _shared.pop(key).clients.__aexit__(None, None, None)
 
 
-class _ShardCache(Generic[K, V]):
+class ShardCache(Generic[K, V]):
     """A dictionary that drops the least recently stored entry first."""
 
     def __init__(self, max_shards: int = MAX_CACHED_SHARDS) -> None:
@@ -110,7 +110,7 @@ class _ShardCache(Generic[K, V]):
             self._entries.popitem(last=False)
 
 
-class IteratorCache(_ShardCache["tuple[ShardKey, Position]", tuple[str, float]]):
+class IteratorCache(ShardCache["tuple[ShardKey, Position]", tuple[str, float]]):
     """Keeps iterators for the next batch, which saves one call for each shard.
 
     Each iterator is returned only once, so a failed task's retry doesn't use it again.
@@ -161,7 +161,7 @@ class ShardPace:
         return self._next_at
 
 
-class PaceCache(_ShardCache["ShardKey", ShardPace]):
+class PaceCache(ShardCache["ShardKey", ShardPace]):
     """Keeps the read rates of all shards."""
 
     def of(self, shard: ShardKey) -> ShardPace:

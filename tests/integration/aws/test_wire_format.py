@@ -70,8 +70,7 @@ async def test_all_others_get_json(aws: AwsStub, source: KinesisSource) -> None:
     aws.answer("GetRecords", EMPTY)
     await source.get_records("iterator", 10)
     await source.get_records("iterator", 10, Room(asks_cbor=False))
-    await source.get_body("iterator", 10, Room())
-    assert types(aws) == [JSON_TYPE] * 3
+    assert types(aws) == [JSON_TYPE] * 2
 
 
 async def test_aws_may_answer_json_to_a_question_in_cbor(

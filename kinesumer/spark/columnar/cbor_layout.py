@@ -1,0 +1,74 @@
+"""Splits a GetRecords answer in CBOR into Arrow columns, without an object per record.
+
+This needs kinesumer-native. Each record must have Kinesis's four fields and no others.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from kinesumer.spark.columnar.json_layout import IrregularError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.wire.records import Body
+
+    # Returns where the array of records begins and ends, the number of records, and the
+    # buffers of their columns.
+    Split = Callable[[Body], tuple[int, int, int, tuple[bytes, ...]]]
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+_EMPTY_ARRAY = b"\x80"
+_RECORDS = b"Records"
+
+
+def find_compiled_splitter() -> Split | None:
+    """Return the function of kinesumer-native, or None if that is not installed."""
+    try:
+        split: Split = import_module("kinesumer_native").to_columns
+    except (ImportError, AttributeError):  # AttributeError: an older version
+        return None
+    return split
+
+
+to_columns = find_compiled_splitter()
+
+
+class CborTable:
+    """The columns of a page's records. Raises IrregularError for an unusual page."""
+
+    def __init__(self, body: Body) -> None:
+        if to_columns is None:
+            raise IrregularError
+        try:
+            begin, end, self.count, buffers = to_columns(body)
+        except ValueError as error:
+            raise IrregularError from error
+        # The answer without its records.
+        self.rest = bytes(body[:begin]) + _EMPTY_ARRAY + bytes(body[end:])
+        if self.rest.count(_RECORDS) != 1:
+            raise IrregularError
+        self.numbers = self._column(pa.string(), *buffers[:2])
+        self.keys = self._column(pa.string(), *buffers[2:4])
+        self.data = self._column(pa.binary(), *buffers[4:6])
+        self.arrivals = self._column(TIMESTAMP, buffers[6])
+        self.payload = len(buffers[3]) + len(buffers[5])
+
+    def _column(self, type_: pa.DataType, *buffers: bytes) -> pa.Array:
+        parts = [None, *map(pa.py_buffer, buffers)]
+        return pa.Array.from_buffers(type_, self.count, parts)
+
+    def any_begins(self, prefix: bytes) -> bool:
+        """Return whether the data of at least one record begins with a prefix."""
+        _, offsets, values = self.data.buffers()
+        ends = np.frombuffer(offsets, np.int32)
+        at = ends[:-1][np.diff(ends) >= len(prefix)]
+        text = np.frombuffer(values, np.uint8)
+        for byte in prefix:
+            at = at[text[at] == byte] + 1
+        return len(at) > 0
