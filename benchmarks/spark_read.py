@@ -39,7 +39,7 @@ SHARDS = 8
 TASKS = 2
 SINKS = ("noop", "parquet")
 READY_MADE = "ready-made"
-SIDE = Path(__file__).with_name("spark_side.py")
+SIDE = Path(__file__).resolve().with_name("spark_side.py")
 
 
 class Layout(NamedTuple):
@@ -168,6 +168,7 @@ class Side:
             arguments.append(wire_format)
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(SIDE), *arguments],
+            cwd=directory,  # Spark's Python processes import from there first
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
