@@ -24,6 +24,7 @@ from kinesumer.spark.planning.bounds import (
 )
 from kinesumer.spark.planning.data_loss import DataLoss, seen_at
 from kinesumer.spark.planning.limits import Limits
+from kinesumer.spark.planning.probe import PERIOD_SECONDS
 from kinesumer.spark.planning.stream_state import (
     UNKNOWN_BYTES_PER_SECOND,
     UNKNOWN_SECONDS,
@@ -185,7 +186,12 @@ class Driver:
             if stream is None:
                 source = await self._open_source(replace(requested, fan_out=None))
                 stream = StreamState(
-                    requested, source, self._clock, self._service, self._loss
+                    requested,
+                    source,
+                    self._clock,
+                    self._service,
+                    self._loss,
+                    min(PERIOD_SECONDS, self.options.min_fetch_period),
                 )
             await stream.refresh(now=now)
             if requested.fan_out is not None and self.find_consumer is not None:

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 FRESH_SECONDS = 240.0  # how long iterators are used; they expire after five minutes
 EMPTY_PAGES = 20  # the maximum number of empty pages that one probe follows
-CALLS_PER_SECOND = 4  # Kinesis allows five per shard
-PERIOD_SECONDS = 0.25  # between two reads, if no other consumer reads the shard
+CALLS = 4  # in as many periods; Kinesis allows five per second and shard
+# Between two reads, if no other consumer reads the shard. The option minFetchPeriod may
+# shorten this for servers without AWS's limits.
+PERIOD_SECONDS = 0.25
 TRIES = 3  # the maximum number of attempts, if Kinesis throttles a read
 
 
@@ -100,7 +102,12 @@ class ShardProbe:
     """Probes one shard, within its read limits."""
 
     def __init__(
-        self, source: StreamSource, shard_id: str, clock: Clock, service: ServiceTime
+        self,
+        source: StreamSource,
+        shard_id: str,
+        clock: Clock,
+        service: ServiceTime,
+        period_seconds: float = PERIOD_SECONDS,
     ) -> None:
         self.shard_id = shard_id
         self.failing_since: float | None = None
@@ -113,14 +120,19 @@ class ShardProbe:
         self._position: ShardPosition | None = None
         self._iterator, self._since = "", 0.0
         self._tip: tuple[object, float] = (None, -math.inf)
-        self._read_times: deque[float] = deque(maxlen=CALLS_PER_SECOND)
+        self._read_times: deque[float] = deque(maxlen=CALLS)
+        self._period_seconds = period_seconds
         self._pace = ShardPace()
 
     @property
     def may_read(self) -> bool:
         """True if the limit of calls per second allows a read now."""
-        times = self._read_times
-        return len(times) < CALLS_PER_SECOND or self._clock.now() - times[0] >= 1.0
+        return len(self._read_times) < CALLS or self._clock.now() >= self._free_at
+
+    @property
+    def _free_at(self) -> float:
+        """The time from which the limit of calls allows a read, after CALLS reads."""
+        return self._read_times[0] + CALLS * self._period_seconds
 
     async def after(self, position: ShardPosition, limit: int) -> ProbeResult:
         """Return the records just after a position.
@@ -233,7 +245,7 @@ class ShardProbe:
 
     async def _read(self, iterator: str, limit: int) -> Page:
         if not self.may_read:
-            await asyncio.sleep(self._read_times[0] + 1.0 - self._clock.now())
+            await asyncio.sleep(self._free_at - self._clock.now())
         page = await self._paced(iterator, limit)
         if page.records and (arrived := page.records[-1].approximate_arrival_timestamp):
             self._service.observe_arrival(arrived)
@@ -255,11 +267,11 @@ class ShardProbe:
             try:
                 page = await self._source.get_records(iterator, limit)
             except ShardThrottledError:
-                next_at = pace.after_throttle(clock.now(), PERIOD_SECONDS, 0.5)
+                next_at = pace.after_throttle(clock.now(), self._period_seconds, 0.5)
                 if not left:
                     raise
             else:
-                pace.after_page(started, PERIOD_SECONDS, payload_bytes(page))
+                pace.after_page(started, self._period_seconds, payload_bytes(page))
                 return page
         raise AssertionError("unreachable")
 

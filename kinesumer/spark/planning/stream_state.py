@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 from kinesumer.runtime.service_time import reached_time
 from kinesumer.spark.offsets.model import After
 from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, unproven
-from kinesumer.spark.planning.probe import ShardProbe
+from kinesumer.spark.planning.probe import PERIOD_SECONDS, ShardProbe
 from kinesumer.spark.planning.subscriptions import Subscriptions
 from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, with_retries
 
@@ -50,6 +50,7 @@ class StreamState:
         clock: Clock,
         service: ServiceTime,
         loss: DataLoss,
+        period_seconds: float = PERIOD_SECONDS,
     ) -> None:
         self.requested, self.source, self.service = requested, source, service
         # By shard: how far the end of the last planned batch is behind the tip.
@@ -61,6 +62,7 @@ class StreamState:
         self.first_arrivals: dict[str, float] = {}
         self.subscriptions = Subscriptions(clock)
         self._clock, self._loss = clock, loss
+        self._period_seconds = period_seconds  # between two reads of a shard
         self._probes: dict[str, ShardProbe] = {}
         self._refreshed: float | None = None
         self._record_bytes = 0.0
@@ -131,7 +133,11 @@ class StreamState:
         """Return the ShardProbe of a shard. The first call creates it."""
         if shard_id not in self._probes:
             self._probes[shard_id] = ShardProbe(
-                self.source, shard_id, self._clock, self.service
+                self.source,
+                shard_id,
+                self._clock,
+                self.service,
+                self._period_seconds,
             )
         return self._probes[shard_id]
 

@@ -89,6 +89,26 @@ async def test_any_history_is_searched_to_its_end(world: World, seed: int) -> No
     await search(world, list(zip(counts, spans, spans, strict=True)))
 
 
+def test_a_shorter_fetch_period_shortens_the_search_too() -> None:
+    waits: dict[float, float] = {}
+
+    @simulated(shards=1)
+    async def find(world: World, period: float) -> None:
+        for count, seconds, quiet in CASES["one burst an hour ago"]:
+            await world.stream_in(count, seconds, key="one")
+            await asyncio.sleep(quiet)
+        world.kinesis.reads_per_second = 0  # no limit
+        query = world.query(starting=BEGINNING, min_fetch_period=period)
+        began = world.clock.now()
+        await query.driver.fix_targets()
+        waits[period] = world.clock.now() - began
+
+    for period in (0.001, 0.25, 10.0):
+        find(period)
+    assert waits[0.001] < 0.1
+    assert waits[10.0] == waits[0.25] > 1.0
+
+
 def test_a_tip_is_near_if_a_few_pages_reach_it() -> None:
     slow = [ProbedRecord(Position("1"), 0.0, 1), ProbedRecord(Position("2"), 10.0, 1)]
     burst = [ProbedRecord(Position("1"), 10.0, 1), ProbedRecord(Position("2"), 10.0, 1)]
