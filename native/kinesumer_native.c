@@ -121,7 +121,15 @@ static int copy(Rewriter *r, uint64_t size) {
 
 /* Check that a text is UTF-8. */
 static int check_utf8(const char *text, Py_ssize_t size) {
-    for (Py_ssize_t at = 0; at < size; at++) {
+    Py_ssize_t at = 0;
+    uint64_t word;
+    for (; size - at >= 8; at += 8) { /* most texts are ASCII */
+        memcpy(&word, text + at, 8);
+        if (word & 0x8080808080808080) {
+            break;
+        }
+    }
+    for (; at < size; at++) {
         if ((uint8_t)text[at] >= 0x80) {
             PyObject *decoded = PyUnicode_DecodeUTF8(text, size, "strict");
             Py_XDECREF(decoded);
