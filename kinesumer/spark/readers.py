@@ -18,6 +18,7 @@ from kinesumer.spark.options.parser import FromCheckpoint
 from kinesumer.spark.planning.limits import Limits
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.runtime.event_loop import event_loop_thread
+from kinesumer.spark.runtime.garbage import collect_garbage_rarely
 from kinesumer.spark.runtime.jvm import stop_on_sigterm
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the driver. The first call opens it."""
         if self._driver is None:
             stop_on_sigterm()
+            collect_garbage_rarely()
             self._driver = event_loop_thread().run(self._open())
         return self._driver
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pyspark
 import pytest
 
 from kinesumer.spark.runtime import jvm
+from kinesumer.spark.runtime.garbage import NEW_OBJECTS, collect_garbage_rarely
 from kinesumer.spark.source import KinesumerDataSource
 
 if TYPE_CHECKING:
@@ -158,3 +160,12 @@ def test_a_thread_beside_the_main_one_sets_no_handler(handler: object) -> None:
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_the_planning_process_looks_for_garbage_rarely() -> None:
+    usual = gc.get_threshold()
+    try:
+        collect_garbage_rarely()
+        assert gc.get_threshold() == (NEW_OBJECTS, *usual[1:])
+    finally:
+        gc.set_threshold(*usual)
