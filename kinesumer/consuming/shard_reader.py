@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 # A check of a stream's identity stays valid for this time, since deleting a stream and
 # creating it again takes longer.
-FRESH_SECONDS = 5.0
+FRESH_SECONDS = 30.0
 # A read that reaches the newest record may still miss records that arrived up to this
 # long before it.
 SLACK_SECONDS = 60.0
@@ -87,7 +87,8 @@ class ShardReader:
         self._is_answered = False  # whether Kinesis answered the last call
         # Before the next iterator is requested, the stream's identity must have been
         # checked at this time or later. None means that no check is needed.
-        self._confirm_since: float | None = context.clock.now() - FRESH_SECONDS
+        self._confirm_since: float | None = None
+        self._confirm_start(context.clock.now() - FRESH_SECONDS)
         self._reserve = FULL_PAGE_BYTES
         # The time at which the last request got its connection.
         self._began = context.clock.now()
@@ -279,10 +280,15 @@ class ShardReader:
         """Discard the iterator, so that the next read requests a new one."""
         # Many records may have arrived since the last read, so expect a full page.
         self._iterator, self._reserve = None, FULL_PAGE_BYTES
-        # If the stream was recreated, Kinesis rejects a position, but accepts a start.
-        # So check the stream before a start is used again.
+        self._confirm_start(self._context.clock.now())
+
+    def _confirm_start(self, since: float) -> None:
+        """Require a check of the stream at ``since`` or later before a start is used.
+
+        If the stream was recreated, Kinesis rejects a position, but accepts a start.
+        """
         if isinstance(self._builder.after, Start):
-            self._confirm_since = self._context.clock.now()
+            self._confirm_since = since
 
     def _trimmed(self, error: TrimmedPositionError) -> None:
         """Continue with the oldest record."""

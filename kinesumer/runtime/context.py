@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from kinesumer.core.backoff import backoff_seconds
-from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
+from kinesumer.errors import (
+    SourceThrottledError,
+    SourceUnavailableError,
+    StoreUnavailableError,
+)
 from kinesumer.runtime.clock import LoopClock
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.wire import rows
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 INITIAL_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.15, 3.0
+# The first wait after Kinesis throttled a call. All users of an account share the few
+# calls that Kinesis allows it a second.
+THROTTLED_WAIT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,12 +114,12 @@ class ClientContext:
                     raise
                 self.failure_log.record_failure(what, error)
                 failures += 1
-                wait = backoff_seconds(
-                    failures,
-                    INITIAL_WAIT_SECONDS,
-                    MAX_WAIT_SECONDS,
-                    self.random.random(),
+                is_throttled = isinstance(error, SourceThrottledError)
+                initial = (
+                    THROTTLED_WAIT_SECONDS if is_throttled else INITIAL_WAIT_SECONDS
                 )
+                jitter = self.random.random()
+                wait = backoff_seconds(failures, initial, MAX_WAIT_SECONDS, jitter)
                 await asyncio.sleep(wait)
             else:
                 self.failure_log.record_success(what)

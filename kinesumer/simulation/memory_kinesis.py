@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import (
     ExpiredIteratorError,
+    InvalidPositionError,
     ShardMissingError,
     ShardThrottledError,
     StartInFutureError,
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 ITERATOR_SECONDS = 300.0
 PAGE_BYTES = 10 * 1024 * 1024
 READS_PER_SECOND = 5
+# After 40 records, sequence numbers have one more digit. This reveals code that
+# compares them as text.
+FIRST_NUMBER = 10**55 - 40
 
 
 class StoredRecord(NamedTuple):
@@ -88,7 +92,13 @@ class MemoryShard:
 class MemoryStream:
     """One stream, with its shards, its next sequence number and its retention."""
 
-    def __init__(self, arn: str, created_at: float, retention_hours: float) -> None:
+    def __init__(
+        self,
+        arn: str,
+        created_at: float,
+        retention_hours: float,
+        first_number: int = FIRST_NUMBER,
+    ) -> None:
         self.arn = arn
         self.created_at = created_at
         self.retention_hours = retention_hours
@@ -96,9 +106,7 @@ class MemoryStream:
         self.shards: dict[str, MemoryShard] = {}
         # Open shards by first hash key.
         self.open: list[MemoryShard] = []
-        # After 40 records, sequence numbers have one more digit. This reveals code that
-        # compares them as text.
-        self.next_number = 10**55 - 40
+        self.first_number = self.next_number = first_number
         self._serial = 0
 
     def add(self, first: int, last: int, parents: tuple[str, ...] = ()) -> MemoryShard:
@@ -107,8 +115,7 @@ class MemoryStream:
         shard = MemoryShard(Shard(shard_id, first, last, parents), self._serial)
         self._serial += 1
         self.shards[shard_id] = shard
-        self.open.append(shard)
-        self.open.sort(key=lambda shard: shard.shard.first_hash)
+        insort(self.open, shard, key=_first_hash)
         return shard
 
     def close(self, shard: MemoryShard, at: float) -> None:
@@ -120,7 +127,7 @@ class MemoryStream:
 
     def route(self, hash_key: int) -> MemoryShard:
         """Return the open shard that takes a hash key."""
-        index = bisect_right(self.open, hash_key, key=lambda s: s.shard.first_hash)
+        index = bisect_right(self.open, hash_key, key=_first_hash)
         return self.open[index - 1]
 
     def shard(self, shard_id: str) -> MemoryShard:
@@ -147,13 +154,16 @@ class MemoryKinesis:
         self.throttled = 0
         self._where = f"arn:aws:kinesis:{region}:{account}:stream/"
         self._streams: dict[str, MemoryStream] = {}
+        # The first sequence numbers of streams that are created again.
+        self._first_numbers: dict[str, int] = {}
 
     def create_stream(
         self, name: str, shards: int = 1, *, retention_hours: float = 24
     ) -> MemoryStream:
         """Create an active stream whose shards have equal ranges of hash keys."""
         arn = self._where + name
-        stream = MemoryStream(arn, self.clock.wall(), retention_hours)
+        first_number = self._first_numbers.get(name, FIRST_NUMBER)
+        stream = MemoryStream(arn, self.clock.wall(), retention_hours, first_number)
         for index in range(shards):
             first = index * HASH_KEYS // shards
             stream.add(first, (index + 1) * HASH_KEYS // shards - 1)
@@ -162,7 +172,9 @@ class MemoryKinesis:
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream and its records."""
-        for shard in self._streams.pop(name).shards.values():
+        stream = self._streams.pop(name)
+        self._first_numbers[name] = stream.next_number
+        for shard in stream.shards.values():
             shard.changed()
 
     def stream(self, name: str) -> MemoryStream:
@@ -327,7 +339,10 @@ class MemorySource(Polled):
     def index_of(
         self, shard: MemoryShard, after: Position | Start, skew: float = 0.0
     ) -> int:
-        """Return the index of the first record to read. Raises TrimmedPositionError."""
+        """Return the index of the first record to read.
+
+        Raises TrimmedPositionError, InvalidPositionError, StartInFutureError.
+        """
         if isinstance(after, Position):
             return self._index_of(shard, after)
         if after.type == "LATEST":
@@ -345,6 +360,10 @@ class MemorySource(Polled):
 
     def _index_of(self, shard: MemoryShard, after: Position) -> int:
         number = after.sequence_number
+        if int(number) < self.kinesis.stream(self.name).first_number:
+            raise InvalidPositionError(
+                f"{number} did not come from {self.name}; use a number of this stream"
+            )
         if shard.place_at(number) < shard.trimmed:
             raise TrimmedPositionError(
                 f"{self.name}/{shard.shard.shard_id}: {number} has expired"
@@ -382,6 +401,10 @@ def _page(log: list[StoredRecord], index: int, limit: int) -> list[StoredRecord]
 
 def _children(shard: MemoryShard) -> tuple[Shard, ...]:
     return tuple(child.shard._replace(closed=False) for child in shard.children)
+
+
+def _first_hash(shard: MemoryShard) -> int:
+    return shard.shard.first_hash
 
 
 def _order(sequence_number: str) -> tuple[int, str]:

@@ -379,6 +379,35 @@ async def test_readers_confirm_a_stream_together(
     assert [later - first for first, later in pairwise(asked)] == pytest.approx([1, 1])
 
 
+async def test_a_shard_with_a_position_is_read_without_a_check(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, first = world.kinesis.put("orders", b"a")
+    world.put("b")
+    desk = ReaderDesk(world, position=Position(first))
+    await asyncio.sleep(10)
+
+    async def describe() -> StreamInfo:
+        raise SourceThrottledError("described too often")
+
+    monkeypatch.setattr(desk.source, "describe", describe)
+    desk.start()
+    assert await desk.read(1) == ["b"]
+
+
+async def test_a_position_in_a_recreated_stream_is_fatal(world: World) -> None:
+    _, first = world.kinesis.put("orders", b"a")
+    desk = ReaderDesk(world, position=Position(first))
+    world.kinesis.delete_stream("orders")
+    await asyncio.sleep(1)
+    world.kinesis.create_stream("orders")
+    world.put("of the new stream")
+    desk.start()
+    with pytest.raises(StreamRecreatedError, match=r"orders .* created again"):
+        await desk.task
+    assert desk.texts == []
+
+
 async def test_a_stream_deleted_while_it_is_read_is_fatal(world: World) -> None:
     desk = read_shard(world)
     await asyncio.sleep(1)
