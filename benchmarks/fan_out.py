@@ -126,9 +126,9 @@ def idle() -> None:
                 with reached(protocol) as (made, environment):
                     made.aws.create_stream("quiet", shards=shards)
                     worker = made.start(
-                        "app", f"quiet{consumer}", f"quiet:{shards}", **environment
+                        "app", f"quiet{consumer}", f"steady:{shards}", **environment
                     )
-                    cpu, resident = worker.line(CLAIMING_SECONDS).split()
+                    cpu, resident, *_ = worker.line(CLAIMING_SECONDS).split()
                     found[shards] = float(cpu), int(resident)
             share = 100 * found[many][0] / IDLE_SECONDS
             grown = (found[many][1] - found[few][1]) / (many - few)

@@ -25,12 +25,7 @@ TLS_DIRECTORY = "BENCHMARK_TLS_DIRECTORY"
 
 async def serve(handle: Callable[[web.BaseRequest], Awaitable[web.Response]]) -> None:
     """Serve on a free port until standard input ends. Print the URL first."""
-    context = None
-    if TLS_DIRECTORY in os.environ:
-        directory = Path(os.environ[TLS_DIRECTORY])
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
+    context = tls_context()
     runner = web.ServerRunner(web.Server(handle, access_log=None))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
@@ -38,6 +33,17 @@ async def serve(handle: Callable[[web.BaseRequest], Awaitable[web.Response]]) ->
     print(f"{scheme}://127.0.0.1:{runner.addresses[0][1]}", flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()
+
+
+def tls_context() -> ssl.SSLContext | None:
+    """Return the TLS context of this process's server, or None without TLS."""
+    if TLS_DIRECTORY not in os.environ:
+        return None
+    directory = Path(os.environ[TLS_DIRECTORY])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
+    return context
 
 
 @contextmanager
@@ -62,6 +68,15 @@ def served_kinesis(
 @contextmanager
 def served(module: str, *arguments: object, **environment: str) -> Iterator[str]:
     """Run a server module in its own process, and yield its URL."""
+    with running(module, *arguments, **environment) as (url, _):
+        yield url
+
+
+@contextmanager
+def running(
+    module: str, *arguments: object, **environment: str
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run a server module in its own process, and yield its URL and the process."""
     with subprocess.Popen(
         [sys.executable, "-m", module, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -70,5 +85,5 @@ def served(module: str, *arguments: object, **environment: str) -> Iterator[str]
         env={**os.environ, **environment},
     ) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
+        yield process.stdout.readline().strip(), process
         process.communicate("")

@@ -10,7 +10,8 @@ determines the output:
 - ``caught-up`` prints the CPU seconds used in IDLE_SECONDS without records, how many of
   these were in the kernel, and the resident bytes.
 - ``idle`` prints the same for shards that have had no record for a long time.
-- ``quiet:SHARDS`` prints the CPU seconds used in IDLE_SECONDS and the resident bytes,
+- ``steady:SHARDS`` prints the CPU seconds used in IDLE_SECONDS, the resident bytes, the
+  sockets, all file descriptors, and the records of these seconds. They begin some time
   after the client has claimed so many shards.
 - ``never`` prints the peak of the resident bytes while user code asks for one record.
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from kinesumer import Records
 
 IDLE_SECONDS = 20.0
-SETTLED_SECONDS = 10.0  # after the last claim, for the first reads
+# After the last claim. Shards without records are then read at the lowest rate.
+SETTLED_SECONDS = 25.0
 NEVER_SECONDS = 12.0
 
 
@@ -82,18 +84,25 @@ async def idle(records: Records) -> None:
     await wait(records)
 
 
-async def quiet(records: Records, client: Kinesumer, shards: int) -> None:
-    """Print the cost of waiting, measured after this number of shards is claimed."""
-    waiting = asyncio.ensure_future(anext(aiter(records)))
+async def steady(records: Records, client: Kinesumer, shards: int) -> None:
+    """Print the cost of consuming, measured after this number of shards is claimed."""
+    seen = 0
+
+    async def count() -> None:
+        nonlocal seen
+        async for _ in records:
+            seen += 1
+
+    counting = asyncio.ensure_future(count())
     while len(client.assignment()) < shards:
         await asyncio.sleep(1)
     await asyncio.sleep(SETTLED_SECONDS)
-    began = os.times()
+    began, before = os.times(), seen
     await asyncio.sleep(IDLE_SECONDS)
-    ended = os.times()
+    ended, after = os.times(), seen
     cpu = ended.user - began.user + ended.system - began.system
-    say(cpu, resident_bytes())
-    waiting.cancel()
+    say(cpu, resident_bytes(), *open_files(), after - before)
+    counting.cancel()
 
 
 async def never(records: Records) -> None:
@@ -111,6 +120,12 @@ def resident_bytes() -> int:
     """Return the memory of this process."""
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * 4096
+
+
+def open_files() -> tuple[int, int]:
+    """Return the number of this process's sockets, and of all its file descriptors."""
+    files = list(Path("/proc/self/fd").iterdir())
+    return sum(file.is_socket() for file in files), len(files)
 
 
 TASKS = {
@@ -135,8 +150,8 @@ async def main() -> None:
     async with Kinesumer(app, table="state") as client:
         named = [as_stream(text) for text in streams.split(",")]
         records = client.consume(named, start=Start.TRIM_HORIZON)
-        if what == "quiet":
-            task = asyncio.ensure_future(quiet(records, client, int(shards)))
+        if what == "steady":
+            task = asyncio.ensure_future(steady(records, client, int(shards)))
         else:
             task = asyncio.ensure_future(TASKS[what](records))
         told = asyncio.ensure_future(asyncio.to_thread(sys.stdin.readline))
