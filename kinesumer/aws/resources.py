@@ -83,6 +83,8 @@ def _is_missing(error: KinesumerError) -> bool:
 class StreamResources:
     """The streams of one account and region."""
 
+    kind = "stream"
+
     def __init__(self, opened: OpenClient) -> None:
         self._call = _Calls("kinesis", opened)
         self.endpoint = self._call.endpoint
@@ -176,6 +178,8 @@ class StreamResources:
 
 class TableResources:
     """The tables of one account and region."""
+
+    kind = "table"
 
     def __init__(self, opened: OpenClient) -> None:
         self._call = _Calls("dynamodb", opened)

@@ -54,6 +54,10 @@ COMMANDS = {
         "kinesumer.demo.command:demo",
         "Run a group through faults, and check that nothing is lost.",
     ),
+    "acceptance": (
+        "kinesumer.acceptance.command:acceptance",
+        "Check on your AWS account what the library promises.",
+    ),
 }
 FAILURE, WRONG_USE, INTERRUPTED = 1, 2, 130
 # The exit status that shells report for a program that wrote into a closed pipe.

@@ -17,11 +17,8 @@ import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start
 from kinesumer.demo.processes import (
-    APP,
     EXTERNAL_ID,
     OTHER_ACCOUNT,
-    SPARK_APP,
-    TABLE,
     ClientSettings,
     DemoStream,
     ServerInfo,
@@ -105,8 +102,8 @@ async def consume(settings: ClientSettings) -> None:
     streams = [stream.for_readers() for stream in settings.streams]
     config = Config(max_uncommitted_records=MAX_UNCOMMITTED_RECORDS)
     async with Kinesumer(
-        APP,
-        table=TABLE,
+        settings.names.app,
+        table=settings.names.table,
         client_id=settings.client_id,
         config=config,
         stop_signals=True,
@@ -161,8 +158,8 @@ def run_query(settings: SparkSettings) -> None:
         spark.readStream.format("kinesumer")
         .option("streams", streams_option(*streams))
         .option("startingPosition", "TRIM_HORIZON")
-        .option("app", SPARK_APP)
-        .option("table", TABLE)
+        .option("app", settings.names.spark_app)
+        .option("table", settings.names.table)
         .schema("stream_arn string, shard_id string, data binary")
         .load()
         .selectExpr(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
+import os
 import signal
 import sys
 import tempfile
-import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.cli.options import FiniteFloat
+from kinesumer.demo.processes import Names, Processes, isolated_environment
 from kinesumer.demo.run import Demo, DemoOptions
+from kinesumer.demo.spark_process import missing_spark
 from kinesumer.demo.view import Picture, Plain
 from kinesumer.errors import ConfigurationError
 
@@ -70,8 +72,10 @@ def demo(
         raise ConfigurationError(
             "the demo needs the embedded AWS; run: pip install 'kinesumer[local]'"
         )
-    if spark:
-        _require_spark()
+    if spark and (problem := missing_spark()):
+        raise ConfigurationError(
+            f"can't run the demo with --spark; install what is missing: {problem}"
+        )
     options = DemoOptions(seconds, clients, shards, rate, plain, spark)
     try:
         is_good = asyncio.run(_run(options))
@@ -79,16 +83,6 @@ def demo(
         sys.exit(TERMINATED)
     if not is_good:
         sys.exit(1)
-
-
-def _require_spark() -> None:
-    try:
-        with warnings.catch_warnings(action="error", category=RuntimeWarning):
-            importlib.import_module("kinesumer.spark")
-    except (ImportError, RuntimeWarning) as error:
-        raise ConfigurationError(
-            f"can't run the demo with --spark; install what is missing: {error}"
-        ) from error
 
 
 async def _run(options: DemoOptions) -> bool:
@@ -109,13 +103,28 @@ async def _run(options: DemoOptions) -> bool:
     with tempfile.TemporaryDirectory(prefix="kinesumer-demo-") as directory:
         is_plain = options.plain or not sys.stdout.isatty()
         screen = Plain(write) if is_plain else Picture()
-        demo = Demo(options, Path(directory), screen)
+        environment = isolated_environment(os.environ)
+        processes = Processes(Path(directory), environment, Names())
+        demo = Demo(options, processes, screen)
         try:
-            lines = await demo.run()
+            lines = await _run_isolated(demo, processes, options.shards)
         except asyncio.CancelledError:
             if closed:
                 raise closed[0] from None
             raise
     for line in lines:
         click.echo(line)
-    return not demo.faults
+    return not (demo.faults or demo.spark_faults)
+
+
+async def _run_isolated(demo: Demo, processes: Processes, shards: int) -> list[str]:
+    """Run the demo with an embedded AWS."""
+    try:
+        info = await processes.start_server(shards)
+        # The requests of this process must not reach real AWS accounts either.
+        os.environ.clear()
+        os.environ.update(processes.environment)
+        async with ClientFactory() as clients:
+            return await demo.run(clients, info.streams)
+    finally:
+        await processes.end_all()

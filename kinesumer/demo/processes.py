@@ -13,17 +13,23 @@ import msgspec
 
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Stream
+from kinesumer.wire.rows import STATE_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-APP = "demo"
-SPARK_APP = "demo-spark"
-TABLE = "kinesumer-state-store"
 OTHER_ACCOUNT = "210987654321"
 EXTERNAL_ID = "demo-external-id"
 START_SECONDS = 30.0
+
+
+class Names(msgspec.Struct, frozen=True):
+    """The app of the clients, that of the Spark query, and the state store's table."""
+
+    app: str = "demo"
+    spark_app: str = "demo-spark"
+    table: str = STATE_STORE
 
 
 class DemoStream(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +61,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     record_log: str
     streams: list[DemoStream]
+    names: Names
 
 
 class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +69,7 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     directory: str
     streams: list[DemoStream]
+    names: Names
 
 
 class Child:
@@ -118,12 +126,14 @@ class Child:
 class Processes:
     """Starts the child processes, and kills them at the end of the demo."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(
+        self, directory: Path, environment: Mapping[str, str], names: Names
+    ) -> None:
+        self.directory, self.names = directory, names
+        self.environment = dict(environment)
         self.clients: list[Child] = []
         self._server: Child | None = None
         self._spark: Child | None = None
-        self.environment = isolated_environment(os.environ)
 
     async def start_server(self, shards: int) -> ServerInfo:
         """Start the embedded AWS. All processes that start later use it."""
@@ -148,7 +158,10 @@ class Processes:
         """Start one more client process."""
         name = f"client-{len(self.clients) + 1}"
         settings = ClientSettings(
-            client_id=name, record_log=str(self.record_log(name)), streams=streams
+            client_id=name,
+            record_log=str(self.record_log(name)),
+            streams=streams,
+            names=self.names,
         )
         text = msgspec.json.encode(settings).decode()
         child = await self._start(name, "client", text)
@@ -158,7 +171,7 @@ class Processes:
     async def start_spark(self, streams: list[DemoStream]) -> Child:
         """Start the driver of the Spark query, which continues from its checkpoint."""
         directory = str(self.directory / "spark")
-        settings = SparkSettings(directory=directory, streams=streams)
+        settings = SparkSettings(directory=directory, streams=streams, names=self.names)
         text = msgspec.json.encode(settings).decode()
         self._spark = await self._start("spark", "spark", text, piped=True)
         return self._spark

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from collections import defaultdict
@@ -13,9 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.session import ClientFactory
 from kinesumer.demo.events import Event, Processed, RecordCounts
-from kinesumer.demo.processes import APP, TABLE, Processes
 from kinesumer.demo.producer import Producer
 from kinesumer.demo.record_log import RecordLogReader, shard_number
 from kinesumer.demo.scenario import Scenario, StoreChecker
@@ -25,10 +22,10 @@ from kinesumer.demo.view import ClientView, StreamView, View, count_owners
 from kinesumer.model.streams import Stream
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.demo.events import StreamShard
-    from kinesumer.demo.processes import Child, DemoStream, ServerInfo
+    from kinesumer.demo.processes import Child, DemoStream, Processes
+    from kinesumer.demo.verdict import Verdict
     from kinesumer.demo.view import Screen
     from kinesumer.model.streams import ShardKey
 
@@ -51,11 +48,16 @@ class DemoOptions(NamedTuple):
 
 
 class Demo:
-    """One run of the demo."""
+    """One run of a group through the scenario."""
 
-    def __init__(self, options: DemoOptions, directory: Path, screen: Screen) -> None:
+    def __init__(
+        self, options: DemoOptions, processes: Processes, screen: Screen
+    ) -> None:
+        # What was violated, without what concerns the Spark query.
         self.faults: list[str] = []
-        self.processes = Processes(directory)
+        self.spark_faults: list[str] = []
+        self.verdict: Verdict
+        self.processes = processes
         self._options = options
         self._screen = screen
         self._started = time.monotonic()
@@ -70,25 +72,26 @@ class Demo:
         self._checker: StoreChecker
         self._streams: list[DemoStream]
 
-    async def run(self) -> list[str]:
-        """Run the demo, and return its report. List all violations in ``faults``."""
+    async def run(self, clients: ClientFactory, streams: list[DemoStream]) -> list[str]:
+        """Run the scenario, and return its report.
+
+        Keep the verdict, and list all violations in ``faults`` and ``spark_faults``.
+        """
         try:
-            info = await self.processes.start_server(self._options.shards)
-            # The requests of this process must not reach real AWS accounts either.
-            os.environ.clear()
-            os.environ.update(self.processes.environment)
-            async with ClientFactory() as clients:
-                return await self._run(clients, info)
+            return await self._run(clients, streams)
         finally:
             self._screen.close()
             await self.processes.end_all()
 
-    async def _run(self, clients: ClientFactory, info: ServerInfo) -> list[str]:
-        streams = self._streams = info.streams
+    async def _run(
+        self, clients: ClientFactory, streams: list[DemoStream]
+    ) -> list[str]:
+        self._streams = streams
         self._counts = RecordCounts(len(streams))
-        store = await open_store(clients, TABLE)
+        names = self.processes.names
+        store = await open_store(clients, names.table)
         await ensure_table(store)
-        self._checker = StoreChecker(store, APP)
+        self._checker = StoreChecker(store, names.app)
         opened = []
         for stream in streams:
             role = clients.role(stream.writer_role) if stream.writer_role else None
@@ -184,10 +187,10 @@ class Demo:
         if self._spark is None:
             return []
         if problem := self._spark.unexpected_end():
-            self.faults.append(problem)
+            self.spark_faults.append(problem)
         await self._spark.end()
         verdict = await self._spark.judge(self._parents())
-        self.faults += verdict.faults()
+        self.spark_faults += verdict.faults()
         return verdict.lines(self._spark.crash_text)
 
     def _parents(self) -> dict[StreamShard, list[StreamShard]]:
@@ -209,7 +212,7 @@ class Demo:
                 keys = checker.shards_of_killed.get(event.client, ())
                 event.shards = {self._stream_shard(key) for key in keys}
         verdict = judge(self._counts, self._parents(), events, self.faults)
-        self.faults = verdict.faults
+        self.verdict, self.faults = verdict, verdict.faults
         return report_lines(
             verdict,
             aggregates=self._counts.aggregates,
@@ -217,6 +220,7 @@ class Demo:
             started=self._started,
             streams=[stream.label for stream in self._streams],
             spark_lines=spark_lines,
+            spark_faults=self.spark_faults,
         )
 
     def _stream_shard(self, key: ShardKey) -> StreamShard:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import time
+import warnings
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +28,16 @@ if TYPE_CHECKING:
 START_SECONDS = 120.0
 SINK_LOG = "_spark_metadata"
 COMPACT_SUFFIX = ".compact"
+
+
+def missing_spark() -> str | None:
+    """Return what is missing to run Spark, or None."""
+    try:
+        with warnings.catch_warnings(action="error", category=RuntimeWarning):
+            importlib.import_module("kinesumer.spark")
+    except (ImportError, RuntimeWarning) as error:
+        return str(error)
+    return None
 
 
 class CommittedFile(NamedTuple):

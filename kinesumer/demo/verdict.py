@@ -46,6 +46,8 @@ class Verdict(NamedTuple):
     longest: list[tuple[Limit, Pause]]
     # A sentence for each violation. The list is empty if there is none.
     faults: list[str]
+    # Those of them that say that a pause was too long.
+    slow: list[str]
 
 
 def judge(
@@ -71,6 +73,11 @@ def judge(
     by_former_owner = sum(_by_former_owner(found) for found in processed.values())
     never_produced = _never_produced(counts)
     longest = longest_pauses(find_pauses(counts, processed, parents, events), events)
+    slow = [
+        f"{limit.name}: a pause of {pause.seconds:.1f} s, allowed {limit.allowed:g}"
+        for limit, pause in longest
+        if limit.seconds is not None and pause.seconds > limit.allowed
+    ]
     faults = [
         *faults,
         *_fault(len(lost), "lost", f" (first: {lost[:5]})"),
@@ -79,11 +86,7 @@ def judge(
         *_fault(by_former_owner, "processed by an owner after a later one had begun"),
         *_fault(never_produced, "processed that were never produced there"),
         *excessive,
-        *(
-            f"{limit.name}: a pause of {pause.seconds:.1f} s, allowed {limit.allowed:g}"
-            for limit, pause in longest
-            if limit.seconds is not None and pause.seconds > limit.allowed
-        ),
+        *slow,
     ]
     return Verdict(
         produced=len(counts.produced),
@@ -96,6 +99,7 @@ def judge(
         never_produced=never_produced,
         longest=longest,
         faults=faults,
+        slow=slow,
     )
 
 
@@ -221,6 +225,7 @@ def report_lines(
     started: float,
     streams: list[str],
     spark_lines: list[str],
+    spark_faults: list[str],
 ) -> list[str]:
     """Return the lines of the demo's final report."""
     lines = [
@@ -254,6 +259,6 @@ def report_lines(
         where = f"{streams[stream]} shard {shard}, from {pause.start - started:.1f} s"
         lines.append(f"  {pause.seconds:6.2f} s  {allowed:>15}  {limit.name} ({where})")
     lines.append("")
-    if verdict.faults:
-        return [*lines, "NOT GOOD:", *(f"  - {text}" for text in verdict.faults)]
+    if faults := [*verdict.faults, *spark_faults]:
+        return [*lines, "NOT GOOD:", *(f"  - {text}" for text in faults)]
     return [*lines, "GOOD: nothing was lost, and every bound was kept."]

@@ -13,7 +13,7 @@ from kinesumer.local import dynamodb, identity
 from kinesumer.local.dynamodb import Answer
 from kinesumer.local.faults import PUSHED_EVENT, Call
 from kinesumer.local.kinesis import cbor
-from kinesumer.local.kinesis.requests import AnyRequest, GetRecords
+from kinesumer.local.kinesis.requests import AnyRequest, CreateStream, GetRecords
 from kinesumer.local.kinesis.service import Caller, decode
 from kinesumer.local.kinesis.subscription import (
     Subscription,
@@ -204,7 +204,8 @@ class Gateway:
             return Answer(0, b""), "refused"
         _raise_fault(call, faults)
         with state.lock:
-            state.identities.authorize(exchange.caller, call.action, call.resource)
+            for action in (call.action, *_tagging(exchange)):
+                state.identities.authorize(exchange.caller, action, call.resource)
         # With a limit of 0, the page has no records, but still an iterator and the lag.
         if "empty_page" in kinds and isinstance(exchange.request, GetRecords):
             exchange.request.limit = 0
@@ -232,6 +233,15 @@ class Gateway:
         return Answer(200, body)
 
 
+def _tagging(exchange: _Exchange) -> tuple[str, ...]:
+    """Return the action that a request with tags needs besides its own."""
+    if isinstance(exchange.request, CreateStream) and exchange.request.tags:
+        return ("kinesis:AddTagsToStream",)
+    if exchange.call.action == "dynamodb:CreateTable":
+        return ("dynamodb:TagResource",) if b'"Tags"' in exchange.http.body else ()
+    return ()
+
+
 async def _apply(
     fault: Fault, frame: bytes, response: web.StreamResponse
 ) -> tuple[bytes, bool]:
@@ -249,7 +259,7 @@ async def _apply(
 
 def _table_arn(body: bytes, origin: Caller) -> str:
     request = dynamodb.parse(body)
-    table = request.get("TableName")
+    table = request.get("TableName") or request.get("ResourceArn")
     if not isinstance(table, str):
         return "*"
     arn = f"arn:aws:dynamodb:{origin.region}:{origin.account}:table/{table}"

@@ -102,8 +102,11 @@ class AwsStreams:
         tags: Mapping[str, str],
         *,
         tags_again: bool,
+        role_arn: str | None = None,
+        external_id: str | None = None,
     ) -> None:
         """``tags_again``: the endpoint may ignore the tags of CreateStream."""
+        self._role_arn, self._external_id = role_arn, external_id
         self._clients, self._resources = clients, resources
         self._tags, self._tags_again = tags, tags_again
         self.created: set[str] = set()
@@ -137,7 +140,8 @@ class AwsStreams:
 
     async def source(self, stream: str) -> StreamSource:
         """Return the source of a stream."""
-        return await open_source(self._clients, Stream(stream))
+        named = Stream(stream, role_arn=self._role_arn, external_id=self._external_id)
+        return await open_source(self._clients, named)
 
     async def consumers(self, stream: str) -> StreamConsumers:
         """Return the stream's registered consumers."""

@@ -14,6 +14,7 @@ KIB, MIB = 1 << 10, 1 << 20
 # How often each account may call an operation in each region.
 CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
     {
+        "AddTagsToStream": 5,
         "CreateStream": 5,
         "DecreaseStreamRetentionPeriod": 5,
         "DeleteStream": 5,
@@ -25,6 +26,7 @@ CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
         "IncreaseStreamRetentionPeriod": 5,
         "ListStreamConsumers": 5,
         "ListStreams": 5,
+        "ListTagsForStream": 5,
         "MergeShards": 5,
         "RegisterStreamConsumer": 5,
         "SplitShard": 5,

@@ -30,6 +30,11 @@ class CreateStream(Request):
     shard_count: Count | None = None
     stream_mode_details: ModeDetails = ModeDetails("PROVISIONED")
     max_record_size: int = msgspec.field(name="MaxRecordSizeInKiB", default=1024)
+    tags: dict[str, str] = {}
+
+
+class AddTagsToStream(Request):
+    tags: dict[str, str]
 
 
 class DeleteStream(Request):

@@ -206,7 +206,8 @@ class Kinesis:
                 "ShardCount is needed for streams with provisioned capacity."
             )
         name, kib = request.stream_name, request.max_record_size
-        self.create(caller, name, shards, now, mode=mode, max_record_kib=kib)
+        stream = self.create(caller, name, shards, now, mode=mode, max_record_kib=kib)
+        stream.tags |= request.tags
         return {}
 
     def _list_streams(self, request: rq.ListStreams, caller: Caller) -> Answer:
@@ -331,9 +332,22 @@ def _rescale(stream: Stream, request: rq.UpdateShardCount, now: float) -> Answer
 
 _lengthen = partial(_set_retention, longer=True)
 _shorten = partial(_set_retention, longer=False)
+
+
+def _add_tags(stream: Stream, request: rq.AddTagsToStream, now: float) -> Answer:
+    stream.tags |= request.tags
+    return {}
+
+
+def _list_tags(stream: Stream, request: rq.Request, now: float) -> Answer:
+    tags = [{"Key": key, "Value": value} for key, value in stream.tags.items()]
+    return {"Tags": tags, "HasMoreTags": False}
+
+
 _STREAM_OPERATIONS: dict[
     str, tuple[type[rq.Request], Callable[[Stream, Any, float], Answer]]
 ] = {
+    "AddTagsToStream": (rq.AddTagsToStream, _add_tags),
     "DecreaseStreamRetentionPeriod": (rq.RetentionPeriod, _shorten),
     "DescribeStream": (rq.DescribeStream, describe),
     "DescribeStreamSummary": (rq.Request, describe_summary),
@@ -341,6 +355,7 @@ _STREAM_OPERATIONS: dict[
     "GetShardIterator": (rq.GetShardIterator, get_iterator),
     "IncreaseStreamRetentionPeriod": (rq.RetentionPeriod, _lengthen),
     "ListShards": (rq.ListShards, list_shards),
+    "ListTagsForStream": (rq.Request, _list_tags),
     "MergeShards": (rq.MergeShards, _merge),
     "PutRecord": (rq.PutRecord, put_record),
     "PutRecords": (rq.PutRecords, put_records),

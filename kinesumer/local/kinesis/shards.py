@@ -74,6 +74,7 @@ class Stream:
         self.created_at = now
         self.retention_hours = 24
         self.max_record_kib = 1024
+        self.tags: dict[str, str] = {}
         self.limits = lim
         self.shards: dict[str, Shard] = {}
         self.open: list[Shard] = []

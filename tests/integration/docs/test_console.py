@@ -78,6 +78,7 @@ def test_json_is_valid(block: tuple[str, str, str]) -> None:
 
 # These commands need something that the test's group doesn't have.
 NOT_RUN = {
+    "acceptance": "takes minutes; test_acceptance.py runs it",
     "consume": "goes on until a signal; test_snippets.py runs it",
     "dashboard": "goes on until a signal",
     "distribution": "shows another app, and the fleet of a KCL application",

@@ -10,6 +10,7 @@ import pytest
 from kinesumer.errors import ConfigurationError
 from kinesumer.local import EmbeddedAws
 from kinesumer.local.identity import Credentials, Role
+from kinesumer.wire.rows import DEFINITION
 from tests.integration.local.conftest import iterator
 
 OTHER = "111122223333"
@@ -231,3 +232,17 @@ async def test_who_one_is_may_be_asked_by_everybody(
     aws.deny("sts:*")
     mine = await (await connect("sts")).get_caller_identity()
     assert mine["Arn"] == aws.account().arn
+
+
+async def test_tags_at_creation_need_their_own_permission(
+    aws: EmbeddedAws, kinesis: Any, connect: Any, refused: Any
+) -> None:
+    aws.deny("kinesis:AddTagsToStream")
+    aws.deny("dynamodb:TagResource")
+    await kinesis.create_stream(StreamName="orders", ShardCount=1)
+    call = kinesis.create_stream(StreamName="clicks", ShardCount=1, Tags={"a": "1"})
+    assert "kinesis:AddTagsToStream" in (await refused(call)).message
+    dynamodb = await connect("dynamodb")
+    tags = [{"Key": "a", "Value": "1"}]
+    call = dynamodb.create_table(TableName="state", Tags=tags, **DEFINITION)
+    assert "dynamodb:TagResource" in (await refused(call)).message

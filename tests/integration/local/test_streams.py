@@ -23,6 +23,14 @@ async def test_a_new_stream_describes_itself(aws: EmbeddedAws, kinesis: Any) -> 
     assert summary["StreamCreationTimestamp"].utcoffset() is not None
 
 
+async def test_tags_are_added_at_creation_and_later(kinesis: Any) -> None:
+    await kinesis.create_stream(StreamName="orders", ShardCount=1, Tags={"a": "1"})
+    await kinesis.add_tags_to_stream(StreamName="orders", Tags={"a": "2", "b": "3"})
+    answer = await kinesis.list_tags_for_stream(StreamName="orders")
+    tags = [{"Key": "a", "Value": "2"}, {"Key": "b", "Value": "3"}]
+    assert answer["Tags"] == tags
+
+
 async def test_name_and_arn_of_different_streams_are_refused(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
