@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,16 @@ def steps(work: Callable[[], object]) -> int:
         count += event == "line"
         return trace
 
+    # Collections would run finalizers of what other tests have left.
+    gc.collect()
+    gc.disable()
     before = sys.gettrace()
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 
