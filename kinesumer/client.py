@@ -92,15 +92,17 @@ class Kinesumer:
         config: Config = Config(),  # noqa: B008 - frozen
         stop_signals: bool = False,
     ) -> None:
-        self.app = validate_name("app", app)
+        self.app: str = validate_name("app", app)
         if client_id is None:
             client_id = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        self.client_id = validate_name("client_id", client_id)
+        self.client_id: str = validate_name("client_id", client_id)
         if client_id == QUERY_ID:
             raise ConfigurationError(
                 f"client_id={client_id!r} belongs to Spark queries: choose another one"
             )
-        self.table = validate_name("table", default_table() if table is None else table)
+        self.table: str = validate_name(
+            "table", default_table() if table is None else table
+        )
         self.config = config
         identity = Identity(app, client_id, self.table, region, config)
         self._lifecycle = ClientLifecycle(identity, session)

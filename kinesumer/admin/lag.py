@@ -114,6 +114,9 @@ def find_trend(
 class LagMonitor:
     """Compares the lags of an app's shards with those of about a minute ago."""
 
+    app: str
+    table: str
+
     def __init__(self, app: str, table: str, roles: Roles = NO_ROLES) -> None:
         self.app, self.table = app, table
         self._roles = roles

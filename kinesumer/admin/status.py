@@ -35,6 +35,9 @@ RESETTING = (
 class StatusQuery:
     """A status query that remembers the heartbeats between its reads."""
 
+    app: str
+    table: str
+
     def __init__(
         self, app: str, table: str, roles: Roles = NO_ROLES, *, lag: bool = True
     ) -> None:

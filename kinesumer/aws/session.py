@@ -93,7 +93,7 @@ class ClientFactory:
             CONNECT_SECONDS, READ_SECONDS["kinesis"], max_connections
         )
         # The connections of subscriptions. ``max_connections`` does not limit them.
-        self.event_streams = EventStreamPool(CONNECT_SECONDS)
+        self.event_streams: EventStreamPool = EventStreamPool(CONNECT_SECONDS)
         self._endpoints = endpoints
         self._stack = AsyncExitStack()
         self._users = AsyncExitStack()

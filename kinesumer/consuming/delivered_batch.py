@@ -14,6 +14,7 @@ from kinesumer.runtime.failure_log import logger
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import FetchedBatch
     from kinesumer.model.records import Batch, Record
     from kinesumer.telemetry.api import Telemetry
@@ -30,7 +31,7 @@ class Iteration:
     __slots__ = ("_called_by", "_runs_in", "what")
 
     def __init__(self, what: str) -> None:
-        self.what = what
+        self.what: str = what
         self._called_by: UserTask | None = None
         self._runs_in: UserTask | None = None
 
@@ -74,9 +75,12 @@ class DeliveredBatch:
     ``offsets`` has each record's number, counted over the shard's delivered records.
     """
 
+    in_hand: int
+    is_abandoned: bool
+
     def __init__(self, batch: FetchedBatch, offsets: Sequence[int]) -> None:
         self.batch = batch
-        self.owned = batch.owned
+        self.owned: OwnedShard = batch.owned
         self.offsets = offsets
         self.size = batch.size  # bytes that the batch takes in the buffer
         # The loop that received the batch's last delivered record, or None.

@@ -46,7 +46,7 @@ class RecordDelivery:
         self.thread = 0
         self.records = 0  # records handed out in batches that are finished
         self.acks_by_asking = acks_by_asking
-        self.limit = RecordLimit()
+        self.limit: RecordLimit = RecordLimit()
         self.callbacks: AssignmentCallbacks | None = None
         self._clock = clock
         self._buffer: PrefetchBuffer | None = None

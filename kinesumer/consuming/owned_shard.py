@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kinesumer.model.owned import RevokeReason
     from kinesumer.model.positions import Position
     from kinesumer.model.rows import Deaths, ShardRow
-    from kinesumer.model.streams import Shard
+    from kinesumer.model.streams import Shard, ShardKey
 
 
 # The tip of a shard without new records is stored again after this share of the
@@ -89,9 +89,9 @@ class OwnedShard:
         # The row when the shard was claimed. Its owner and epoch stay valid, but its
         # position becomes outdated.
         self.row = row
-        self.key = row.key
+        self.key: ShardKey = row.key
         fence = Fence(row.key, row.epoch, app)
-        self.source = Source(fence, row.first_hash, row.last_hash)
+        self.source: Source = Source(fence, row.first_hash, row.last_hash)
         self.state = State.DELIVERING
         # True if the state isn't DELIVERING. This is an attribute and not a property,
         # since it is read for each record.
@@ -100,7 +100,7 @@ class OwnedShard:
         self.calls: CallbackCalls | None = None  # None if user code has no callbacks
         # Set when waiters must check the state and the progress again.
         self._changed = asyncio.Event()
-        self.progress = Progress(self._changed.set)
+        self.progress: Progress = Progress(self._changed.set)
         # The children of a closed shard that was read to its end; None before that.
         self.children: tuple[Shard, ...] | None = None
         # The records that may have killed former owners; None if there are none.
@@ -124,7 +124,7 @@ class OwnedShard:
         # The number of undone records before ``handed_out`` that user code no longer
         # has. A release doesn't wait for them.
         self.orphaned = 0
-        self.load = LoadMeter()
+        self.load: LoadMeter = LoadMeter()
         self.dropped = 0  # orphaned records of batches that were dropped
         self._max_uncommitted = max_uncommitted_records
         self._queued = 0

@@ -89,7 +89,7 @@ class PrefetchBuffer:
         self.in_flight = 0  # bytes reserved for expected answers, except small ones
         self.opened = 0  # bytes of opened batches that aren't queued yet
         self.delivered = 0  # bytes of batches in the queue or in user code
-        self.window = CongestionWindow(limit_bytes)
+        self.window: CongestionWindow = CongestionWindow(limit_bytes)
         self._batches: deque[FetchedBatch] = deque()
         self._receivers: deque[asyncio.Future[None]] = deque()
         self._waiters: deque[_Waiter] = deque()

@@ -55,15 +55,22 @@ class ReadFailure(NamedTuple):
 class OpenStream:
     """A stream that exists, and how to read it."""
 
+    stream: Stream
+    source: StreamSource
+    start: Start
+    info: StreamInfo
+    confirmed_at: float
+    answered_at: float
+
     def __init__(
         self, stream: Stream, source: StreamSource, info: StreamInfo, start: Start
     ) -> None:
         self.stream, self.source, self.info, self.start = stream, source, info, start
-        self.arn = info.arn
-        self.name = stream_name(info.arn)
-        self.label = f"stream {self.name}"
+        self.arn: str = info.arn
+        self.name: str = stream_name(info.arn)
+        self.label: str = f"stream {self.name}"
         # Bounds of Kinesis's time, taken from its descriptions of the stream.
-        self.service_time = ClockBounds()
+        self.service_time: ClockBounds = ClockBounds()
         # The time of the last check that the stream wasn't recreated.
         self.confirmed_at = -math.inf
         self._confirming = asyncio.Lock()
@@ -74,10 +81,12 @@ class OpenStream:
         self.record_bytes = FIRST_RECORD_BYTES
         self._is_measured = False
         # Chooses the format of the first page of each shard, by the others' pages.
-        self.wire_format = WireFormatChoice("auto", CBOR_COSTS)
+        self.wire_format: WireFormatChoice = WireFormatChoice("auto", CBOR_COSTS)
         # The listing for which all rows exist, as far as this client knows.
         self.synced_listing: Sequence[Shard] | None = None
-        self.synced_until = 0.0  # read the rows then, even if the listing is the same
+        self.synced_until: float = (
+            0.0  # read the rows then, even if the listing is the same
+        )
         # The first hash keys of the stream's open shards when the rows were last read.
         self.open_shard_starts: list[int] | None = None
         # The times at which ended shards were first missing in the listing.

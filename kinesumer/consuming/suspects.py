@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Record
-    from kinesumer.model.rows import ShardRow
+    from kinesumer.model.rows import Deaths, ShardRow
 
 
 class Turn(asyncio.Lock):
@@ -54,6 +54,10 @@ class Suspects:
     may have had. When they are done, the next commit removes the deaths from the row.
     """
 
+    deaths: Deaths
+    poison: Position | None
+    is_isolated: bool
+
     def __init__(
         self,
         row: ShardRow,
@@ -78,7 +82,7 @@ class Suspects:
         """
         self.deaths, self.poison = row.deaths, row.poison
         # Whether the row says that the shard is isolated.
-        self.was_isolated = row.is_isolated
+        self.was_isolated: bool = row.is_isolated
         # Whether user code gets one record at a time.
         self.is_isolated = self.was_isolated
         # The record that the row must name before user code gets it.

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 class GroupConsumer:
     """Runs one client of a group. It calls AWS only through the ports."""
 
+    context: ClientContext
+
     def __init__(
         self,
         context: ClientContext,
@@ -73,8 +75,8 @@ class GroupConsumer:
         self.context = context = replace(context, store=self._store)
         self.session: Session | None = None
         self.streams: dict[str, OpenStream] = {}
-        self.buffer = PrefetchBuffer(context.config.buffer_bytes)
-        self.checkpointer = Checkpointer(context, self)
+        self.buffer: PrefetchBuffer = PrefetchBuffer(context.config.buffer_bytes)
+        self.checkpointer: Checkpointer = Checkpointer(context, self)
         self.delivery = delivery
         delivery.connect(self.buffer, self.checkpointer, context.telemetry)
         if delivery.callbacks is not None:

@@ -57,7 +57,7 @@ class HeldShards:
         # Shards with processed records whose positions couldn't be stored, until
         # ``commit()`` reports them.
         self.lost: set[ShardKey] = set()
-        self.stale = StaleLeases(context, session)
+        self.stale: StaleLeases = StaleLeases(context, session)
         self._context = context
         self._buffer = buffer
         self._delivery = delivery

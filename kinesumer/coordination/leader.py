@@ -68,7 +68,7 @@ class Leader:
         ``notify`` is called on the event loop that runs the leader.
         """
         self.leader: LeaderRow | None = None
-        self.watcher = MemberWatcher(context, lease)
+        self.watcher: MemberWatcher = MemberWatcher(context, lease)
         self.lease = lease
         self.member = member  # this client's own row, as the store last returned it
         self.reachable = reachable

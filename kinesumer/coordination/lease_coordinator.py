@@ -73,7 +73,7 @@ class LeaseCoordinator:
 
         ``dead`` holds the sessions known to be dead. MemberWatcher adds more.
         """
-        self.shards = HeldShards(context, member.session, buffer, delivery)
+        self.shards: HeldShards = HeldShards(context, member.session, buffer, delivery)
         # Shards in the range that are still to be claimed.
         self.pending: list[ShardRow] = []
         self._context = context

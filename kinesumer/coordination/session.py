@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
-    from kinesumer.coordination.held_shards import CallbackSource
+    from kinesumer.coordination.held_shards import CallbackSource, HeldShards
     from kinesumer.coordination.membership import Notify, SessionRenewed
     from kinesumer.model.rows import MemberRow
     from kinesumer.runtime.context import ClientContext
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 class Session:
     """A session's member row, leader, lease coordinator and tasks."""
+
+    member: MemberRow
 
     def __init__(
         self,
@@ -42,12 +44,14 @@ class Session:
         lease, self.member = registered
         self._context = context
         self._streams = streams
-        self.leader = Leader(context, lease, self.member, requested_arns, notify)
+        self.leader: Leader = Leader(
+            context, lease, self.member, requested_arns, notify
+        )
         dead = self.leader.watcher.dead
-        self.coordinator = LeaseCoordinator(
+        self.coordinator: LeaseCoordinator = LeaseCoordinator(
             context, lease, self.member, streams, buffer, dead, delivery
         )
-        self.shards = self.coordinator.shards
+        self.shards: HeldShards = self.coordinator.shards
         self.tasks: list[asyncio.Task[None]] = []
 
     def update_member(self, member: MemberRow) -> None:

@@ -64,6 +64,8 @@ class Share:
 
     __slots__ = ("_cut_at", "_fewest", "_grown", "_kept", "rate")
 
+    rate: float
+
     def __init__(self, fewest: float = FEWEST_READS_PER_SECOND) -> None:
         self._fewest = fewest
         self.rate = MOST_READS_PER_SECOND

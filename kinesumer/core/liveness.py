@@ -44,6 +44,10 @@ class Lease:
 
     __slots__ = ("dead", "deadline", "session")
 
+    session: str
+    dead: bool
+    deadline: float
+
     def __init__(self, session: str, deadline: float) -> None:
         self.session, self.deadline, self.dead = session, deadline, False
 

@@ -57,9 +57,9 @@ class LoadMeter:
     __slots__ = ("handler_seconds", "records", "size")
 
     def __init__(self) -> None:
-        self.records = 0
-        self.size = 0  # bytes of the records' data
-        self.handler_seconds = 0.0
+        self.records: int = 0
+        self.size: int = 0  # bytes of the records' data
+        self.handler_seconds: float = 0.0
 
 
 class _Counts(NamedTuple):

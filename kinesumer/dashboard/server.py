@@ -67,7 +67,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
-log = logging.getLogger("kinesumer.dashboard")
+log: logging.Logger = logging.getLogger("kinesumer.dashboard")
 log.addFilter(_is_ours)
 
 

@@ -29,7 +29,7 @@ from kinesumer.demo.record_log import MAX_UNCOMMITTED_RECORDS, RecordLogWriter
 if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
 
-logger = logging.getLogger("kinesumer")
+logger: logging.Logger = logging.getLogger("kinesumer")
 STDIN = 0
 # The Spark driver prints this line on standard output when its query has started.
 STARTED = "started"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_OPTIONS = ScaleOptions()
 
-log = logging.getLogger("kinesumer.exporter")
+log: logging.Logger = logging.getLogger("kinesumer.exporter")
 
 
 class AppReader:

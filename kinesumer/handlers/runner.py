@@ -57,7 +57,7 @@ class HandlerRunner:
         self.callbacks = callbacks
         self._runs_in: asyncio.Task[object] | None = None
         self.thread = 0
-        self.callers = StreamCallers(handlers, app, random)
+        self.callers: StreamCallers = StreamCallers(handlers, app, random)
         self._clock = clock
         self._drain_seconds = drain
         self._threads = ThreadPoolExecutor(MAX_THREADS, "kinesumer-handler")

@@ -84,6 +84,11 @@ def tables() -> Callable[[str, str, dict[str, Any]], Handler]:
 class Handler(DynamoHandler):
     """One request to moto's DynamoDB."""
 
+    current_account: str
+    region: str
+    partition: str
+    params: dict[str, Any]
+
     def __init__(
         self,
         backend: DynamoDBBackend,

@@ -52,16 +52,20 @@ def parse_request(headers: Mapping[str, str], body: bytes) -> Request:
 class AwsError(Exception):
     """An error response of AWS: code, message and HTTP status."""
 
+    code: str
+    message: str
+    status: int
+
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(f"{code}: {message}")
         self.code, self.message, self.status = code, message, status
 
 
-invalid_argument = partial(AwsError, "InvalidArgumentException")
-invalid_request = partial(AwsError, "ValidationException")
-limit_exceeded = partial(AwsError, "LimitExceededException")
-not_found = partial(AwsError, "ResourceNotFoundException")
-unknown_operation = partial(AwsError, "UnknownOperationException")
+invalid_argument: partial[AwsError] = partial(AwsError, "InvalidArgumentException")
+invalid_request: partial[AwsError] = partial(AwsError, "ValidationException")
+limit_exceeded: partial[AwsError] = partial(AwsError, "LimitExceededException")
+not_found: partial[AwsError] = partial(AwsError, "ResourceNotFoundException")
+unknown_operation: partial[AwsError] = partial(AwsError, "UnknownOperationException")
 
 
 def access_denied(caller: str, action: str, resource: str, why: str = "") -> AwsError:

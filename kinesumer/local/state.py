@@ -132,12 +132,12 @@ class ServiceState:
 
     def __init__(self, limits: Limits, seed: int) -> None:
         self.lock = threading.RLock()
-        self.clock = AdjustableClock()
-        self.identities = Identities(lambda: uuid.uuid4().hex)
-        self.faults = Faults(random.Random(seed))
-        self.journal = RequestLog()
-        self.kinesis = Kinesis(limits)
-        self.dynamodb = DynamoDB()
+        self.clock: AdjustableClock = AdjustableClock()
+        self.identities: Identities = Identities(lambda: uuid.uuid4().hex)
+        self.faults: Faults = Faults(random.Random(seed))
+        self.journal: RequestLog = RequestLog()
+        self.kinesis: Kinesis = Kinesis(limits)
+        self.dynamodb: DynamoDB = DynamoDB()
 
     def advance(self, seconds: float) -> None:
         """Advance the clock. Subscriptions send what is due at the new time."""

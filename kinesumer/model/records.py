@@ -63,10 +63,15 @@ class Source:
 
     __slots__ = ("fence", "first_hash", "last_hash", "shard_id", "stream", "stream_arn")
 
+    stream_arn: str
+    shard_id: str
+    first_hash: int
+    last_hash: int
+
     def __init__(self, fence: Fence, first_hash: int, last_hash: int) -> None:
-        self.fence = fence
+        self.fence: Fence = fence
         self.stream_arn, self.shard_id = fence.shard
-        self.stream = stream_name(self.stream_arn)
+        self.stream: str = stream_name(self.stream_arn)
         self.first_hash, self.last_hash = first_hash, last_hash
 
     def __repr__(self) -> str:
@@ -221,8 +226,8 @@ class Batch(Generic[T_co]):
     def __init__(
         self, records: list[Record[T_co]], millis_behind: int, source: Source
     ) -> None:
-        self.records = records
-        self.millis_behind = millis_behind
+        self.records: list[Record[T_co]] = records
+        self.millis_behind: int = millis_behind
         self._source = source
 
     @property

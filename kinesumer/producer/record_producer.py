@@ -61,6 +61,8 @@ class RecordProducer:
     denies a request. The producer can be used again after that.
     """
 
+    stream_arn: str
+
     def __init__(
         self,
         put: Callable[[Sequence[Entry]], Awaitable[Sequence[EntryResult]]],

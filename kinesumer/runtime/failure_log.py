@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kinesumer.errors import CorruptRowError, ShardThrottledError
     from kinesumer.ports import Clock
 
-logger = logging.getLogger("kinesumer")
+logger: logging.Logger = logging.getLogger("kinesumer")
 
 # Something counts as working again if it hasn't failed for this long. Without this
 # wait, a line could be logged for each call, if calls fail and succeed in turn.

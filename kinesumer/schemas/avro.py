@@ -64,8 +64,8 @@ class AvroSchema:
             definition = json_value(schema)
             field = {"name": FIELD, "type": definition}
             wrapped = {"type": "record", "name": WRAPPER, "fields": [field]}
-            self.is_record = isinstance(definition, dict)
-            self.wrapped = parse(wrapped, named_schemas=dict(named))
+            self.is_record: bool = isinstance(definition, dict)
+            self.wrapped: Any = parse(wrapped, named_schemas=dict(named))
             self.plain = self.wrapped
             if self.is_record:
                 self.plain = parse(definition, named_schemas=named)
@@ -73,7 +73,7 @@ class AvroSchema:
             raise
         except Exception as error:  # fastavro raises any error for malformed schemas
             raise ValueError(f"{type(error).__name__}: {error}") from error
-        self.is_recursive = _is_recursive(self.wrapped)
+        self.is_recursive: bool = _is_recursive(self.wrapped)
 
 
 def configured_schema(name: str, schema: Any) -> AvroSchema:

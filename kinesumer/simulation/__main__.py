@@ -188,7 +188,7 @@ def _describe(scenario: Scenario) -> str:
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
         # Start again with a fixed hash seed, since it determines the order of sets.
-        again = [sys.executable, "-m", "kinesumer.simulation", *sys.argv[1:]]
-        chosen = {**os.environ, "PYTHONHASHSEED": "0"}
+        again: list[str] = [sys.executable, "-m", "kinesumer.simulation", *sys.argv[1:]]
+        chosen: dict[str, str] = {**os.environ, "PYTHONHASHSEED": "0"}
         os.execve(sys.executable, again, chosen)  # noqa: S606  this very program
     main()

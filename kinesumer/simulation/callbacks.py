@@ -23,6 +23,9 @@ class SimulatedCallbacks(AssignmentCallbacks):
     ``on_revoking`` is called first in each call of ``on_revoked``.
     """
 
+    machine: Machine
+    checker: Calls
+
     def __init__(
         self,
         machine: Machine,

@@ -23,6 +23,7 @@ from kinesumer.simulation.network import LinkedSource, LinkedStore, NetworkCondi
 from kinesumer.simulation.user_code import FaultyUserCode, HandlerClient, UserError
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Awaitable, Callable
 
     from kinesumer.consuming.delivery_protocol import DeliveryProtocol
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 class Process:
     """A client process that consumes streams until it leaves the group or is killed."""
 
+    name: str
+
     def __init__(
         self,
         world: World,
@@ -51,17 +54,22 @@ class Process:
         self.world = world
         self.client_id = self.name = client_id
         self.streams = streams
-        self.random = world.random_for(f"process {number}")
-        self.machine = world.loop.machine(client_id, rate)
-        self.heartbeat_thread = self.machine.thread("heart")
+        self.random: random.Random = world.random_for(f"process {number}")
+        self.machine: Machine = world.loop.machine(client_id, rate)
+        self.heartbeat_thread: Machine = self.machine.thread("heart")
         # Both are links to the state store. The heartbeat thread waits for all answers.
-        self.store = self._linked_store()
-        self.heartbeat_store = self._linked_store(self.store.network)
-        self.kinesis_network = NetworkConditions()
+        self.store: LinkedStore = self._linked_store()
+        self.heartbeat_store: LinkedStore = self._linked_store(self.store.network)
+        self.kinesis_network: NetworkConditions = NetworkConditions()
         if not world.faults_ended:
             self.kinesis_network.set(skew=world.scenario.skew_seconds)
-        self.networks = {"store": self.store.network, "kinesis": self.kinesis_network}
-        self.line = SharedLink(world.loop, world.scenario.link_bytes_per_second)
+        self.networks: dict[str, NetworkConditions] = {
+            "store": self.store.network,
+            "kinesis": self.kinesis_network,
+        }
+        self.line: SharedLink = SharedLink(
+            world.loop, world.scenario.link_bytes_per_second
+        )
         self.subscriptions: Subscriptions | None = None
         if world.consumers is not None:
             from kinesumer.simulation.fan_out import Subscriptions
@@ -70,13 +78,15 @@ class Process:
         # The streams that the process reads by fan-out, and whether it may fall back.
         self.fan_out: dict[str, bool] = {}
         self._fan_out_random = world.random_for(f"fan-out of process {number}")
-        self.user_code = FaultyUserCode(world, self.machine, self.random)
+        self.user_code: FaultyUserCode = FaultyUserCode(
+            world, self.machine, self.random
+        )
         self.leaving = False
         self.group: GroupConsumer | None = None
         self.ended_with: BaseException | None = None
         self.refused: ClientIdInUseError | None = None
         self._unacked: list[Record] = []
-        self.task = world.loop.spawn(self.machine, self._main())
+        self.task: asyncio.Task[None] = world.loop.spawn(self.machine, self._main())
 
     @property
     def alive(self) -> bool:

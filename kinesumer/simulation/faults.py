@@ -64,7 +64,7 @@ class FaultInjector:
 
     def __init__(self, sim: Simulation, draw: int) -> None:
         self.sim = sim
-        self.random = Random(draw)
+        self.random: Random = Random(draw)
 
     def _victim(self) -> Process | None:
         living = self.sim.living
@@ -97,9 +97,9 @@ class FaultInjector:
             self._later(seconds / 2 + 0.01, self._restart, victim)
 
     # A process is stopped (SIGSTOP), possibly between any two of its steps.
-    stall = _process_fault(lambda victim, seconds: victim.freeze(seconds))
+    stall: Inject = _process_fault(lambda victim, seconds: victim.freeze(seconds))
     # A computer is suspended: its timers stop, but its clock continues to run.
-    suspend = _process_fault(lambda victim, s: victim.freeze(s, suspend=True))
+    suspend: Inject = _process_fault(lambda victim, s: victim.freeze(s, suspend=True))
 
     def jump(self, _seconds: float) -> None:
         """Set a computer's wall clock one hour forward or back."""
@@ -152,13 +152,13 @@ class FaultInjector:
 
     # --- networks ---
 
-    store_cut = _network_fault("store", lost=1.0)
+    store_cut: Inject = _network_fault("store", lost=1.0)
     # Requests are applied, but their answers are lost.
-    store_mute = _network_fault("store", unanswered=1.0)
-    kinesis_cut = _network_fault("kinesis", lost=1.0)
-    kinesis_mute = _network_fault("kinesis", unanswered=1.0)
-    both_cut = _network_fault("store", "kinesis", lost=1.0)
-    store_down = _network_fault("store", of_all=True, lost=1.0)
+    store_mute: Inject = _network_fault("store", unanswered=1.0)
+    kinesis_cut: Inject = _network_fault("kinesis", lost=1.0)
+    kinesis_mute: Inject = _network_fault("kinesis", unanswered=1.0)
+    both_cut: Inject = _network_fault("store", "kinesis", lost=1.0)
+    store_down: Inject = _network_fault("store", of_all=True, lost=1.0)
 
     def throttle(self, seconds: float) -> None:
         """Throttle store requests of all processes, and Kinesis requests of one."""
@@ -176,7 +176,7 @@ class FaultInjector:
         _network_fault("store", lost=0.33)(self, seconds)
         _network_fault("kinesis", lost=0.33)(self, seconds)
 
-    unanswered = _network_fault("store", unanswered=0.5)
+    unanswered: Inject = _network_fault("store", unanswered=0.5)
 
     def flaky(self, seconds: float) -> None:
         """Lose, delay and repeat a process's store requests, and lose answers."""
@@ -185,8 +185,8 @@ class FaultInjector:
             "store", latency=latency, lost=0.1, unanswered=0.15, late=0.15, twice=0.2
         )(self, seconds)
 
-    late = _network_fault("store", late=0.7)
-    twice = _network_fault("store", twice=1.0)
+    late: Inject = _network_fault("store", late=0.7)
+    twice: Inject = _network_fault("store", twice=1.0)
 
     def edge(self, seconds: float) -> None:
         """Freeze a process for about a lease's length; delay others' store requests."""
@@ -202,13 +202,13 @@ class FaultInjector:
         latency = 3 * self.random.random()
         _network_fault("store", latency=latency)(self, seconds)
 
-    stale = _network_fault("store", of_all=True, stale=0.7)
+    stale: Inject = _network_fault("store", of_all=True, stale=0.7)
 
     # --- Kinesis ---
 
-    iterators = _network_fault("kinesis", of_all=True, expired=0.1)
-    short_pages = _network_fault("kinesis", of_all=True, short=0.5)
-    listing = _network_fault("kinesis", of_all=True, cut_off=0.5)
+    iterators: Inject = _network_fault("kinesis", of_all=True, expired=0.1)
+    short_pages: Inject = _network_fault("kinesis", of_all=True, short=0.5)
+    listing: Inject = _network_fault("kinesis", of_all=True, cut_off=0.5)
 
     def split(self, _seconds: float) -> None:
         """Split a shard."""
@@ -249,7 +249,7 @@ class FaultInjector:
             victim.user_code.slow_until = self.sim.loop.real + seconds
 
     # User code blocks the event loop, but not the heartbeat thread.
-    block = _process_fault(lambda victim, seconds: victim.block(seconds))
+    block: Inject = _process_fault(lambda victim, seconds: victim.block(seconds))
 
     def fail(self, _seconds: float) -> None:
         """Let the next one to three calls of user code raise."""
@@ -343,7 +343,7 @@ class FaultInjector:
 
     # --- limits ---
 
-    kinesis_down = _network_fault("kinesis", of_all=True, lost=1.0)
+    kinesis_down: Inject = _network_fault("kinesis", of_all=True, lost=1.0)
 
     def narrow(self, seconds: float) -> None:
         """Reduce a client's bandwidth, so that answers take many seconds."""

@@ -72,8 +72,10 @@ class LoadFleet:
         count = len(self.rates)
         self.now = 0.0
         self.moved = 0
-        self.starts = [number * HASH_KEYS // count for number in range(count)]
-        self.shards = {ARN: self.starts}
+        self.starts: list[int] = [
+            number * HASH_KEYS // count for number in range(count)
+        ]
+        self.shards: dict[str, list[int]] = {ARN: self.starts}
         self.members: dict[str, MemberRow] = {}
         self._averages: dict[str, LoadAverages[int]] = {}
         self._loads = KnownLoads()

@@ -185,8 +185,8 @@ class MemorySubscription:
         index: int,
     ) -> None:
         self._kinesis = consumers.kinesis
-        self.began_at = self._kinesis.clock.now()
-        self.ends_at = self.began_at + consumers.subscription_seconds
+        self.began_at: float = self._kinesis.clock.now()
+        self.ends_at: float = self.began_at + consumers.subscription_seconds
         self.shard = shard
         # A function to call if the next step may have changed.
         self.wake: Callable[[], None] = lambda: None

@@ -255,6 +255,9 @@ class MemoryKinesis:
 class MemorySource(Polled):
     """A ports.StreamSource for one stream of a MemoryKinesis."""
 
+    kinesis: MemoryKinesis
+    name: str
+
     def __init__(self, kinesis: MemoryKinesis, name: str) -> None:
         self.kinesis, self.name = kinesis, name
 

@@ -87,7 +87,7 @@ class MemoryStore:
 
     def __init__(self, clock: Clock, table_id: str = "table-1") -> None:
         self.clock = clock
-        self.usage = Usage()
+        self.usage: Usage = Usage()
         self.on_write: list[OnWrite] = []
         # The limit of the table's write units, or None for no limit. The units of one
         # second may be used at once. Then writes raise StoreThrottledError for a while.

@@ -78,12 +78,12 @@ class NetworkConditions:
     def __post_init__(self) -> None:
         """Begin without faults."""
         # The time of the last request that could be lost or slow.
-        self.last_disturbed_at = -math.inf
+        self.last_disturbed_at: float = -math.inf
         self._update()
 
     def _update(self) -> None:
-        self.bad = sum([getattr(self, name) for name in FAILURES])
-        self.is_disturbed = bool(self.bad) or self.latency > SLOW_SECONDS
+        self.bad: int = sum([getattr(self, name) for name in FAILURES])
+        self.is_disturbed: bool = bool(self.bad) or self.latency > SLOW_SECONDS
 
     def set(self, **rates: float) -> None:
         """Change the given rates."""
@@ -129,7 +129,7 @@ class Link:
     ) -> None:
         self.machine = machine
         self.random = random
-        self.network = network or NetworkConditions()
+        self.network: NetworkConditions = network or NetworkConditions()
         self._thread = thread or machine
 
     async def call(self, act: Callable[[], T]) -> T:

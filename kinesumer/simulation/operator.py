@@ -18,9 +18,11 @@ from kinesumer.wire import admin_writes
 from kinesumer.wire.rows import read_shard
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Awaitable, Callable
 
     from kinesumer.model.positions import Position
+    from kinesumer.simulation.machine import Machine
     from kinesumer.simulation.world import World
 
     Work = Callable[["Operator"], Awaitable[object]]
@@ -34,18 +36,23 @@ AGAIN_SECONDS = 10.0
 class Operator:
     """One command of an operator, on a machine that may be killed."""
 
+    world: World
+    what: str
+
     def __init__(
         self, world: World, operators: list[Operator], what: str, work: Work
     ) -> None:
         self.world, self.what = world, what
-        self.name = f"operator-{len(operators)}"
+        self.name: str = f"operator-{len(operators)}"
         self._operators = operators
         operators.append(self)
-        self.random = world.random_for(self.name)
-        self.machine = world.loop.machine(self.name, 1.0)
-        self.store = LinkedStore(self.machine, self.random, world.store, world.checker)
+        self.random: random.Random = world.random_for(self.name)
+        self.machine: Machine = world.loop.machine(self.name, 1.0)
+        self.store: LinkedStore = LinkedStore(
+            self.machine, self.random, world.store, world.checker
+        )
         world.checker.seeks.operators.add(self.machine)
-        self.context = ClientContext(
+        self.context: ClientContext = ClientContext(
             app=world.scenario.app,
             client_id=self.name,
             config=world.config,
@@ -56,7 +63,7 @@ class Operator:
             failure_log=FailureLog(self.machine),
         )
         world.checker.note("operator", self.name, what)
-        self.task = world.loop.spawn(self.machine, self._run(work))
+        self.task: asyncio.Task[None] = world.loop.spawn(self.machine, self._run(work))
 
     def die_after(self, steps: int) -> None:
         """Kill the machine after ``steps`` more callbacks."""

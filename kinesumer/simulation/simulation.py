@@ -40,7 +40,7 @@ class Simulation(World):
         self.background: list[asyncio.Task[Any]] = []
         self._names = count(0)
         # This app, and others that consume the same streams with their own tables.
-        self.apps = [self]
+        self.apps: list[Simulation] = [self]
         if host is None:
             for number in range(2, scenario.apps + 1):
                 other = replace(scenario, app=f"{scenario.app}-{number}", apps=1)

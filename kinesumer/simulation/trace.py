@@ -69,14 +69,16 @@ class Ownership:
 class ShardTrace:
     """The true history of one shard."""
 
+    seeked_epoch: int
+
     def __init__(self, shard_id: str, parents: tuple[str, ...]) -> None:
         self.shard_id = shard_id
         self.parents = parents
         self.log: list[RecordPosition] = []
         self.arrivals: list[float] = []
         self.index: dict[tuple[str, int | None], int] = {}
-        self.done = bytearray()
-        self.delivered = bytearray()
+        self.done: bytearray = bytearray()
+        self.delivered: bytearray = bytearray()
         # All records before this index are done, expired, or before the start.
         self.done_until = 0
         self.expired = 0

@@ -38,6 +38,8 @@ class UserError(Exception):
 class FaultyUserCode:
     """Causes the current faults of user code, and calls the user's handler, if any."""
 
+    slow_until: float
+
     def __init__(self, world: World, machine: Machine, random: Random) -> None:
         self.slow_until = 0.0
         # How many of the next calls will fail.
@@ -181,7 +183,7 @@ class HandlerClient:
                 "retries": RETRIES,
             },
         )
-        self.handling = HandlerRunner(
+        self.handling: HandlerRunner = HandlerRunner(
             handlers,
             app=scenario.app,
             clock=machine,

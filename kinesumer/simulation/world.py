@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kinesumer.consuming.assignment_callbacks import OnAssigned, OnRevoked
     from kinesumer.handlers.signature import HandlerFunction
-    from kinesumer.simulation.invariants.deadly import RecordKey
+    from kinesumer.simulation.invariants.deadly import DeadlyRecords, RecordKey
     from kinesumer.simulation.machine import Machine
     from kinesumer.simulation.memory_consumers import MemoryConsumers
 
@@ -53,6 +53,12 @@ class UserCode:
 class World:
     """The services of one app, its invariant checker, and the run's progress."""
 
+    scenario: Scenario
+    seed: int
+    user: UserCode | None
+    loop: VirtualLoop
+    kinesis: MemoryKinesis
+
     def __init__(
         self,
         scenario: Scenario,
@@ -76,27 +82,29 @@ class World:
             self.consumers = MemoryConsumers(self.kinesis, seconds)
         # If a consumer was deregistered, clients without fallback may end.
         self.was_deregistered = False
-        self.random = self.random_for("world")
-        self.store = MemoryStore(self.loop.services)
+        self.random: random.Random = self.random_for("world")
+        self.store: MemoryStore = MemoryStore(self.loop.services)
         self.store.write_units_per_second = scenario.table_units_per_second
         options = {
             "assignor": scenario.assignor,
             "commit": scenario.commit,
             "max_uncommitted_records": MAX_UNCOMMITTED,
         }
-        self.config = Config(**(options | scenario.config))
-        self.checker = InvariantChecker(
+        self.config: Config = Config(**(options | scenario.config))
+        self.checker: InvariantChecker = InvariantChecker(
             self.loop,
             self.config.max_uncommitted_records,
             scenario.assignor,
             self.config.max_shards,
         )
         self.checker.is_by_key = scenario.concurrency > 1
-        self.deadly = self.checker.deadly
+        self.deadly: DeadlyRecords = self.checker.deadly
         self.checker.calls.is_active = scenario.callbacks
         self.checker.calls.wait_seconds = self.config.drain_timeout_seconds
         self.store.on_write.append(self.checker.applied)
-        self.streams = tuple(f"stream-{index}" for index in range(len(scenario.shards)))
+        self.streams: tuple[str, ...] = tuple(
+            f"stream-{index}" for index in range(len(scenario.shards))
+        )
         self.producing = True
         self.faults_ended = False
         self.expects_fatal = False

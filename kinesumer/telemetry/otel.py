@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
+    from opentelemetry import metrics
     from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from opentelemetry.trace import Link, Tracer
@@ -73,11 +74,11 @@ class Instruments:
         self.tracer = tracer
         self.clients: list[Callable[[], ClientState]] = []
         self.producers: list[Callable[[], ProducerState]] = []
-        self.counters = {
+        self.counters: dict[str, metrics.Counter] = {
             name: meter.create_counter(f"kinesumer.{name}", unit)
             for name, unit in COUNTERS.items()
         }
-        self.durations = {
+        self.durations: dict[str, metrics.Histogram] = {
             name: meter.create_histogram(
                 f"kinesumer.{name}.duration",
                 "s",

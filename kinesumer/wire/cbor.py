@@ -79,8 +79,10 @@ class CborReader:
 
     __slots__ = ("at", "body", "replaced")
 
+    at: int
+
     def __init__(self, body: Body, at: int = 0) -> None:
-        self.body = body
+        self.body: Body = body
         self.at = at  # the offset of the next item
         # The fields of outermost maps that a later field of the same name replaced.
         self.replaced: list[tuple[str, object]] = []

@@ -53,4 +53,4 @@ def worst(findings: Iterable[Finding]) -> Severity:
     return max((finding.severity for finding in findings), default=Severity.NOTE)
 
 
-first_three = partial(abbreviate, limit=3)
+first_three: partial[str] = partial(abbreviate, limit=3)

@@ -88,7 +88,7 @@ class Route:
         port = parts.port or (443 if tls else 80)
         self._opened, self._signer = opened, Signer(destination)
         self._user_agent = opened.client.meta.config.user_agent
-        self.address = Address(parts.hostname or "", port, tls)
+        self.address: Address = Address(parts.hostname or "", port, tls)
         self._path = parts.path or "/"
 
     async def send(

@@ -85,6 +85,9 @@ class FrameQueue:
 class RefusedError(Exception):
     """The server refused a subscription, with a status and a body."""
 
+    status: int
+    body: bytes | bytearray
+
     def __init__(self, status: int, body: bytes | bytearray) -> None:
         super().__init__(f"HTTP status {status}")
         self.status, self.body = status, body

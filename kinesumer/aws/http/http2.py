@@ -55,7 +55,7 @@ class Http2Stream:
 
     def __init__(self, connection: Http2Connection, stream_id: int) -> None:
         self.stream_id = stream_id
-        self.queue = FrameQueue(self._pause, self._resume)
+        self.queue: FrameQueue = FrameQueue(self._pause, self._resume)
         self._connection = connection
         self._begun = asyncio.get_running_loop().create_future()
         self._status = 0

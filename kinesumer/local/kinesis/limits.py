@@ -95,6 +95,8 @@ class Bucket:
 
     __slots__ = ("at", "balance", "rate")
 
+    rate: float
+
     def __init__(self, rate: float) -> None:
         self.rate = self.balance = rate
         self.at = -math.inf

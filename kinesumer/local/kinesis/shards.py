@@ -21,26 +21,29 @@ if TYPE_CHECKING:
 class Shard:
     """A shard with its hash keys, records, parents and children."""
 
+    first_hash: int
+    last_hash: int
+
     def __init__(
         self, index: int, hashes: tuple[int, int], counter: int, now: float, lim: Limits
     ) -> None:
         self.index = index
-        self.shard_id = f"shardId-{index:012d}"
+        self.shard_id: str = f"shardId-{index:012d}"
         self.first_hash, self.last_hash = hashes
         self.created_at = now
         self.first_counter = counter
-        self.log = RecordLog()
+        self.log: RecordLog = RecordLog()
         self.parents: tuple[Shard, ...] = ()
         self.children: list[Shard] = []
         self.closed_at: float | None = None
         # Called after each change, for subscriptions.
         self.listeners: list[Callable[[], None]] = []
         self.last_counter: int | None = None
-        self.read_calls = Bucket(lim.read_calls_per_second)
-        self.read_bytes = Bucket(lim.read_bytes_per_second)
-        self.iterator_calls = Bucket(lim.iterator_calls_per_second)
-        self.write_records = Bucket(lim.write_records_per_second)
-        self.write_bytes = Bucket(lim.write_bytes_per_second)
+        self.read_calls: Bucket = Bucket(lim.read_calls_per_second)
+        self.read_bytes: Bucket = Bucket(lim.read_bytes_per_second)
+        self.iterator_calls: Bucket = Bucket(lim.iterator_calls_per_second)
+        self.write_records: Bucket = Bucket(lim.write_records_per_second)
+        self.write_bytes: Bucket = Bucket(lim.write_bytes_per_second)
 
     def changed(self) -> None:
         """Tell the subscriptions that the shard, its stream or the time has changed."""
@@ -65,6 +68,9 @@ class Shard:
 class Stream:
     """One stream, from its creation to its deletion."""
 
+    account: str
+    name: str
+
     def __init__(
         self, arn: str, shards: int, now: float, lim: Limits, *, mode: str
     ) -> None:
@@ -85,7 +91,7 @@ class Stream:
         self.status = "CREATING"
         self._due = now + lim.creating_seconds
         self._pending: Callable[[float], None] = lambda at: self._create(shards, at)
-        self.listing_calls = Bucket(lim.listing_calls_per_second)
+        self.listing_calls: Bucket = Bucket(lim.listing_calls_per_second)
 
     @property
     def created_ms(self) -> int:
@@ -305,8 +311,8 @@ class RecordLog:
     """A shard's records in order of arrival. Their counters have the same order."""
 
     def __init__(self) -> None:
-        self.counters = array("q")
-        self.times = array("d")
+        self.counters: array[int] = array("q")
+        self.times: array[float] = array("d")
         self._ends = array("q")  # payload bytes up to and including each record
         self._dropped = 0  # payload bytes of the deleted records
         self._encoded: list[bytes] = []

@@ -32,7 +32,7 @@ class Checker:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
-        self.leases = SessionLeases()
+        self.leases: SessionLeases = SessionLeases()
         # For each session that is marked dead, the time of the mark.
         self.dead: dict[str, float] = {}
         # The machine whose write is being applied.

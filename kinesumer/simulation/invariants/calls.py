@@ -33,7 +33,7 @@ class Calls:
 
     def __init__(self, checker: Checker) -> None:
         self.is_active = False
-        self.wait_seconds = 0.0
+        self.wait_seconds: float = 0.0
         self.counts: dict[str, int] = {}
         self._checker = checker
         self._known: dict[tuple[Machine, ShardKey], Assignment] = {}

@@ -48,10 +48,10 @@ class InvariantChecker(Checker):
         self.is_by_key = False
         # Seconds from each record's arrival to its delivery, or None if not measured.
         self.delays: list[float] | None = None
-        self.deadly = DeadlyRecords(self)
-        self.seeks = Seeks(self)
-        self.pauses = Pauses(self)
-        self.calls = Calls(self)
+        self.deadly: DeadlyRecords = DeadlyRecords(self)
+        self.seeks: Seeks = Seeks(self)
+        self.pauses: Pauses = Pauses(self)
+        self.calls: Calls = Calls(self)
         membership = Membership(self, assignor, self.pauses)
         self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
             "shard": self._shard_write,

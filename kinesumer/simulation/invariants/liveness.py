@@ -61,7 +61,7 @@ class LivenessMonitor:
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
         # False with a user's own handler, since that may take any time.
-        self.is_on = sim.user is None
+        self.is_on: bool = sim.user is None
         self._faults_are_harmless = False
         self._unowned_since: dict[tuple[str, str], float] = {}
         self._disturbed_at = 0.0

@@ -28,7 +28,7 @@ class Columns:
     """The columns of a query. Raises ConfigurationError for an unknown column."""
 
     def __init__(self, schema: StructType) -> None:
-        self.names = requested(schema)
+        self.names: tuple[str, ...] = requested(schema)
         self.schema = to_arrow_schema(schema, timezone="UTC")
 
     def batch(

@@ -98,8 +98,10 @@ class Table:
         form = learn(body, begin)
         places = _places(body, begin, form)
         end = body.find(b"}", int(places[-1, -1])) + 1
-        self.count = len(places)
-        self.rest = body[:begin] + body[end:]  # the answer's text without the records
+        self.count: int = len(places)
+        self.rest: Body = (
+            body[:begin] + body[end:]
+        )  # the answer's text without the records
         self._body = body
         if self.rest.count(b'"Records"') != 1:
             raise IrregularError

@@ -132,6 +132,8 @@ def _shares(
 class StreamPlan:
     """Plans what the batch of one trigger reads in one stream."""
 
+    stream: StreamState
+
     def __init__(
         self, stream: StreamState, before: StreamOffset, targets: Targets | None
     ) -> None:

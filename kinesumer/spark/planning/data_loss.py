@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kinesumer.ports import StreamSource
     from kinesumer.spark.offsets.model import ShardPosition
 
-logger = logging.getLogger("kinesumer.spark")
+logger: logging.Logger = logging.getLogger("kinesumer.spark")
 
 MAX_EMPTY_PAGES = 10
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kinesumer.spark.planning.batch_end import Targets
     from kinesumer.spark.planning.tasks import Pair
 
-logger = logging.getLogger("kinesumer.spark")
+logger: logging.Logger = logging.getLogger("kinesumer.spark")
 
 # The minimum seconds between two plans. A plan probes shards, and Kinesis allows only
 # five reads per second and shard. The tasks need most of them.

@@ -57,8 +57,8 @@ class ShardPlan:
         *,
         begins: bool = False,
     ) -> None:
-        self.key = ShardKey(stream.arn, readable.shard.shard_id)
-        self.shard_id = readable.shard.shard_id
+        self.key: ShardKey = ShardKey(stream.arn, readable.shard.shard_id)
+        self.shard_id: str = readable.shard.shard_id
         # Where the batch ends in this shard. If the batch reads nothing here, this is
         # still the position where it begins.
         self.end: ShardPosition = readable.position
@@ -68,7 +68,7 @@ class ShardPlan:
         # True if the probe failed, since Kinesis was not available.
         self.refused = False
         # If this shard is closed: its last record arrived before this time.
-        self.ended_by = math.inf
+        self.ended_by: float = math.inf
         self._stream, self._readable, self._target = stream, readable, target
         self._probe = stream.probe(self.shard_id)
         # True in the query's first batch of the stream. Records that expired before

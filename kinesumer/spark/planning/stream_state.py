@@ -40,6 +40,10 @@ FLEET_RECORDS = 20_000
 class StreamState:
     """The state of one stream while a query runs."""
 
+    requested: Stream
+    source: StreamSource
+    service: ServiceTime
+
     info: StreamInfo
     shards: Sequence[Shard]
 
@@ -60,7 +64,7 @@ class StreamState:
         self.bytes_per_second: dict[str, float] = {}
         # By shard that waits for its parents: the time just before its first record.
         self.first_arrivals: dict[str, float] = {}
-        self.subscriptions = Subscriptions(clock)
+        self.subscriptions: Subscriptions = Subscriptions(clock)
         self._clock, self._loss = clock, loss
         self._period_seconds = period_seconds  # between two reads of a shard
         self._probes: dict[str, ShardProbe] = {}

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from kinesumer.spark.planning.tasks import ShardRange
     from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache
 
-logger = logging.getLogger("kinesumer.spark")
+logger: logging.Logger = logging.getLogger("kinesumer.spark")
 
 # The time between reads at the shard's tip while records of the range are missing.
 CAUGHT_UP_SECONDS = 0.25

@@ -25,7 +25,7 @@ class RangeFilter:
         # The position in the shard: all records up to here have been processed.
         self.after: Position | Start = _beginning(first)
         # The last position of the range, or None for the shard's end.
-        self.last = last.position if isinstance(last, After) else None
+        self.last: Position | None = last.position if isinstance(last, After) else None
         # True if the record at the last position has been selected.
         self.reached = (
             self.last is not None

@@ -30,7 +30,7 @@ class EventLoopThread:
     """An event loop that runs until the process ends."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
         run = self.loop.run_forever
         threading.Thread(target=run, name="kinesumer-spark", daemon=True).start()
 

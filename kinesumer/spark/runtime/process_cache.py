@@ -35,7 +35,7 @@ class Sources:
     """The sources of one event loop. Sources of a region and role share a client."""
 
     def __init__(self, connection: Connection) -> None:
-        self.clients = ClientFactory(
+        self.clients: ClientFactory = ClientFactory(
             region=connection.region,
             endpoints={
                 "kinesis": connection.kinesis_endpoint,
@@ -132,7 +132,7 @@ class ShardPace:
     __slots__ = ("_next_at", "_refusals", "share")
 
     def __init__(self) -> None:
-        self.share = Share(MIN_READS_PER_SECOND)
+        self.share: Share = Share(MIN_READS_PER_SECOND)
         self._next_at = 0.0
         self._refusals = 0
 
