@@ -121,7 +121,7 @@ MAX_SECONDS = 1e9
 MAX_LEASE_SECONDS = 86_400
 MAX_COUNT = 10**15
 MAX_LABEL_CHARACTERS = 128
-CHOICES = {
+CHOICES: dict[str, tuple[str, ...]] = {
     "commit": ("auto", "manual"),
     "assignor": ("range", "sticky", "load"),
     "wire_format": ("auto", "json", "cbor"),

@@ -73,7 +73,7 @@ class SampleOrders:
         chance: random.Random,
         wall: Callable[[], float],
     ) -> None:
-        self.count = 0  # orders yielded so far
+        self.count: int = 0  # orders yielded so far
         self._portion = max(1, int(rate * PORTION_SECONDS))
         self._limit, self._chance, self._wall = limit, chance, wall
         self._is_stopped = False

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from botocore.exceptions import ClientError
 
+    from kinesumer.model.rows import Row
+
 Answer = dict[str, Any]
 T = TypeVar("T")
 
@@ -43,7 +45,7 @@ class RefusedError(KinesumerError):
     """A write's condition was false. ``row`` is the conflicting row."""
 
     def __init__(self, item: Mapping[str, Any] | None) -> None:
-        self.row = None if item is None else row_of(item)
+        self.row: Row | None = None if item is None else row_of(item)
         super().__init__("the condition was false: examine the conflicting row")
 
 

@@ -89,7 +89,7 @@ class Consumer:
     def __init__(self, source: FanOutCalls, fan_out: str, *, falls_back: bool) -> None:
         self.name: str = consumer_name(fan_out)
         self._fan_out = fan_out
-        self.problem = ""  # why the client polls
+        self.problem: str = ""  # why the client polls
         self._source = source
         self._falls_back = falls_back
         self._arn: str | None = None

@@ -87,7 +87,7 @@ class StreamResources:
 
     def __init__(self, opened: OpenClient) -> None:
         self._call = _Calls("kinesis", opened)
-        self.endpoint = self._call.endpoint
+        self.endpoint: str = self._call.endpoint
 
     @classmethod
     async def open(
@@ -183,7 +183,7 @@ class TableResources:
 
     def __init__(self, opened: OpenClient) -> None:
         self._call = _Calls("dynamodb", opened)
-        self.endpoint = self._call.endpoint
+        self.endpoint: str = self._call.endpoint
 
     @classmethod
     async def open(cls, clients: ClientFactory) -> TableResources:

@@ -137,10 +137,10 @@ class ThreadDelivery(RecordDelivery):
     ) -> None:
         super().__init__(clock, acks_by_asking=acks_by_asking)
         self._loop_thread = loop_thread
-        self.now = clock.now
+        self.now: Callable[[], float] = clock.now
         # The thread that iterates.
         self.user: threading.Thread | None = None
-        self.caller = _Caller()
+        self.caller: _Caller = _Caller()
         # The thread that leaves the ``with`` block of the client.
         self.closer: threading.Thread | None = None
         # The current DeliveredBatch; None before the first batch.

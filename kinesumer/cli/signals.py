@@ -43,7 +43,7 @@ class SignalHandler:
         self._leaving: asyncio.Task[None] | None = None
         self._is_closed = False
         # Whether stop_at_once() has cancelled the consuming task.
-        self.stopped_at_once = False
+        self.stopped_at_once: bool = False
         self._signals = StopSignals(
             lambda: self._loop.call_soon_threadsafe(self._on_first),
             lambda: self._loop.call_soon_threadsafe(self._on_second),

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # Clients send a heartbeat every two seconds, so a shorter interval shows nothing new.
 STATUS_INTERVAL_SECONDS = 2.0
 UNHEALTHY = 1
-ALIVE_TEXTS = {True: "alive", False: "dead", None: "unknown"}
+ALIVE_TEXTS: dict[bool | None, str] = {True: "alive", False: "dead", None: "unknown"}
 
 
 @command("app", "table", "region", "as_json", "verbose", "lag", *ROLES)

@@ -164,7 +164,7 @@ class ShardCalls:
         former: ShardCalls | None,
     ) -> None:
         self.owned = owned
-        self.is_over = False
+        self.is_over: bool = False
         source, position = owned.source, owned.row.position
         self._shard = AssignedShard(source.stream, source.fence.at(position))
         self._callbacks = callbacks

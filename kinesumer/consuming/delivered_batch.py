@@ -79,10 +79,10 @@ class DeliveredBatch:
     is_abandoned: bool
 
     def __init__(self, batch: FetchedBatch, offsets: Sequence[int]) -> None:
-        self.batch = batch
+        self.batch: FetchedBatch = batch
         self.owned: OwnedShard = batch.owned
-        self.offsets = offsets
-        self.size = batch.size  # bytes that the batch takes in the buffer
+        self.offsets: Sequence[int] = offsets
+        self.size: int = batch.size  # bytes that the batch takes in the buffer
         # The loop that received the batch's last delivered record, or None.
         self.iteration: Iteration | None = None
         # When user code received its present record; None if it has no record.

@@ -43,8 +43,8 @@ class RecordDelivery:
     _shares_loop = True  # whether user code runs on the client's event loop
 
     def __init__(self, clock: Clock, *, acks_by_asking: bool) -> None:
-        self.thread = 0
-        self.records = 0  # records handed out in batches that are finished
+        self.thread: int = 0
+        self.records: int = 0  # records handed out in batches that are finished
         self.acks_by_asking = acks_by_asking
         self.limit: RecordLimit = RecordLimit()
         self.callbacks: AssignmentCallbacks | None = None

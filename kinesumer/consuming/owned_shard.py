@@ -92,10 +92,10 @@ class OwnedShard:
         self.key: ShardKey = row.key
         fence = Fence(row.key, row.epoch, app)
         self.source: Source = Source(fence, row.first_hash, row.last_hash)
-        self.state = State.DELIVERING
+        self.state: State = State.DELIVERING
         # True if the state isn't DELIVERING. This is an attribute and not a property,
         # since it is read for each record.
-        self.revoked = False
+        self.revoked: bool = False
         self.listener: RevocationListener | None = None
         self.calls: CallbackCalls | None = None  # None if user code has no callbacks
         # Set when waiters must check the state and the progress again.
@@ -110,7 +110,7 @@ class OwnedShard:
         self.millis_behind: int | None = None
         # All records that arrived before this time, by Kinesis's clock, were fetched. 0
         # means that no such time is known.
-        self.read_until = row.read_until
+        self.read_until: float = row.read_until
         # The number of records whose hash key is outside the shard's range.
         self.outside_hash_range = 0
         self.task: asyncio.Task[None] | None = None  # the task that reads the shard
@@ -120,10 +120,10 @@ class OwnedShard:
         # Whether the watchdog has found that the current request takes too long.
         self.is_stuck = False
         self.buffered = 0  # bytes of the shard's records in the buffer or user code
-        self.handed_out = 0  # user code got all records before this offset
+        self.handed_out: int = 0  # user code got all records before this offset
         # The number of undone records before ``handed_out`` that user code no longer
         # has. A release doesn't wait for them.
-        self.orphaned = 0
+        self.orphaned: int = 0
         self.load: LoadMeter = LoadMeter()
         self.dropped = 0  # orphaned records of batches that were dropped
         self._max_uncommitted = max_uncommitted_records

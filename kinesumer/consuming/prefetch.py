@@ -85,10 +85,12 @@ class PrefetchBuffer:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit = limit_bytes
-        self.used = 0
-        self.in_flight = 0  # bytes reserved for expected answers, except small ones
-        self.opened = 0  # bytes of opened batches that aren't queued yet
-        self.delivered = 0  # bytes of batches in the queue or in user code
+        self.used: int = 0
+        self.in_flight: int = (
+            0  # bytes reserved for expected answers, except small ones
+        )
+        self.opened: int = 0  # bytes of opened batches that aren't queued yet
+        self.delivered: int = 0  # bytes of batches in the queue or in user code
         self.window: CongestionWindow = CongestionWindow(limit_bytes)
         self._batches: deque[FetchedBatch] = deque()
         self._receivers: deque[asyncio.Future[None]] = deque()

@@ -129,7 +129,7 @@ class ReadRequest(Reservation):
         super().__init__(buffer, owned)
         # When the request began. Each wait for memory moves this time forward, so that
         # the wait doesn't count.
-        self.began = clock.now()
+        self.began: float = clock.now()
         self._clock = clock
 
     def begin(self) -> None:

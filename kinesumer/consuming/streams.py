@@ -78,7 +78,7 @@ class OpenStream:
         self.failing: ReadFailure | None = None
         self.answered_at = -math.inf  # when Kinesis last answered a read
         # The estimated bytes of one record in an answer.
-        self.record_bytes = FIRST_RECORD_BYTES
+        self.record_bytes: int = FIRST_RECORD_BYTES
         self._is_measured = False
         # Chooses the format of the first page of each shard, by the others' pages.
         self.wire_format: WireFormatChoice = WireFormatChoice("auto", CBOR_COSTS)

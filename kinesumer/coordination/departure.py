@@ -46,7 +46,7 @@ class Departure:
         delivery: DeliveryProtocol,
         heartbeat_runner: HeartbeatTask,
     ) -> None:
-        self.is_stopping = False
+        self.is_stopping: bool = False
         self._context = context
         self._client = client
         self._delivery = delivery

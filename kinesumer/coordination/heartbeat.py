@@ -57,14 +57,14 @@ class Heartbeater:
         load: Callable[[MemberRow], str] = lambda _: "",
         kind: str = CLIENT,
     ) -> None:
-        self.state = "up"
+        self.state: str = "up"
         # The streams that the next registration requests.
-        self.streams = streams
+        self.streams: frozenset[str] = streams
         # The last registration sent. It may be stored even if no answer arrived.
         self.registering: MemberRow | None = None
         # True if the store throttled a heartbeat, so that other writes must wait. Any
         # thread may read it.
-        self.is_throttled = False
+        self.is_throttled: bool = False
         self._context = context
         self._notify = notify
         self._oldest_work = oldest_work

@@ -32,7 +32,7 @@ class PacedStore:
         random: random.Random,
         must_wait: Callable[[], bool] = bool,
     ) -> None:
-        self.rate = WriteRate(clock.now())
+        self.rate: WriteRate = WriteRate(clock.now())
         self.get, self.query, self.verify = store.get, store.query, store.verify
         self.query_not_updated_since = store.query_not_updated_since
         self._store = store

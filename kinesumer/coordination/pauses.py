@@ -201,7 +201,7 @@ class PauseCache:
     """The pauses as one session last read them."""
 
     def __init__(self, context: ClientContext) -> None:
-        self.pauses = Pauses()
+        self.pauses: Pauses = Pauses()
         self._context = context
         self._next_read = -math.inf
 

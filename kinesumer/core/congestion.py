@@ -26,7 +26,7 @@ class CongestionWindow:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max(max_bytes, FULL_PAGE_BYTES)
         self._halved_at = -math.inf
-        self.size = min(FIRST_BYTES, self._max_bytes)
+        self.size: int = min(FIRST_BYTES, self._max_bytes)
 
     @property
     def answer_bytes(self) -> int:

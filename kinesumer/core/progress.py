@@ -37,8 +37,8 @@ class Progress:
         """Create the object; ``advanced`` is called when the done prefix grows."""
         self._advanced = advanced
         self._batches: deque[_Batch] = deque()  # batches that aren't done
-        self.delivered = 0
-        self.done = 0  # number of records in the done prefix
+        self.delivered: int = 0
+        self.done: int = 0  # number of records in the done prefix
         self._committed = 0
         self._position: Position | None = None  # the end of the last done batch
         self._committed_position: Position | None = None

@@ -75,9 +75,6 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Child:
     """A child process. Its standard input is a pipe that closes if the parent ends."""
 
-    name: str
-    log: Path
-
     def __init__(
         self, name: str, process: asyncio.subprocess.Process, log: Path
     ) -> None:

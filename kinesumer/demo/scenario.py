@@ -153,7 +153,7 @@ class StoreChecker:
     """Reads all rows of the group repeatedly, and notes each value that goes back."""
 
     def __init__(self, store: StateStore, app: str) -> None:
-        self.latest = Snapshot([], None, [], {})
+        self.latest: Snapshot = Snapshot([], None, [], {})
         self.parents: dict[ShardKey, frozenset[str]] = {}
         self.regressions: list[str] = []
         # For each killed client, the shards that were its own before it was declared

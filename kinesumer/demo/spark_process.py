@@ -134,7 +134,7 @@ class SparkProcess:
         self._restart: asyncio.Task[None] | None = None
         # The rows of each file. A file is read once, since it doesn't change any more.
         self._rows: dict[str, list[OutputRow]] = {}
-        self.crash_text = "its driver was never killed"
+        self.crash_text: str = "its driver was never killed"
 
     async def start(self) -> None:
         """Start the driver, and wait until its query runs."""

@@ -43,7 +43,7 @@ class AppReader:
         lag: bool = True,
         options: ScaleOptions = DEFAULT_OPTIONS,
     ) -> None:
-        self.metrics = AppMetrics(app, 0, 0, None)
+        self.metrics: AppMetrics = AppMetrics(app, 0, 0, None)
         self._app, self._clock, self._roles, self._lag = app, clock, roles, lag
         self._before: Observation | None = None
         self._scale = ScaleObserver(options)

@@ -152,7 +152,7 @@ class Gate:
     def __init__(self, clock: Clock, busy_since: Callable[[], float | None]) -> None:
         """``busy_since`` returns when the running handler began, or None."""
         # The time of the next pause. From then on, user code has to wait for it.
-        self.due = 0.0
+        self.due: float = 0.0
         self._clock = clock
         self._lag = LoopLag(clock.now, busy_since)
         self._waiting: deque[asyncio.Future[None]] = deque()

@@ -36,7 +36,7 @@ class Queue(ABC):
 
     def __init__(self) -> None:
         # Size of the waiting records, in bytes.
-        self.size = 0
+        self.size: int = 0
         self._batches: deque[FetchedBatch] = deque()
 
     def put(self, batch: FetchedBatch) -> None:

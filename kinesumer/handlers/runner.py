@@ -56,7 +56,7 @@ class HandlerRunner:
     ) -> None:
         self.callbacks = callbacks
         self._runs_in: asyncio.Task[object] | None = None
-        self.thread = 0
+        self.thread: int = 0
         self.callers: StreamCallers = StreamCallers(handlers, app, random)
         self._clock = clock
         self._drain_seconds = drain

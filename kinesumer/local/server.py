@@ -56,7 +56,7 @@ class EmbeddedAws:
     def __init__(
         self, *, port: int = 0, limits: Limits | None = None, seed: int = 0
     ) -> None:
-        self.port = port
+        self.port: int = port
         if find_spec("moto") is None:
             raise ConfigurationError(
                 "the embedded AWS needs moto: pip install 'kinesumer[local]'"

@@ -131,7 +131,7 @@ class ServiceState:
     """
 
     def __init__(self, limits: Limits, seed: int) -> None:
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.clock: AdjustableClock = AdjustableClock()
         self.identities: Identities = Identities(lambda: uuid.uuid4().hex)
         self.faults: Faults = Faults(random.Random(seed))

@@ -54,9 +54,9 @@ class PendingRecord:
         # An ordered producer puts the records of one key one after the other.
         self.order_key: Hashable = order_key
         self.entries: list[Entry] = []
-        self.rows = 0  # number of user records that are put with this record
-        self.size = 0  # maximum size of the Kinesis record in bytes
-        self.cost = 0  # bytes of the producer's buffer
+        self.rows: int = 0  # number of user records that are put with this record
+        self.size: int = 0  # maximum size of the Kinesis record in bytes
+        self.cost: int = 0  # bytes of the producer's buffer
         self.result: EntryResult | None = None
         self.error: Exception | None = None
         # By index, the user records that were moved to another Kinesis record.

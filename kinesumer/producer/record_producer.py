@@ -102,8 +102,8 @@ class RecordProducer:
         self._sends_all = False  # whether to send requests that aren't full
         self._turn_bytes = 0
         self._number = 0  # of records added
-        self.buffered_bytes = 0
-        self.counts = PutCounts()
+        self.buffered_bytes: int = 0
+        self.counts: PutCounts = PutCounts()
 
     async def add(self, entry: Entry) -> PutFuture:
         """Add a record when there is memory for it. Return its future result.

@@ -17,7 +17,7 @@ class FailFastTaskGroup(asyncio.TaskGroup):
     def __init__(self) -> None:
         super().__init__()
         # True if a task has failed and the group is cancelling the others.
-        self.is_ending = False
+        self.is_ending: bool = False
 
     def create_task(
         self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], **options: Any

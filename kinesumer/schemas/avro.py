@@ -66,7 +66,7 @@ class AvroSchema:
             wrapped = {"type": "record", "name": WRAPPER, "fields": [field]}
             self.is_record: bool = isinstance(definition, dict)
             self.wrapped: Any = parse(wrapped, named_schemas=dict(named))
-            self.plain = self.wrapped
+            self.plain: Any = self.wrapped
             if self.is_record:
                 self.plain = parse(definition, named_schemas=named)
         except ConfigurationError:

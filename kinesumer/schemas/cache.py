@@ -49,7 +49,7 @@ class SchemaCache(Generic[K]):
         # Look-ups that are running, by event loop and id.
         self._pending: dict[tuple[object, K], asyncio.Task[Decode]] = {}
         # The decoder of an id that was fetched before, or None. Any thread may call it.
-        self.get = self._decoders.get
+        self.get: Callable[[K], Decode | None] = self._decoders.get
 
     async def find(self, id: K) -> Decode:
         """Return the decoder of an id, and look the schema up if necessary.

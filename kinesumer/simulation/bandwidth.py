@@ -30,9 +30,9 @@ class SharedLink:
     """
 
     def __init__(self, loop: VirtualLoop, bytes_per_second: float = 0.0) -> None:
-        self.bytes_per_second = bytes_per_second
+        self.bytes_per_second: float = bytes_per_second
         # Total size of the answers in transit.
-        self.bytes_in_flight = 0
+        self.bytes_in_flight: int = 0
         # A function to call when a transfer starts.
         self.changed: Callable[[], None] = lambda: None
         self._loop = loop

@@ -53,7 +53,7 @@ class Process:
     ) -> None:
         self.world = world
         self.client_id = self.name = client_id
-        self.streams = streams
+        self.streams: tuple[str, ...] = streams
         self.random: random.Random = world.random_for(f"process {number}")
         self.machine: Machine = world.loop.machine(client_id, rate)
         self.heartbeat_thread: Machine = self.machine.thread("heart")
@@ -81,7 +81,7 @@ class Process:
         self.user_code: FaultyUserCode = FaultyUserCode(
             world, self.machine, self.random
         )
-        self.leaving = False
+        self.leaving: bool = False
         self.group: GroupConsumer | None = None
         self.ended_with: BaseException | None = None
         self.refused: ClientIdInUseError | None = None
@@ -381,7 +381,9 @@ class SimulatedHeartbeatThread(HeartbeatTask):
             loop.call_soon(notify, event, context=home)
 
         self._heartbeater = make_heartbeater(self._context, pass_on)
-        self.task = loop.create_task(self._heartbeater.run(), context=self._on_thread)
+        self.task: asyncio.Task[None] | None = loop.create_task(
+            self._heartbeater.run(), context=self._on_thread
+        )
 
     def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
         """Call a function with the heartbeater, on the heartbeat thread."""

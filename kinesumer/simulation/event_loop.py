@@ -41,14 +41,14 @@ class VirtualLoop(Scheduler):
 
     def __init__(self, random: random.Random) -> None:
         super().__init__()
-        self.steps = 0
+        self.steps: int = 0
         # An exception that ends the run. ``run()`` raises it.
         self.halted: BaseException | None = None
         self.random = random
         # What asyncio reported about each exception that no code handled.
         self.failures: list[dict[str, Any]] = []
         # The machine whose callback is running.
-        self.current = self.services
+        self.current: Machine = self.services
 
     # --- running ---
 
@@ -145,7 +145,14 @@ class VirtualLoop(Scheduler):
             self._enqueue(handle, machine)
         return handle
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+    def call_soon_threadsafe(  # type: ignore[override]
+        self,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Handle:
+        """Put a callback into the queue: all machines share this loop's thread."""
+        return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
         self,

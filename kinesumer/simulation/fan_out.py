@@ -67,7 +67,7 @@ class Subscriptions:
     def __init__(self, consumers: MemoryConsumers) -> None:
         self.consumers = consumers
         self.open: list[LinkedEventStream] = []
-        self.refused_until = 0.0  # until then, SubscribeToShard is throttled
+        self.refused_until: float = 0.0  # until then, SubscribeToShard is throttled
 
     @property
     def coming_bytes(self) -> int:
@@ -95,8 +95,10 @@ class LinkedEventStream:
     def __init__(
         self, source: LinkedFanOutSource, subscription: MemorySubscription
     ) -> None:
-        self.coming_bytes = 0
-        self.waiting = 0  # complete frames that the client has received but not taken
+        self.coming_bytes: int = 0
+        self.waiting: int = (
+            0  # complete frames that the client has received but not taken
+        )
         self._stalled_until = 0.0
         self._next_fault = ""
         self._source, self._subscription = source, subscription

@@ -70,8 +70,8 @@ class LoadFleet:
     def __post_init__(self) -> None:
         """Start with the clients' first plan, before any load is known."""
         count = len(self.rates)
-        self.now = 0.0
-        self.moved = 0
+        self.now: float = 0.0
+        self.moved: int = 0
         self.starts: list[int] = [
             number * HASH_KEYS // count for number in range(count)
         ]

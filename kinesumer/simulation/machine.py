@@ -26,9 +26,9 @@ class Scheduler(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         # The true time, in seconds since the simulation began.
-        self.real = 0.0
-        self.services = Machine(self, "services")
-        self.tasks_made = count(1)
+        self.real: float = 0.0
+        self.services: Machine = Machine(self, "services")
+        self.tasks_made: count[int] = count(1)
         self._runnable: list[Machine] = []
         self._timers: list[tuple[float, int, Handle]] = []
         self._ties = count()
@@ -83,8 +83,8 @@ class Task(asyncio.Task[T]):
         name: str | None,
         context: Context | None,
     ) -> None:
-        self.number = next(loop.tasks_made)
-        self.machine = loop.machine_of(context)
+        self.number: int = next(loop.tasks_made)
+        self.machine: Machine = loop.machine_of(context)
         self.coro = coro
         super().__init__(coro, loop=loop, name=name, context=context)
 
@@ -100,20 +100,20 @@ class Machine:
         self.loop = loop
         self.name = name
         # Seconds that the machine's clocks count in one true second.
-        self.rate = rate
+        self.rate: float = rate
         # Seconds by which the clocks are ahead of ``real * rate``, due to earlier
         # rates.
         self._ahead = 0.0
-        self.wall_offset = 0.0
-        self.alive = True
+        self.wall_offset: float = 0.0
+        self.alive: bool = True
         self.queue: deque[Handle] = deque()
         self.is_runnable = False
-        self.frozen_until = 0.0
+        self.frozen_until: float = 0.0
         # Seconds by which timers are behind, since they stand still in suspend.
-        self.suspended = 0.0
+        self.suspended: float = 0.0
         # The number of callbacks to run before ``after_steps_action``; -1 for no
         # action.
-        self.steps_left = -1
+        self.steps_left: int = -1
         self.after_steps_action: Callable[[], None] | None = None
         # Other threads of the process. They share its clocks and end with it.
         self.threads: list[Machine] = []
@@ -215,13 +215,13 @@ class Handle(asyncio.TimerHandle):
         machine: Machine,
     ) -> None:
         # The parent class is needed only for the type, so leave its fields unset.
-        self.callback = callback
-        self.args = args
-        self.context = context
-        self.machine = machine
-        self.is_cancelled = False
+        self.callback: Callable[..., Any] = callback
+        self.args: tuple[Any, ...] = args
+        self.context: Context = context
+        self.machine: Machine = machine
+        self.is_cancelled: bool = False
         # The time at which the callback is due, on its machine's timers.
-        self.due = 0.0
+        self.due: float = 0.0
 
     def cancel(self) -> None:
         """Cancel the callback, so that it never runs."""
@@ -239,5 +239,8 @@ class Handle(asyncio.TimerHandle):
     def __repr__(self) -> str:
         return f"<Handle {self.callback!r} on {self.machine.name}>"
 
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other

@@ -92,7 +92,7 @@ class MemoryStore:
         # The limit of the table's write units, or None for no limit. The units of one
         # second may be used at once. Then writes raise StoreThrottledError for a while.
         self.write_units_per_second: float | None = None
-        self.throttled_writes = 0
+        self.throttled_writes: int = 0
         self._table_id = table_id
         self._partitions: dict[str, _Partition] = {}
         self._history: deque[tuple[float, Key, Row | None]] = deque()

@@ -223,8 +223,9 @@ def _serve_unanswered(request: _Request) -> None:
 class LinkedStore(Link):
     """The ports.StateStore that one machine uses over its link."""
 
-    throttled, unavailable = StoreThrottledError, StoreUnavailableError
-    answer_seconds = STORE_ANSWER_SECONDS
+    throttled: type[KinesumerError] = StoreThrottledError
+    unavailable: type[KinesumerError] = StoreUnavailableError
+    answer_seconds: float = STORE_ANSWER_SECONDS
 
     def __init__(
         self,
@@ -285,9 +286,10 @@ class LinkedStore(Link):
 class LinkedSource(Link, Polled):
     """The ports.StreamSource that one machine uses for a stream over its link."""
 
-    throttled, unavailable = SourceThrottledError, SourceUnavailableError
+    throttled: type[KinesumerError] = SourceThrottledError
+    unavailable: type[KinesumerError] = SourceUnavailableError
     # No time-out: after a block, a thread reads its answers before time-outs fire.
-    answer_seconds = math.inf
+    answer_seconds: float = math.inf
 
     def __init__(
         self,

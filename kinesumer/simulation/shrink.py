@@ -23,8 +23,8 @@ class Shrinker:
     """
 
     def __init__(self, outcome: Outcome) -> None:
-        self.best = outcome
-        self.runs = 0
+        self.best: Outcome = outcome
+        self.runs: int = 0
 
     def shrink(self) -> Outcome:
         """Return the outcome of the smallest run that shows the violation."""

@@ -80,8 +80,8 @@ class ShardTrace:
         self.done: bytearray = bytearray()
         self.delivered: bytearray = bytearray()
         # All records before this index are done, expired, or before the start.
-        self.done_until = 0
-        self.expired = 0
+        self.done_until: int = 0
+        self.expired: int = 0
         self.ownerships: dict[int, Ownership] = {}
         self.row: Row | None = None
         # True if Kinesis no longer lists the shard.

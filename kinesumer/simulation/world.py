@@ -111,7 +111,7 @@ class World:
         self.ids_in_use = 0
         # The last error that the user's handler raised after the faults ended.
         self.late_failure: Exception | None = None
-        self.produced = 0
+        self.produced: int = 0
         self._data = b"x" * scenario.record_bytes
         self._ids = count(1)
         # The checkers of all apps that consume the streams.

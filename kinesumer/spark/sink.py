@@ -294,7 +294,7 @@ class DeadLetters:
     def __init__(self, path: str | None) -> None:
         self._path = path
         self._file: Any = None
-        self.rows = 0
+        self.rows: int = 0
         self.name: str | None = None
 
     def close(self) -> None:

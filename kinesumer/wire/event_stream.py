@@ -58,7 +58,7 @@ class FrameReader:
     def _begin_frame(self) -> None:
         # Pieces are joined once. A buffer that grows would be copied several times.
         self._pieces: list[bytes] = []
-        self.pending_bytes = 0  # of a frame that is not complete
+        self.pending_bytes: int = 0  # of a frame that is not complete
         self._expected_bytes = PRELUDE_BYTES  # of the prelude, then of the whole frame
 
     def frames(self, data: Buffer) -> Iterator[Frame]:

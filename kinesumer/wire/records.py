@@ -76,7 +76,7 @@ def find_compiled_decoder() -> Callable[[Body], bytes] | None:
 
 
 # Rewrites CBOR as MessagePack. Without it, CBOR is decoded in Python.
-to_msgpack = find_compiled_decoder()
+to_msgpack: Callable[[Body], bytes] | None = find_compiled_decoder()
 _decode_msgpack = msgspec.msgpack.Decoder(_Answer).decode
 
 

@@ -58,7 +58,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop, self._read_seconds = loop, read_seconds
         # Future that is done when the connection is closed.
         self.lost: asyncio.Future[None] = loop.create_future()
-        self.reusable = True  # whether the connection can send another request
+        self.reusable: bool = True  # whether the connection can send another request
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer | _Head] | None = None
         self._reservation: Reservation | None = None

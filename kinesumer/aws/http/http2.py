@@ -120,7 +120,7 @@ class Http2Connection(asyncio.Protocol):
     """A connection that opens streams until the server permits no more."""
 
     def __init__(self) -> None:
-        self.has_room = True
+        self.has_room: bool = True
         loop = asyncio.get_running_loop()
         # Future that is done when the connection is closed.
         self.lost: asyncio.Future[None] = loop.create_future()

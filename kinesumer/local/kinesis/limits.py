@@ -95,11 +95,13 @@ class Bucket:
 
     __slots__ = ("at", "balance", "rate")
 
+    balance: float
+
     rate: float
 
     def __init__(self, rate: float) -> None:
         self.rate = self.balance = rate
-        self.at = -math.inf
+        self.at: float = -math.inf
 
     def take(self, amount: float, now: float) -> bool:
         """Take an amount. Return False if that isn't possible.

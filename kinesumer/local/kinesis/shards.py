@@ -87,8 +87,8 @@ class Stream:
         self._starts: list[int] = []
         # All shards share this counter. So a child's sequence numbers are higher than
         # those of its parents.
-        self.counter = 0
-        self.status = "CREATING"
+        self.counter: int = 0
+        self.status: str = "CREATING"
         self._due = now + lim.creating_seconds
         self._pending: Callable[[float], None] = lambda at: self._create(shards, at)
         self.listing_calls: Bucket = Bucket(lim.listing_calls_per_second)
@@ -316,7 +316,7 @@ class RecordLog:
         self._ends = array("q")  # payload bytes up to and including each record
         self._dropped = 0  # payload bytes of the deleted records
         self._encoded: list[bytes] = []
-        self.first = 0  # index of the oldest record that hasn't expired
+        self.first: int = 0  # index of the oldest record that hasn't expired
 
     def __len__(self) -> int:
         return len(self._encoded)

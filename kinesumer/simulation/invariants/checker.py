@@ -32,6 +32,11 @@ _NO_ROW: Row = {}
 class InvariantChecker(Checker):
     """Checks the predicates I1 to I12, and I14 to I17."""
 
+    takeovers: int
+    handovers: int
+    redelivered: int
+    delivered_count: int
+
     def __init__(
         self,
         loop: VirtualLoop,

@@ -41,9 +41,9 @@ class DeadlyRecords:
         self.deaths: Counter[RecordKey] = Counter()  # of each record ever deadly
         # Deaths at each record since the last seek of its shard, which resets them.
         self._since_seek: Counter[RecordKey] = Counter()
-        self.most_deaths = 0
-        self.named = 0
-        self.isolated = 0
+        self.most_deaths: int = 0
+        self.named: int = 0
+        self.isolated: int = 0
         self._now: set[RecordKey] = set()
         self._checker = checker
 

@@ -62,11 +62,11 @@ class ShardPlan:
         # Where the batch ends in this shard. If the batch reads nothing here, this is
         # still the position where it begins.
         self.end: ShardPosition = readable.position
-        self.lost = False
+        self.lost: bool = False
         self.probed: ProbeResult | None = None
-        self.behind_seconds = 0.0
+        self.behind_seconds: float = 0.0
         # True if the probe failed, since Kinesis was not available.
-        self.refused = False
+        self.refused: bool = False
         # If this shard is closed: its last record arrived before this time.
         self.ended_by: float = math.inf
         self._stream, self._readable, self._target = stream, readable, target

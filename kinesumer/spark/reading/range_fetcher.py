@@ -105,7 +105,7 @@ class RangeFetcher:
         self._iterator: str | None = None
         self._limit = FIRST_LIMIT
         self._caught_up = 0
-        self.over = self._filter.reached  # true if nothing more is to be read
+        self.over: bool = self._filter.reached  # true if nothing more is to be read
         self._failures = 0
         self._pace = context.paces.of(self._key)
         setting = context.options.wire_format
@@ -115,7 +115,7 @@ class RangeFetcher:
         # True after the check whether the range's first records have expired.
         self._is_whole = False
         # The memory, in bytes, that decoding the next page may need.
-        self.page_bytes = range_.estimated_bytes
+        self.page_bytes: int = range_.estimated_bytes
 
     async def wait(self) -> None:
         """Wait until the next read is due."""

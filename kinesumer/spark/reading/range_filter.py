@@ -27,13 +27,13 @@ class RangeFilter:
         # The last position of the range, or None for the shard's end.
         self.last: Position | None = last.position if isinstance(last, After) else None
         # True if the record at the last position has been selected.
-        self.reached = (
+        self.reached: bool = (
             self.last is not None
             and isinstance(self.after, Position)
             and self.after >= self.last
         )
-        self.passed = False  # true if the range's last record is lost
-        self.is_first_missing = False  # true if the range's first record is lost
+        self.passed: bool = False  # true if the range's last record is lost
+        self.is_first_missing: bool = False  # true if the range's first record is lost
         self._first = first.sequence_number if isinstance(first, At) else None
         self._begun = False
 
