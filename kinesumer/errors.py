@@ -37,10 +37,6 @@ class AccessDeniedError(FatalError):
     ``advice`` says what to do instead if allowing the action wouldn't help.
     """
 
-    action: str
-    resource: str
-    reason: str
-
     def __init__(
         self, action: str, resource: str, reason: str = "", advice: str = ""
     ) -> None:
@@ -220,10 +216,6 @@ class PoisonRecordError(KinesumerError):
     The shard stops before the record until an operator seeks, or the record becomes a
     dead letter. ``stream_arn``, ``shard_id`` and ``position`` name the record.
     """
-
-    stream_arn: str
-    shard_id: str
-    position: str
 
     def __init__(self, stream_arn: str, shard_id: str, position: str) -> None:
         self.stream_arn, self.shard_id, self.position = stream_arn, shard_id, position
