@@ -17,9 +17,8 @@ from kinesumer.core.assignment import (
     make_rows,
     plan_of,
     previous_owners,
-    runs_of,
 )
-from kinesumer.core.load_order import arrange
+from kinesumer.core.load_order import arrange, longest_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,16 +43,19 @@ class Gain(NamedTuple):
 
     least: int
     per_moves: int  # so many percent more if all slots move
-    # Whether also takers that have less than their share are evened out.
+    # Whether also takers with less than their share, or the greatest top, are evened
+    # out.
     evens: bool
 
 
 # After a change, plans follow the averages closely, which become more exact. Later on,
 # averages that differ a little are noise.
 STEADY_GAIN = Gain(5, 20, evens=False)
-CHANGED_GAIN = Gain(2, 5, evens=True)
+CHANGED_GAIN = Gain(1, 2, evens=True)
 # A new plan may have this much more than the lowest possible top, so that less moves.
 SPARE_PERCENT = 1
+# How often each two neighbours are evened out.
+EVEN_ROUNDS = 8
 
 
 class Taker(NamedTuple):
@@ -171,14 +173,14 @@ def _cut_by_label(
     names = sorted(groups)
     number = {m: n for n, name in enumerate(names) for m in groups[name]}
     whole = dict(enumerate(_together(takers[m] for m in groups[n]) for n in names))
-    spans = _spans([number.get(m, FREE) for m in owner])
+    spans = longest_runs([number.get(m, FREE) for m in owner])
     slack = LABELS_SLACK if is_known else None
     parts, verdict = _cut(slots, whole, spans, slack, gain)
     verdicts.append(verdict)
     result = [FREE] * len(slots)
     for label, (begin, end) in parts.items():
         inside = {m: takers[m] for m in groups[names[label]]}
-        spans = _spans([m if m in inside else FREE for m in owner[begin:end]])
+        spans = longest_runs([m if m in inside else FREE for m in owner[begin:end]])
         slack = MEMBERS_SLACK if is_known else None
         found, verdict = _cut(slots[begin:end], inside, spans, slack, gain)
         verdicts.append(verdict)
@@ -190,17 +192,6 @@ def _cut_by_label(
 def _together(takers: Iterable[Taker]) -> Taker:
     weights, limits, loads, are_new = zip(*takers, strict=True)
     return Taker(sum(weights), sum(limits), sum(loads), all(are_new))
-
-
-def _spans(owner: Sequence[int]) -> dict[int, Span]:
-    """Return each owner's longest run, of equal runs the first."""
-    spans: dict[int, Span] = {}
-    for begin, end in runs_of(owner) if owner else ():
-        old_begin, old_end = spans.get(owner[begin], (0, 0))
-        if end - begin > old_end - old_begin:
-            spans[owner[begin]] = begin, end
-    spans.pop(FREE, None)
-    return spans
 
 
 def _cut(
@@ -289,7 +280,38 @@ class _Cut:
             begin = found[-1]
             furthest = self._reach(taker, begin, top)
             found.append(min(max(wanted, first, begin), furthest))
+        if self._slack is not None and self._gain.evens:
+            self._even_out(found, self._share(self._slack.aim))
         return found
+
+    def _even_out(self, bounds: list[int], aim: int) -> None:
+        """Even out neighbours of which one has more than ``aim``.
+
+        Measured work is not exact. If many takers had the greatest top that is allowed,
+        some of them would in fact have more.
+        """
+        for _ in range(EVEN_ROUNDS):
+            for at, (left, right) in enumerate(pairwise(self._takers), 1):
+                begin, bound, end = bounds[at - 1 : at + 2]
+                tops = self._top(left, begin, bound), self._top(right, bound, end)
+                if max(tops) > aim:
+                    bounds[at] = self._middle(left, right, (begin, bound, end))
+
+    def _middle(self, left: Taker, right: Taker, bounds: tuple[int, int, int]) -> int:
+        """Return the bound between two takers with which the greater top is lowest."""
+        begin, bound, end = bounds
+        low = int(max(begin, end - right.limit))
+        high = int(min(end, begin + left.limit))
+
+        def tops(at: int) -> tuple[float, float]:
+            return self._top(left, begin, at), self._top(right, at, end)
+
+        def left_has_more(at: int) -> bool:
+            one, other = tops(at)
+            return one >= other
+
+        at = low + bisect_left(range(low, high), True, key=left_has_more)
+        return min(bound, max(low, at - 1), at, key=lambda at: max(tops(at)))
 
     def verdict(
         self, other_percent: int, moved_percent: int, *, is_kept: bool
@@ -301,12 +323,15 @@ class _Cut:
 
     def top_percent(self, bounds: Sequence[int]) -> int:
         """Return the top that bounds give, in percent of an even cut."""
-        tops = (
-            (self._sums[end] - self._sums[begin] + taker.load) / taker.weight
-            for taker, (begin, end) in zip(self._takers, pairwise(bounds), strict=True)
-            if end - begin > 1 or (taker.load and end > begin)
-        )
+        spans = zip(self._takers, pairwise(bounds), strict=True)
+        tops = (self._top(taker, begin, end) for taker, (begin, end) in spans)
         return self._percent(max(tops, default=0))
+
+    def _top(self, taker: Taker, begin: int, end: int) -> float:
+        """Return the top of a taker with a span, or 0 if no span can give it less."""
+        if end - begin > 1 or (taker.load and end > begin):
+            return (self._sums[end] - self._sums[begin] + taker.load) / taker.weight
+        return 0.0
 
     @property
     def lowest_percent(self) -> int:

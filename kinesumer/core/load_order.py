@@ -6,12 +6,23 @@ from bisect import bisect_left
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.core.assignment import FREE
+from kinesumer.core.assignment import FREE, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
 
     Span = tuple[int, int]  # the first slot, and the slot after the last one
+
+
+def longest_runs(owner: Sequence[int]) -> dict[int, Span]:
+    """Return each owner's longest run, of equal runs the first."""
+    spans: dict[int, Span] = {}
+    for begin, end in runs_of(owner) if owner else ():
+        old_begin, old_end = spans.get(owner[begin], (0, 0))
+        if end - begin > old_end - old_begin:
+            spans[owner[begin]] = begin, end
+    spans.pop(FREE, None)
+    return spans
 
 
 def arrange(

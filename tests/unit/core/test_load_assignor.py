@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -92,7 +93,8 @@ def test_limits_are_kept_after_any_plan(
     members = [
         m._replace(max_shards=data.draw(st.none() | st.integers(1, 4))) for m in members
     ]
-    plan = assign_load(members, shards, work, previous)
+    has_changed = data.draw(st.booleans())
+    plan = assign_load(members, shards, work, previous, has_changed=has_changed)
     for member, size in zip(members, loads(plan, shards), strict=True):
         assert member.max_shards is None or size <= member.max_shards
 
@@ -173,6 +175,64 @@ def test_clients_beside_a_hot_shard_are_even_if_the_order_permits(
     assert cut(plan, shards) == expected
     after = assign_load(members, shards, {"a": sizes}, plan, has_changed=True)
     assert after == plan
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(None, [116, 100, 100, 84]), (30, [116, 112, 112, 60])]
+)
+def test_after_a_change_as_few_clients_as_possible_have_the_most_work(
+    limit: int | None, expected: list[int]
+) -> None:
+    # Any cut gives a client 116 % of its share. While loads are steady, few shards
+    # move, so three clients have as much.
+    shards, sizes = {"a": even(116)}, [58] * 3 + [2] * 113
+    previous = runs("a", ("c0000", 2), ("c0001", 42), ("c0002", 47), ("c0003", 25))
+    members, work = fleet(4, "a"), {"a": sizes}
+    members[3] = members[3]._replace(max_shards=limit)
+    steady = assign_load(members, shards, work, previous)
+    assert list(totals(steady, shards, work).values()) == [116, 116, 116, 52]
+    changed = assign_load(members, shards, work, previous, has_changed=True)
+    assert list(totals(changed, shards, work).values()) == expected
+
+
+def test_clients_with_about_their_share_are_not_evened_out() -> None:
+    shards, _ = one(150)
+    sizes = (30, 20, 26, 24, 26, 24)
+    members = fleet(6, "a")
+    previous = runs(
+        "a", *((m.client_id, n) for m, n in zip(members, sizes, strict=True))
+    )
+    plan = assign_load(members, shards, {"a": [4] * 150}, previous, has_changed=True)
+    assert cut(plan, shards) == [26, 24, 26, 24, 26, 24]
+
+
+@given(st.integers(2, 6), st.integers(2, 40), st.data())
+def test_a_changed_plan_gives_neighbours_above_the_aim_even_work(
+    count: int, size: int, data: st.DataObject
+) -> None:
+    shards = {"a": even(size)}
+    work = data.draw(works(shards))
+    members = fleet(count, "a")
+    previous = assign_range(members, shards)
+    plan = assign_load(members, shards, work, previous, has_changed=True)
+    if plan != previous:
+        aim = 1.05 * sum(work["a"]) / count + 1
+        for left, right in pairwise(busy_runs(plan, shards, work)):
+            both = left + right
+            tops = {max(top(both[:at]), top(both[at:])) for at in range(len(both) + 1)}
+            assert max(top(left), top(right)) <= max(aim, min(tops))
+
+
+def busy_runs(plan: Plan, shards: Shards, work: Work) -> list[list[int]]:
+    """Return the work of the shards of each client of a stream, in their order."""
+    held = owners(plan, shards)
+    laid = zip(work["a"], (held["a", key] for key in shards["a"]), strict=True)
+    return [[size for size, _ in run] for _, run in groupby(laid, lambda each: each[1])]
+
+
+def top(sizes: Sequence[int]) -> int:
+    """Return the work of a range. A single shard doesn't count."""
+    return sum(sizes) if len(sizes) > 1 else 0
 
 
 def test_clients_below_their_share_are_evened_out_only_after_a_change() -> None:
