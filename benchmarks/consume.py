@@ -56,8 +56,8 @@ PEER_RECORDS = {
         "1MB": 2_000,
     },
     "kinesumer": OUR_RECORDS,
+    "kinesumer-python": OUR_RECORDS,
     "kinesumer-json": OUR_RECORDS,
-    "kinesumer-cbor": OUR_RECORDS,
     "aioboto3": {"100B": 200_000, "1KB": 100_000, "10KB": 25_000, "1MB": 300},
     "async-kinesis": {"100B": 100_000, "1KB": 80_000, "10KB": 25_000, "1MB": 300},
 }

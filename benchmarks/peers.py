@@ -2,11 +2,11 @@
 
     python -m benchmarks.peers NAME RECORDS
 
-NAME is kinesumer, kinesumer-json, kinesumer-cbor, fan-out, receive-only, aioboto3 or
-async-kinesis. The second and the third read in this format only; fan-out is kinesumer
-with subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read from.
-Prints records per CPU second of this process, without its start. The other libraries
-need their own environment: see ``benchmarks.consume``.
+NAME is kinesumer, kinesumer-python, kinesumer-json, fan-out, receive-only, aioboto3 or
+async-kinesis. The second does not use kinesumer-native, the third reads JSON only, and
+fan-out is kinesumer with subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read
+from. Prints records per CPU second of this process, without its start. The other
+libraries need their own environment: see ``benchmarks.consume``.
 """
 
 from __future__ import annotations
@@ -106,6 +106,12 @@ async def kinesumer(
         return spent.per_cpu_second
 
 
+async def without_native(records: int) -> float:
+    """Iterate over kinesumer's records as if kinesumer-native were not installed."""
+    sys.modules["kinesumer_native"] = None  # type: ignore[assignment]
+    return await kinesumer(records)
+
+
 async def fan_out(records: int) -> float:
     """Iterate over records that kinesumer receives by subscriptions."""
     return await kinesumer(records, "bench")
@@ -156,8 +162,8 @@ def _receive_page(connection: socket.socket, request: bytes, buffer: memoryview)
 
 CONSUMERS: dict[str, Callable[[int], Coroutine[None, None, float]]] = {
     "kinesumer": kinesumer,
+    "kinesumer-python": without_native,
     "kinesumer-json": partial(kinesumer, wire_format="json"),
-    "kinesumer-cbor": partial(kinesumer, wire_format="cbor"),
     "fan-out": fan_out,
     "receive-only": receive_only,
     "aioboto3": plain_loop,
