@@ -97,7 +97,7 @@ class MemoryStream:
         arn: str,
         created_at: float,
         retention_hours: float,
-        first_number: int = FIRST_NUMBER,
+        first_number: int = 0,
     ) -> None:
         self.arn = arn
         self.created_at = created_at
@@ -106,7 +106,9 @@ class MemoryStream:
         self.shards: dict[str, MemoryShard] = {}
         # Open shards by first hash key.
         self.open: list[MemoryShard] = []
-        self.first_number = self.next_number = first_number
+        # A stream that is created again rejects the numbers of the earlier one.
+        self.first_number: int = first_number
+        self.next_number: int = first_number or FIRST_NUMBER
         self._serial = 0
 
     def add(self, first: int, last: int, parents: tuple[str, ...] = ()) -> MemoryShard:
@@ -162,7 +164,7 @@ class MemoryKinesis:
     ) -> MemoryStream:
         """Create an active stream whose shards have equal ranges of hash keys."""
         arn = self._where + name
-        first_number = self._first_numbers.get(name, FIRST_NUMBER)
+        first_number = self._first_numbers.get(name, 0)
         stream = MemoryStream(arn, self.clock.wall(), retention_hours, first_number)
         for index in range(shards):
             first = index * HASH_KEYS // shards
