@@ -6,10 +6,10 @@ The first part runs in this process. Prepared GetRecords responses take the whol
 decoding, buffer, delivery, acks, commits to a store in memory, and telemetry. The
 second part uses HTTP, with ``--tls`` through TLS 1.3 and then without it: each consumer
 runs in its own process and reads from a server of prepared responses. Only the
-consumer's CPU time counts, and the median of five rounds. "Receive only" is a loop that
-receives responses into one buffer and decodes nothing, so it is the limit of every
-consumer. The other libraries
-need their own environment, which this command creates:
+consumer's CPU time counts. "Receive only" is a loop that receives responses into one
+buffer and decodes nothing, so it is the limit of every consumer. It and kinesumer take
+turns for three rounds, whose medians count. The other libraries run once. They need
+their own environment, which this command creates:
 
     bash -c '. scripts/environment.sh; environment .venv-bench bench editable'
 """
@@ -62,7 +62,7 @@ PEER_RECORDS = {
     "async-kinesis": {"100B": 100_000, "1KB": 80_000, "10KB": 25_000, "1MB": 300},
 }
 # CPU time depends on what else the machine does, so the consumers take turns.
-ROUNDS = 5
+ROUNDS = 3
 # No page may keep other tasks waiting for longer.
 DECODE_MILLISECONDS = 20.0
 
@@ -119,7 +119,8 @@ def over_http(report: Report, name: str, canned: float, *, tls: bool) -> None:
         aws.create_table("state")
         environment = {**os.environ, **aws.environment(), **reach}
         rates: dict[str, list[float]] = {}
-        for consumer in list(PEER_RECORDS) * ROUNDS:
+        own = [consumer for consumer in PEER_RECORDS if consumer not in RATIOS]
+        for consumer in [*PEER_RECORDS, *own * (ROUNDS - 1)]:
             python = str(PEERS_PYTHON) if consumer in RATIOS else sys.executable
             if not Path(python).exists():
                 continue
