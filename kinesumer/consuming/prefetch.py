@@ -86,9 +86,8 @@ class PrefetchBuffer:
     def __init__(self, limit_bytes: int) -> None:
         self.limit = limit_bytes
         self.used: int = 0
-        self.in_flight: int = (
-            0  # bytes reserved for expected answers, except small ones
-        )
+        # Bytes reserved for expected answers, except small ones.
+        self.in_flight: int = 0
         self.opened: int = 0  # bytes of opened batches that aren't queued yet
         self.delivered: int = 0  # bytes of batches in the queue or in user code
         self.window: CongestionWindow = CongestionWindow(limit_bytes)

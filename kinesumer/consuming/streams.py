@@ -84,9 +84,8 @@ class OpenStream:
         self.wire_format: WireFormatChoice = WireFormatChoice("auto", CBOR_COSTS)
         # The listing for which all rows exist, as far as this client knows.
         self.synced_listing: Sequence[Shard] | None = None
-        self.synced_until: float = (
-            0.0  # read the rows then, even if the listing is the same
-        )
+        # Read the rows then, even if the listing is the same.
+        self.synced_until: float = 0.0
         # The first hash keys of the stream's open shards when the rows were last read.
         self.open_shard_starts: list[int] | None = None
         # The times at which ended shards were first missing in the listing.

@@ -70,9 +70,7 @@ class IsolationGuard:
         return True
 
     def _stop(self, owned: OwnedShard, poison: Position) -> None:
-        owned.stopped_by = PoisonRecordError(
-            owned.key.stream_arn, owned.key.shard_id, poison.text
-        )
+        owned.stopped_by = PoisonRecordError(*owned.key, poison.text)
         logger.error(
             "%s; the shard stops before it: seek the shard past the record, or give "
             "run() dead_letters=",

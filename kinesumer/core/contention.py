@@ -55,9 +55,8 @@ class Contention:
     )
 
     def __init__(self) -> None:
-        self.foreign: bool = (
-            False  # true if a consumer that never slows down was detected
-        )
+        # True if a consumer that never slows down was detected.
+        self.foreign: bool = False
         # The moving average of reads whose first attempt was refused.
         self._part = USUAL_PART
         self._doublings = 0

@@ -22,7 +22,7 @@ class Costs(NamedTuple):
     page: float
 
 
-PYTHON, COMPILED = Costs(1500.0, 40_000.0), Costs(0.0, 5_000.0)
+PYTHON, COMPILED = Costs(1500.0, 40_000.0), Costs(150.0, 5_000.0)
 # CBOR begins if it saves this many times its costs, and ends if it saves less than the
 # other. So the format doesn't change with each page.
 BEGIN, END = 1.25, 0.8

@@ -96,9 +96,8 @@ class LinkedEventStream:
         self, source: LinkedFanOutSource, subscription: MemorySubscription
     ) -> None:
         self.coming_bytes: int = 0
-        self.waiting: int = (
-            0  # complete frames that the client has received but not taken
-        )
+        # Complete frames that the client has received but not taken.
+        self.waiting: int = 0
         self._stalled_until = 0.0
         self._next_fault = ""
         self._source, self._subscription = source, subscription

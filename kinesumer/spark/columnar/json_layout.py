@@ -99,9 +99,8 @@ class Table:
         places = _places(body, begin, form)
         end = body.find(b"}", int(places[-1, -1])) + 1
         self.count: int = len(places)
-        self.rest: Body = (
-            body[:begin] + body[end:]
-        )  # the answer's text without the records
+        # The answer's text without the records.
+        self.rest: Body = body[:begin] + body[end:]
         self._body = body
         if self.rest.count(b'"Records"') != 1:
             raise IrregularError

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kinesumer.core.wire_format import COMPILED, Costs, WireFormat, WireFormatChoice
+from kinesumer.core.wire_format import Costs, WireFormat, WireFormatChoice
 from kinesumer.model.streams import ShardKey
 from kinesumer.spark.columnar.cbor_layout import to_columns
 from kinesumer.spark.runtime.process_cache import ShardCache
 
 # Without kinesumer-native, each record of a page in CBOR becomes an object.
-CBOR_COSTS = Costs(3000.0, 40_000.0) if to_columns is None else COMPILED
+CBOR_COSTS = Costs(3000.0, 40_000.0) if to_columns is None else Costs(0.0, 5_000.0)
 
 
 class WireFormatCache(ShardCache[tuple[ShardKey, WireFormat], WireFormatChoice]):

@@ -74,11 +74,12 @@ def test_a_shard_begins_with_the_format_of_its_stream() -> None:
     assert (begins_as_cbor, first.is_cbor, second.is_cbor) == (True, True, False)
 
 
-def test_with_the_compiled_decoder_full_pages_are_cbor_whatever_the_size() -> None:
+def test_with_the_compiled_decoder_pages_of_small_records_are_cbor_too() -> None:
     for records, size, is_cbor in (
-        (10_000, 100, True),
-        (50, 100, True),
-        (5, 100, False),
+        (10_000, 100, False),
+        (10_000, 200, True),
+        (100, 200, True),
+        (10, 200, False),
     ):
         choice = WireFormatChoice("auto", COMPILED)
         choice.note_page(records * size, records)
