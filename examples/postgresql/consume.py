@@ -18,7 +18,8 @@ import psycopg
 from kinesumer import Batch, Config, Kinesumer, Position, Record, Start
 
 SESSION = (
-    # A commit must survive a crash of the server, since the group goes on behind it.
+    # A commit must survive a crash of the server: the group does not deliver its
+    # records again.
     " -c synchronous_commit=on"
     # A process that is stopped in a transaction must not keep its locks,
     " -c idle_in_transaction_session_timeout=10s"

@@ -1,4 +1,4 @@
-"""What the checks of a run use: clients, names, streams and the table."""
+"""Hold the clients, names, streams and table that the checks of a run use."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Account:
 
     @property
     def is_aws(self) -> bool:
-        """Whether both services are AWS's."""
+        """True if Kinesis and DynamoDB are those of AWS, not emulators."""
         endpoints = self.stream_resources.endpoint, self.tables.endpoint
         return all(map(is_aws, endpoints))
 

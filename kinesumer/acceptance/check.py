@@ -16,7 +16,7 @@ MAX_SHOWN = 300
 
 
 class CheckFailedError(Exception):
-    """What was found isn't what is promised."""
+    """A check found something else than the library promises."""
 
 
 class CheckSkippedError(Exception):

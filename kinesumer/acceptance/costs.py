@@ -1,4 +1,4 @@
-"""What a run creates, how long it takes, and what it costs at most."""
+"""Compute the resources of a run, its duration, and its highest cost."""
 
 from __future__ import annotations
 

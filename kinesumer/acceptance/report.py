@@ -54,7 +54,7 @@ class Report(NamedTuple):
 
     @property
     def is_good(self) -> bool:
-        """Whether no check failed, and at least one passed."""
+        """True if no check failed and at least one passed."""
         counts = self.counts
         return counts["passed"] > 0 and counts["failed"] == 0
 

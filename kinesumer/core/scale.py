@@ -32,7 +32,7 @@ ROUNDING = 1e-9
 
 
 class ShardSample(NamedTuple):
-    """What one reading shows of a shard."""
+    """One observation of a shard."""
 
     work: float | None  # seconds of work per second; None if unknown
     lag_seconds: float | None  # 0 if it is caught up; None if unknown

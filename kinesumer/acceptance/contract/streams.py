@@ -179,7 +179,7 @@ class AwsStreams:
         await asyncio.sleep(seconds)
 
     def require_movable_clock(self) -> None:
-        """Raise CheckSkippedError, since nobody can advance a service's clock."""
+        """Raise CheckSkippedError: the clock of a service cannot be advanced."""
         raise CheckSkippedError("the service's clock can't be advanced")
 
     async def pass_time(self, seconds: float) -> None:

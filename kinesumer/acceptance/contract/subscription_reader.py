@@ -34,7 +34,7 @@ class SubscriptionReader:
         self.texts: list[str] = []
         self.errors: list[SourceUnavailableError] = []
         self.children: Sequence[Shard] = ()
-        # Whether each iterator was pushed.
+        # For each iterator, true if it was pushed.
         self.modes: list[bool] = []
         self.events = 0
         self._source, self._shard_id, self._after = source, shard_id, after
