@@ -162,6 +162,8 @@ class Side:
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(directory),
         }
+        # Installed packages have compiled modules, so let Python store those, too.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         source = READY_MADE if source == READY_MADE else "kinesumer"
         arguments = [source, layout, str(LAYOUTS[layout].rows)]
         if wire_format is not None:

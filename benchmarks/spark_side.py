@@ -92,11 +92,11 @@ def tree() -> list[int]:
     """Return the ids of this process and all its descendants."""
     found = [os.getpid()]
     for process in found:
-        for children in Path(f"/proc/{process}/task").glob("*/children"):
-            try:
+        try:
+            for children in Path(f"/proc/{process}/task").glob("*/children"):
                 found += map(int, children.read_text().split())
-            except OSError:
-                continue
+        except OSError:  # a process or thread has ended
+            continue
     return found
 
 

@@ -115,7 +115,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _opened(self) -> Driver:
         """Return the driver. The first call opens it."""
         if self._driver is None:
-            stop_on_sigterm()
+            if self._options.app is not None:  # otherwise stop() has nothing to do
+                stop_on_sigterm()
             collect_garbage_rarely()
             self._driver = event_loop_thread().run(self._open())
         return self._driver

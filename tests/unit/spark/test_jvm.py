@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
+from pyspark.sql.types import StructType
 
+from kinesumer.spark import readers
 from kinesumer.spark.runtime import jvm
 from kinesumer.spark.runtime.garbage import NEW_OBJECTS, collect_garbage_rarely
 from kinesumer.spark.source import KinesumerDataSource
@@ -159,6 +161,23 @@ def test_a_thread_beside_the_main_one_sets_no_handler(handler: object) -> None:
     thread = threading.Thread(target=jvm.stop_on_sigterm)
     thread.start()
     thread.join()
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+class NoDriver:
+    async def fix_targets(self) -> None:
+        pass
+
+
+def test_a_query_without_an_app_ends_at_once_on_sigterm(
+    handler: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_new_driver", lambda _options: NoDriver())
+    monkeypatch.setattr(readers, "collect_garbage_rarely", lambda: None)
+    source = KinesumerDataSource({"streams": "orders", "region": "us-east-1"})
+    reader = source.streamReader(StructType())
+    assert isinstance(reader, readers.StreamReader)
+    reader.prepareForTriggerAvailableNow()
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
