@@ -66,7 +66,7 @@ class Watch:
         for process in tree():
             try:
                 fields = _stat(process)
-                part = _part(process)
+                part = self._part(process)
             except OSError:
                 continue
             cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -74,11 +74,16 @@ class Watch:
             resident += 4096 * int(fields[21])
         self.peak = max(self.peak, resident)
 
+    def _part(self, process: int) -> str:
+        if process == os.getpid():
+            return OTHER
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
+        if not command and process in self._spent:  # it has ended
+            return self._spent[process][0]
+        return _part_of(command)
 
-def _part(process: int) -> str:
-    if process == os.getpid():
-        return OTHER
-    command = Path(f"/proc/{process}/cmdline").read_bytes()
+
+def _part_of(command: bytes) -> str:
     if b"java" in command.split(b"\0")[0]:
         return JVM
     return PLANNING if b"streaming_source_runner" in command else WORKERS
