@@ -234,7 +234,8 @@ async def local(_: CommonOptions, port: int, streams: tuple[str, ...]) -> None:
 
     Prints the environment variables that point AWS SDKs in another shell to this
     server. The state store's table exists from the start, under its default name. All
-    data is lost when the command ends. Needs an extra: pip install 'kinesumer[local]'.
+    data is lost when the command ends. Needs another extra: pip install
+    'kinesumer[cli,local]'.
     """
     from kinesumer.local import AwsError, EmbeddedAws
     from kinesumer.local.server import serve

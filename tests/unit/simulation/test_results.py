@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from click.testing import CliRunner, Result
 
-from kinesumer.simulation.__main__ import main
+from kinesumer.simulation.command import main
 from kinesumer.simulation.results import CampaignResults
 from kinesumer.simulation.run import Outcome, Run
 from kinesumer.simulation.scenarios import NAMED

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
-from kinesumer.simulation.__main__ import main
+from kinesumer.simulation.command import main
 from kinesumer.simulation.results import load_run
 from kinesumer.wire import writes
 
