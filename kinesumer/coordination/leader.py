@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import LeaderRow, MemberRow
     from kinesumer.runtime.context import ClientContext
 
-# Standbys try to become the leader in order of index, with this delay after each one.
-STANDBY_DELAY_SECONDS = 0.2
 # The interval at which clients that aren't standbys check for a leader.
 LEADER_POLL_SECONDS = 10.0
 # A new group's first plan waits until no client has joined for this long.
@@ -142,11 +140,11 @@ class Leader:
 
     async def poll(self) -> None:
         """Read the members once. Fence dead ones, try to lead, and plan."""
-        if self.leader is not None and self._polls_leader_only():
-            if await self.watcher.read_leader(self.leader):
-                return
         config = self._context.config
         max_gap = self._interval() + 2 * config.leader_interval_seconds
+        if self.leader is not None and self._polls_leader_only():
+            if await self.watcher.read_leader(self.leader, max_gap):
+                return
         await self.watcher.read_members(self.leader, max_gap)
         if not self.is_leading and not await self._try_to_lead():
             return
@@ -180,14 +178,16 @@ class Leader:
         if not await self._is_leaderless():
             return False
         members = self.watcher.members
-        ids = [m.client_id for m in members]
+        # A member without heartbeats cannot lead, even if no leader has fenced it yet.
+        ids = [m.client_id for m in members if m.state != "silent"]
         me = self.member.client_id
         if me not in ids:  # a stale read, or this session is dead
             return False
-        await asyncio.sleep(ids.index(me) * STANDBY_DELAY_SECONDS)
-        if ids.index(me) > 0 and not await self._is_leaderless():
+        context, index = self._context, ids.index(me)
+        await asyncio.sleep(plan.election_delay_seconds(index, context.random.random))
+        if index > 0 and not await self._is_leaderless():
             return False
-        context, before = self._context, self.leader
+        before = self.leader
         # Members ignore plans of older epochs. So if the leader's row was deleted, the
         # new row must not begin at epoch 1 again.
         epoch = max(m.leader_epoch for m in members)

@@ -12,7 +12,7 @@ from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import HASH_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kinesumer.model.rows import MemberRow
     from kinesumer.model.streams import Interval, Range
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 # The number of clients, those with the lowest ids, of which one leads the group and the
 # others watch the leader.
 STANDBYS = 3
+# Standbys try to lead in the order of their indexes, this delay after each other. The
+# others try after them, at random times. Their indexes mean little, since dead clients
+# may come before them.
+STANDBY_DELAY_SECONDS = 0.2
+OTHERS_DELAY_SECONDS = 2.0
 
 
 class Assignment(NamedTuple):
@@ -31,6 +36,16 @@ class Assignment(NamedTuple):
 
 
 Plan = dict[str, Assignment]  # by client id
+
+
+def election_delay_seconds(index: int, jitter: Callable[[], float]) -> float:
+    """Return how long a client waits before it tries to replace a dead leader.
+
+    ``index`` is its position among the clients that may lead. ``jitter()`` is evenly
+    distributed from 0 to 1.
+    """
+    delay = min(index, STANDBYS) * STANDBY_DELAY_SECONDS
+    return delay if index < STANDBYS else delay + jitter() * OTHERS_DELAY_SECONDS
 
 
 def live_clients(members: Iterable[MemberRow]) -> list[MemberRow]:

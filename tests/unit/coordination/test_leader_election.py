@@ -79,6 +79,20 @@ async def test_clients_beyond_the_standbys_read_only_the_leader(world: World) ->
     assert last.leads
 
 
+async def test_the_successors_of_a_large_fleet_that_died_lead_and_fence_soon(
+    world: World,
+) -> None:
+    fleet = await fleet_of(world, *(f"c{n:02}" for n in range(60)))
+    old = await sit(fleet, "b")
+    await asyncio.sleep(5)
+    old.leave()
+    fleet.silence(*(f"c{n:02}" for n in range(60)))
+    last = await sit(fleet, "d")
+    await asyncio.sleep(LEADER_POLL_SECONDS + 3)
+    assert last.leads
+    assert shares(world) == {"d": 4}
+
+
 async def test_a_leader_missing_in_a_stale_read_goes_on_leading(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

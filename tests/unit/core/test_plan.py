@@ -331,3 +331,13 @@ def test_a_range_of_another_stream_does_not_count(beside: str) -> None:
     assert plan.moves_any(given, [c0])
     reads_other = c0._replace(streams=frozenset({A, other}), range=(same,))
     assert not plan.is_fully_consumed([reads_other], [A])
+
+
+def test_standbys_try_to_lead_in_order_and_the_other_clients_soon_after_them() -> None:
+    delays = [plan.election_delay_seconds(n, lambda: 0.5) for n in range(3)]
+    assert delays == [0.0, 0.2, 0.4]
+    first, last = (
+        {plan.election_delay_seconds(n, draw) for n in (3, 80, 199)}
+        for draw in (lambda: 0.0, lambda: 1.0)
+    )
+    assert (*first, *last) == pytest.approx((0.6, 2.6))
