@@ -14,6 +14,7 @@ that mkdocs builds shows whole docstrings in place of a table of names.
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from functools import cache
@@ -33,7 +34,12 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(
     r"^(<!-- (code|commands|api)(?::\s([^>]+?))?\s-->)\n.*?^<!-- end -->$", re.M | re.S
 )
-LANGUAGES = {".py": "python", ".service": "ini"}
+LANGUAGES = {
+    "": "dockerfile",
+    ".ipynb": "python",
+    ".py": "python",
+    ".service": "ini",
+}
 HELP_WIDTH = 88
 # Defaults that a table shows.
 LITERAL = re.compile(r"['\d][^()]*|True|False|None|\(.*\)|[A-Z_]+")
@@ -78,6 +84,9 @@ def _code(argument: str) -> str:
             raise ValueError(f"{path} has no part {part}: add # docs: {part}")
         text = found[1]
     suffix = Path(path).suffix
+    if suffix == ".ipynb":
+        cells = [c for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
+        text = "\n\n".join("".join(cell["source"]) for cell in cells)
     language = LANGUAGES.get(suffix, suffix.removeprefix("."))
     return f"```{language}\n{text.strip()}\n```"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import re
 import shlex
 import socket
 import sys
@@ -80,6 +81,30 @@ def ecs_task() -> Recipe:
     )
 
 
+def container(name: str) -> Recipe:
+    """Return the recipe by which Docker runs a container of this name."""
+    text = (FOLDER / "Dockerfile").read_text().replace("\\\n", " ")
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        word, _, rest = line.partition(" ")
+        found[word] = rest
+    assert found["STOPSIGNAL"] == "SIGTERM"
+    options, _, check = found["HEALTHCHECK"].partition(" CMD ")
+    given = dict(each.split("=", 1) for each in shlex.split(found["ENV"]))
+    compose = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    is_alive = json.loads(check)
+    return Recipe(
+        name,
+        _program(json.loads(found["CMD"])),
+        {**given, "HOSTNAME": name},
+        is_alive,
+        [*is_alive[:-1], f"{is_alive[-1]} --ready"],
+        _seconds(dict(re.findall(r"--(\S+)=(\S+)", options))["timeout"]),
+        [],
+        _seconds(compose["services"]["consumer"]["stop_grace_period"]),
+    )
+
+
 def scaling_file(name: str) -> Any:
     """Return the content of a file in ``examples/scaling``, which is YAML or JSON."""
     return yaml.safe_load((EXAMPLES / "scaling" / name).read_text())
@@ -150,6 +175,10 @@ def unit(instance: str) -> Recipe:
 def path() -> str:
     """Return a PATH that finds the ``python`` and ``kinesumer`` of the tests."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+def _seconds(text: str) -> float:
+    return float(text.removesuffix("s"))
 
 
 def _program(command: list[str]) -> list[str]:

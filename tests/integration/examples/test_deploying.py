@@ -1,4 +1,4 @@
-"""Test the commands in the definitions for Kubernetes, ECS and systemd."""
+"""Test the commands in the definitions for Kubernetes, ECS, Docker and systemd."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.integration.examples.crowd import PATIENCE_SECONDS, until
 from tests.integration.examples.recipes import (
     PROGRAM,
     SERVICE,
+    container,
     ecs_task,
     path,
     pod,
@@ -43,6 +44,7 @@ def all_recipes() -> list[Recipe]:
         pod("deployment", "billing-5d8f-x7k2p"),
         pod("statefulset", "billing-0"),
         ecs_task(),
+        container("f3a1"),
         unit("1"),
     ]
 
@@ -106,7 +108,7 @@ async def all_have_shards(count: int) -> None:
 def test_each_recipe_starts_a_client_finds_it_ready_and_stops_it(
     kinesumer_aws: EmbeddedAws,
 ) -> None:
-    kinesumer_aws.create_stream("orders", shards=4)
+    kinesumer_aws.create_stream("orders", shards=len(all_recipes()))
     for number in range(100):
         kinesumer_aws.put("orders", b"%d" % number, f"key {number}")
     processes = [Running(recipe) for recipe in all_recipes()]

@@ -1,0 +1,159 @@
+"""Run the programs of the cookbook against an embedded AWS."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer import Start
+from kinesumer.blocking import Kinesumer
+from tests.integration.examples.crowd import EXAMPLES, ROOT, until
+from tests.integration.examples.recipes import path
+from tests.support.glue_registry import avro, glue_data, serve_glue_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kinesumer.local import EmbeddedAws
+    from tests.integration.examples.conftest import PostgreSQL
+
+pytestmark = pytest.mark.process
+
+
+@contextmanager
+def running(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Run an example's program. At the end of the block, SIGTERM must end it well."""
+    program = [sys.executable, str(EXAMPLES / command[0]), *command[1:]]
+    process = subprocess.Popen(
+        program,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+        assert process.poll() is None, process.communicate()[1]
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def lines(process: subprocess.Popen[str], count: int) -> list[str]:
+    """Return the next lines that a process prints."""
+    assert process.stdout is not None
+    return [process.stdout.readline().rstrip("\n") for _ in range(count)]
+
+
+def test_events_are_pydantic_models_and_invalid_ones_are_kept(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    letters = tmp_path / "letters.jsonl"
+    kinesumer_aws.create_stream("orders", shards=1)
+    for data in (
+        b'{"type": "placed", "customer": "ann", "total": 7}',
+        b'{"type": "placed", "customer": "bob", "total": -1}',
+        b'{"type": "cancelled", "customer": "ann"}',
+    ):
+        kinesumer_aws.put("orders", data, "key")
+    command = ("pydantic/consume.py", "billing", "orders")
+    with running(*command, DEAD_LETTERS=str(letters)) as process:
+        assert lines(process, 2) == ["ann orders for 7.0", "ann cancels"]
+    [letter] = map(json.loads, letters.read_text().splitlines())
+    assert "greater than 0" in letter["error"]
+
+
+def test_records_of_two_versions_of_a_glue_schema_are_read(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("orders", shards=1)
+    fields = [
+        {"name": "customer", "type": "string"},
+        {"name": "total", "type": "double"},
+    ]
+    coupon = {"name": "coupon", "type": ["null", "string"], "default": None}
+    with serve_glue_registry("shop") as registry:
+        for names, order in (
+            (fields, {"customer": "ann", "total": 7}),
+            ([*fields, coupon], {"customer": "bob", "total": 9, "coupon": "x"}),
+        ):
+            schema = {"type": "record", "name": "Order", "fields": names}
+            id = registry.register("AVRO", json.dumps(schema))
+            data = glue_data(id, avro(schema, order), compress="coupon" in order)
+            kinesumer_aws.put("orders", data, "key")
+        command = ("glue/consume.py", "billing", "orders", "shop")
+        with running(*command, AWS_ENDPOINT_URL_GLUE=registry.url) as process:
+            assert lines(process, 2) == [
+                "ann pays 7.0 (coupon: None)",
+                "bob pays 9.0 (coupon: x)",
+            ]
+
+
+def test_a_pool_stores_each_record_once(
+    kinesumer_aws: EmbeddedAws, postgresql: PostgreSQL
+) -> None:
+    pytest.importorskip("psycopg_pool")
+    kinesumer_aws.create_stream("orders", shards=4)
+    expected = sorted(str(number) for number in range(100))
+    for number in expected:
+        kinesumer_aws.put("orders", number.encode(), f"key {number}")
+    with running("postgresql/pool.py", "billing", "orders"):
+        until(lambda: len(postgresql.stored()) >= 100, "all records are stored")
+    assert postgresql.stored() == expected
+    with running("postgresql/pool.py", "billing", "orders"):
+        kinesumer_aws.put("orders", b"last", "key")
+        until(lambda: "last" in postgresql.stored(), "the last record is stored")
+    assert postgresql.stored() == [*expected, "last"]
+
+
+def test_a_broker_publishes_what_subscribers_return(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    for stream in ("orders", "invoices"):
+        kinesumer_aws.create_stream(stream, shards=1)
+    for total in (100, 0, 200):
+        data = b'{"customer": "ann", "total": %d}' % total
+        kinesumer_aws.put("orders", data, "ann")
+    amounts = []
+    with running("broker/app.py", "billing"), Kinesumer("audit") as audit:
+        for record in audit.consume("invoices", start=Start.TRIM_HORIZON):
+            amounts.append(record.json()["amount"])
+            if len(amounts) == 2:
+                break
+    assert sorted(amounts) == [119, 238]
+
+
+def test_the_notebook_reads_the_last_ten_minutes(
+    kinesumer_aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinesumer_aws.create_stream("orders", shards=2)
+    for customer, total in (("ann", 7), ("bob", 1), ("ann", 2)):
+        data = json.dumps({"customer": customer, "total": total}).encode()
+        kinesumer_aws.put("orders", data, customer)
+    monkeypatch.setenv("SECONDS", "4")
+    monkeypatch.setenv("PATH", path())
+    notebook = json.loads((EXAMPLES / "notebook/last_ten_minutes.ipynb").read_text())
+    names: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            exec("".join(cell["source"]), names)
+    assert names["totals"].rows() == [("ann", 9), ("bob", 1)]
+
+
+def test_the_cookbook_names_every_example() -> None:
+    page = (ROOT / "docs" / "cookbook.md").read_text()
+    folders = {folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()}
+    assert folders == set(re.findall(r"examples/(\w+)", page))
