@@ -113,6 +113,10 @@ async def _run(account: Account, options: Options) -> Report:
             text = "keeping" if options.keep else "removing"
             click.echo(f"stopped; {text} what was created", err=True)
             work.cancel()
+        else:
+            click.echo(
+                "still removing; wait, or kill the process and use --clean", err=True
+            )
 
     loop = asyncio.get_running_loop()
     for number in SIGNALS:

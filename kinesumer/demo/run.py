@@ -101,7 +101,7 @@ class Demo:
             for s in streams
         ]
         if self._options.spark:
-            self._spark = SparkProcess(self.processes, streams, self._counts)
+            await self._start_spark()
         scenario = Scenario(
             seconds=self._options.seconds,
             clients=self._options.clients,
@@ -128,12 +128,18 @@ class Demo:
             spark_lines = await self._judge_spark()
         return self._conclude(scenario.events, spark_lines)
 
-    async def _begin(self, scenario: Scenario) -> None:
-        if self._spark is not None:
-            # Start Spark first, since a starting JVM would slow the measured clients.
-            await self._spark.start()
+    async def _start_spark(self) -> None:
+        """Start Spark before the clients, since a starting JVM would slow them."""
+        spark = SparkProcess(self.processes, self._streams, self._counts)
+        # The clients are judged also without Spark.
+        if problem := await spark.try_start():
+            self.spark_faults.append(problem)
+            self._say(problem)
+        else:
+            self._spark = spark
             self._say("Spark's query runs")
-            self._started = time.monotonic()
+
+    async def _begin(self, scenario: Scenario) -> None:
         at = time.monotonic()
         for _ in range(self._options.clients):
             await self.processes.start_client(self._streams)
@@ -188,7 +194,8 @@ class Demo:
             return []
         if problem := self._spark.unexpected_end():
             self.spark_faults.append(problem)
-        await self._spark.end()
+        if problem := await self._spark.end():
+            self.spark_faults.append(problem)
         verdict = await self._spark.judge(self._parents())
         self.spark_faults += verdict.faults()
         return verdict.lines(self._spark.crash_text)

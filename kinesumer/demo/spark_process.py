@@ -136,9 +136,24 @@ class SparkProcess:
         self._rows: dict[str, list[OutputRow]] = {}
         self.crash_text: str = "its driver was never killed"
 
-    async def start(self) -> None:
-        """Start the driver, and wait until its query runs."""
+    async def try_start(self) -> str | None:
+        """Start the driver, and wait until its query runs.
+
+        If it does not run, end the driver and return the reason.
+        """
         self._driver = await self._processes.start_spark(self._streams)
+        try:
+            await self._wait_until_started()
+        except KinesumerError as error:
+            await self.end()
+            return str(error)
+        return None
+
+    async def _start_again(self) -> None:
+        self._driver = await self._processes.start_spark(self._streams)
+        await self._wait_until_started()
+
+    async def _wait_until_started(self) -> None:
         output = self._driver.process.stdout
         assert output is not None
         try:
@@ -162,7 +177,7 @@ class SparkProcess:
         await self._driver.process.wait()
         rows = await self._count_rows()
         self.crash_text = f"its driver was killed once, with {rows:,} rows committed"
-        self._restart = asyncio.create_task(self.start())
+        self._restart = asyncio.create_task(self._start_again())
         text = f"kill Spark's driver (SIGKILL, {rows:,} rows committed)"
         return Event(kind="spark", at=at, text=text)
 
@@ -176,12 +191,20 @@ class SparkProcess:
         """Return whether the output has at least as many rows as there are records."""
         return await self._count_rows() >= len(self._counts.produced)
 
-    async def end(self) -> None:
-        """Kill the driver. If it is restarting, wait for that first."""
+    async def end(self) -> str | None:
+        """Kill the driver. If it is restarting, wait for that first.
+
+        Return the reason if the query did not start again.
+        """
+        problem = None
         if self._restart is not None:
-            await self._restart
+            try:
+                await self._restart
+            except KinesumerError as error:
+                problem = str(error)
         self._driver.kill_group()
         await self._driver.process.wait()
+        return problem
 
     async def judge(self, parents: Parents) -> SparkVerdict:
         """Compare the rows of the query's output with the produced records."""

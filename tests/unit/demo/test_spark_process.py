@@ -18,7 +18,6 @@ from kinesumer.demo.spark_process import (
     committed_files,
     judge,
 )
-from kinesumer.errors import KinesumerError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,25 +37,37 @@ class SilentDriver:
     """A driver process that writes nothing."""
 
     def __init__(self) -> None:
-        self.process = SimpleNamespace(stdout=asyncio.StreamReader())
+        self.killed = False
+        self.process = SimpleNamespace(stdout=asyncio.StreamReader(), wait=self._wait)
+
+    async def _wait(self) -> None:
+        assert self.killed
+
+    def kill_group(self) -> None:
+        self.killed = True
 
     def last_log_line(self) -> str:
         return "WARN a warning"
 
 
 class Processes:
+    def __init__(self) -> None:
+        self.driver = SilentDriver()
+
     async def start_spark(self, streams: object) -> SilentDriver:
-        return SilentDriver()
+        return self.driver
 
 
-async def test_a_query_that_starts_too_late_is_named(
+async def test_a_query_that_starts_too_late_is_named_and_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spark_process, "START_SECONDS", 0.01)
     processes: Any = Processes()
     counts: Any = None
-    with pytest.raises(KinesumerError, match="didn't start within 0 s"):
-        await SparkProcess(processes, [], counts).start()
+    problem = await SparkProcess(processes, [], counts).try_start()
+    assert problem is not None
+    assert "didn't start within 0 s" in problem
+    assert processes.driver.killed
 
 
 def verdict(rows: list[OutputRow]) -> SparkVerdict:
