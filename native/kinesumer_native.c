@@ -1,92 +1,52 @@
-/* Rewrite CBOR as MessagePack, which msgspec decodes directly into records, and split
- * a page of records into the columns of Arrow.
+/* Read a page of records in CBOR, as objects or as the columns of Arrow.
  *
  * The input is an answer of Kinesis: RFC 8949, with AWS's own meaning of times. An
- * integer with tag 1 is in milliseconds since 1970. It becomes a float in seconds.
- * Other tags are left out. Input that isn't complete CBOR raises ValueError. */
+ * integer with tag 1 is in milliseconds since 1970. Other tags are left out. Input that
+ * is not a usual page raises ValueError. The decoder in Python then reads it, or tells
+ * what is wrong with it. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-
-#include <math.h>
 
 #define MAX_DEPTH 12
 #define INDEFINITE 31
 #define BREAK 0xff
 #define TIME_TAG 1
+#define END_MILLISECONDS 253402300800000 /* the year 10000 */
 
 enum { NATURAL, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, SIMPLE };
 
 typedef struct {
-    const uint8_t *next, *end;  /* the input that is not read yet */
-    PyObject *bytes;            /* the output, longer than what is used of it */
-    Py_ssize_t used;
-} Rewriter;
+    const uint8_t *next, *end; /* the input that is not read yet */
+} Reader;
+
+typedef struct {
+    int major;
+    int indefinite;  /* whether a break ends the item */
+    uint64_t number; /* its length, if it has one */
+} Head;
+
+typedef struct {
+    const uint8_t *text;
+    Py_ssize_t size;
+} Slice;
 
 static int fail(const char *reason) {
     PyErr_SetString(PyExc_ValueError, reason);
     return -1;
 }
 
-/* Return where to write up to ``size`` bytes, or NULL. */
-static uint8_t *room(Rewriter *r, Py_ssize_t size) {
-    Py_ssize_t most = PyBytes_GET_SIZE(r->bytes);
-    if (most - r->used < size) {
-        if (size > PY_SSIZE_T_MAX / 2 - most) {
-            PyErr_NoMemory();
-            return NULL;
-        }
-        if (_PyBytes_Resize(&r->bytes, most + most / 2 + size) < 0) {
-            return NULL;
-        }
-    }
-    return (uint8_t *)PyBytes_AS_STRING(r->bytes) + r->used;
-}
+/* --- items -------------------------------------------------------------------------- */
 
-static void store(uint8_t *at, uint64_t number, int size) {
-    for (int i = size - 1; i >= 0; i--) {
-        at[i] = (uint8_t)number;
-        number >>= 8;
-    }
-}
-
-/* Write a byte and a number of ``size`` bytes. */
-static int put(Rewriter *r, uint8_t first, uint64_t number, int size) {
-    uint8_t *at = room(r, 1 + size);
-    if (at == NULL) {
-        return -1;
-    }
-    at[0] = first;
-    store(at + 1, number, size);
-    r->used += 1 + size;
-    return 0;
-}
-
-static int put_double(Rewriter *r, double value) {
-    uint64_t bits;
-    if (!isfinite(value)) {
-        return fail("a number that is not finite");
-    }
-    memcpy(&bits, &value, sizeof bits);
-    return put(r, 0xcb, bits, 8);
-}
-
-/* Read the head of an item. A length of ``INDEFINITE`` sets ``indefinite``. */
-static int head(Rewriter *r, int *major, uint64_t *number, int *indefinite) {
+static int read_head(Reader *r, Head *head) {
     if (r->next == r->end) {
         return fail("the end is missing");
     }
     int low = *r->next & 31;
-    *major = *r->next >> 5;
-    *indefinite = 0;
-    r->next++;
-    if (low < 24) {
-        *number = (uint64_t)low;
-        return 0;
-    }
-    if (low == INDEFINITE) {
-        *number = 0;
-        *indefinite = 1;
+    head->major = *r->next++ >> 5;
+    head->indefinite = low == INDEFINITE;
+    head->number = low < 24 ? (uint64_t)low : 0;
+    if (low < 24 || head->indefinite) {
         return 0;
     }
     if (low > 27) {
@@ -96,32 +56,39 @@ static int head(Rewriter *r, int *major, uint64_t *number, int *indefinite) {
     if (r->end - r->next < size) {
         return fail("the end is missing");
     }
-    *number = 0;
     for (int i = 0; i < size; i++) {
-        *number = *number << 8 | *r->next++;
+        head->number = head->number << 8 | *r->next++;
     }
     return 0;
 }
 
-static int item(Rewriter *r, int depth);
-
-static int copy(Rewriter *r, uint64_t size) {
-    if ((uint64_t)(r->end - r->next) < size) {
+/* Take the contents of a string whose head was read. */
+static int take(Reader *r, const Head *head, Slice *found) {
+    if (head->indefinite) {
+        return fail("a string in parts");
+    }
+    if ((uint64_t)(r->end - r->next) < head->number) {
         return fail("the end is missing");
     }
-    uint8_t *at = room(r, (Py_ssize_t)size);
-    if (at == NULL) {
+    found->text = r->next;
+    found->size = (Py_ssize_t)head->number;
+    r->next += found->size;
+    return 0;
+}
+
+/* Read a string, which must have this major type. */
+static int read_slice(Reader *r, int major, Slice *found) {
+    Head head;
+    if (read_head(r, &head) < 0) {
         return -1;
     }
-    memcpy(at, r->next, size);
-    r->next += size;
-    r->used += (Py_ssize_t)size;
-    return 0;
+    return head.major == major ? take(r, &head, found) : fail("another type");
 }
 
 /* Check that a text is UTF-8. */
-static int check_utf8(const char *text, Py_ssize_t size) {
-    Py_ssize_t at = 0;
+static int check_utf8(const Slice *slice) {
+    const char *text = (const char *)slice->text;
+    Py_ssize_t at = 0, size = slice->size;
     uint64_t word;
     for (; size - at >= 8; at += 8) { /* most texts are ASCII */
         memcpy(&word, text + at, 8);
@@ -139,248 +106,10 @@ static int check_utf8(const char *text, Py_ssize_t size) {
     return 0;
 }
 
-/* Check that the text that begins at ``begin`` of the output is UTF-8. */
-static int check_text(Rewriter *r, Py_ssize_t begin) {
-    return check_utf8(PyBytes_AS_STRING(r->bytes) + begin, r->used - begin);
-}
-
-static int string(Rewriter *r, int major, uint64_t size, int indefinite) {
-    if (indefinite) {
-        /* The length is known after the last part. */
-        Py_ssize_t begin = r->used;
-        if (put(r, major == TEXT ? 0xdb : 0xc6, 0, 4) < 0) {
-            return -1;
-        }
-        for (;;) {
-            int part, unknown;
-            if (r->next < r->end && *r->next == BREAK) {
-                r->next++;
-                break;
-            }
-            if (head(r, &part, &size, &unknown) < 0) {
-                return -1;
-            }
-            if (part != major || unknown) {
-                return fail("a part of another type");
-            }
-            if (copy(r, size) < 0) {
-                return -1;
-            }
-        }
-        uint64_t length = (uint64_t)(r->used - begin - 5);
-        if (length > UINT32_MAX) {
-            return fail("a string that is too long");
-        }
-        store((uint8_t *)PyBytes_AS_STRING(r->bytes) + begin + 1, length, 4);
-        return major == TEXT ? check_text(r, begin + 5) : 0;
-    }
-    int failed;
-    if (size > (uint64_t)(r->end - r->next) || size > UINT32_MAX) {
-        return fail("the end is missing");
-    }
-    if (major == TEXT && size < 32) {
-        failed = put(r, (uint8_t)(0xa0 | size), 0, 0);
-    } else if (size < 256) {
-        failed = put(r, major == TEXT ? 0xd9 : 0xc4, size, 1);
-    } else if (size < 65536) {
-        failed = put(r, major == TEXT ? 0xda : 0xc5, size, 2);
-    } else {
-        failed = put(r, major == TEXT ? 0xdb : 0xc6, size, 4);
-    }
-    if (failed || copy(r, size) < 0) {
-        return -1;
-    }
-    return major == TEXT ? check_text(r, r->used - (Py_ssize_t)size) : 0;
-}
-
-static int elements(Rewriter *r, int major, uint64_t count, int indefinite, int depth) {
-    Py_ssize_t begin = r->used;
-    uint64_t seen = 0;
-    if (put(r, major == MAP ? 0xdf : 0xdd, 0, 4) < 0) {
-        return -1;
-    }
-    for (;; seen++) {
-        if (!indefinite) {
-            if (seen == count) {
-                break;
-            }
-        } else if (r->next < r->end && *r->next == BREAK) {
-            r->next++;
-            break;
-        }
-        if (major == MAP) {
-            if (r->next < r->end && *r->next >> 5 != TEXT) {
-                return fail("a key that is not a text");
-            }
-            if (item(r, depth + 1) < 0) {
-                return -1;
-            }
-        }
-        if (item(r, depth + 1) < 0) {
-            return -1;
-        }
-    }
-    if (seen > UINT32_MAX) {
-        return fail("too many elements");
-    }
-    store((uint8_t *)PyBytes_AS_STRING(r->bytes) + begin + 1, seen, 4);
-    return 0;
-}
-
-static int simple(Rewriter *r, const uint8_t *begin) {
-    switch (*begin & 31) {
-    case 20:
-        return put(r, 0xc2, 0, 0);
-    case 21:
-        return put(r, 0xc3, 0, 0);
-    case 22:
-        return put(r, 0xc0, 0, 0);
-    case 25:
-        return put_double(r, PyFloat_Unpack2((const char *)begin + 1, 0));
-    case 26:
-        return put_double(r, PyFloat_Unpack4((const char *)begin + 1, 0));
-    case 27:
-        return put_double(r, PyFloat_Unpack8((const char *)begin + 1, 0));
-    default:
-        return fail("a value that Kinesis does not send");
-    }
-}
-
-static int integer(Rewriter *r, int major, uint64_t number) {
-    if (major == NATURAL) {
-        return number < 128 ? put(r, (uint8_t)number, 0, 0) : put(r, 0xcf, number, 8);
-    }
-    if (number > INT64_MAX) {
-        return put_double(r, -1.0 - (double)number);
-    }
-    return put(r, 0xd3, ~number, 8);
-}
-
-static int item(Rewriter *r, int depth) {
-    const uint8_t *begin = r->next;
-    int major, indefinite;
-    uint64_t number;
-    if (head(r, &major, &number, &indefinite) < 0) {
-        return -1;
-    }
-    if (major == SIMPLE) {
-        return simple(r, begin);
-    }
-    if (major == BYTES || major == TEXT) {
-        return string(r, major, number, indefinite);
-    }
-    if (major == ARRAY || major == MAP || major == TAG) {
-        if (depth == MAX_DEPTH) {
-            return fail("more than 12 levels");
-        }
-        if (major != TAG) {
-            return elements(r, major, number, indefinite, depth);
-        }
-    }
-    if (indefinite) {
-        return fail("a number or a tag without an end");
-    }
-    if (major != TAG) {
-        return integer(r, major, number);
-    }
-    if (number == TIME_TAG && r->next < r->end && *r->next >> 5 <= NEGATIVE) {
-        if (head(r, &major, &number, &indefinite) < 0) {
-            return -1;
-        }
-        if (indefinite) {
-            return fail("a number or a tag without an end");
-        }
-        double value = (double)number;
-        return put_double(r, (major == NATURAL ? value : -1.0 - value) / 1000.0);
-    }
-    return item(r, depth + 1);
-}
-
-static PyObject *to_msgpack(PyObject *self, PyObject *body) {
-    (void)self;
-    Py_buffer view;
-    if (PyObject_GetBuffer(body, &view, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    Rewriter r = {view.buf, (const uint8_t *)view.buf + view.len, NULL, 0};
-    r.bytes = PyBytes_FromStringAndSize(NULL, view.len + 64);
-    if (r.bytes != NULL) {
-        int failed = item(&r, 0);
-        if (!failed && r.next != r.end) {
-            failed = fail("bytes after the end");
-        }
-        if (failed) {
-            Py_CLEAR(r.bytes);
-        } else {
-            _PyBytes_Resize(&r.bytes, r.used);
-        }
-    }
-    PyBuffer_Release(&view);
-    return r.bytes;
-}
-
-/* --- columns ------------------------------------------------------------------------ */
-
-#define END_MILLISECONDS 253402300800000 /* the year 10000 */
-
-enum { SEQUENCE_NUMBER, PARTITION_KEY, DATA, STRINGS };
-
-typedef struct {
-    const uint8_t *text;
-    Py_ssize_t size;
-} Slice;
-
-typedef struct {
-    Slice strings[STRINGS];
-    int64_t milliseconds;
-} Record;
-
-/* Read the next item, which must be a string of known length. */
-static int slice(Rewriter *r, int expected, Slice *found) {
-    int major, indefinite;
-    uint64_t size;
-    if (head(r, &major, &size, &indefinite) < 0) {
-        return -1;
-    }
-    if (major != expected || indefinite) {
-        return fail("an unusual value");
-    }
-    if ((uint64_t)(r->end - r->next) < size) {
-        return fail("the end is missing");
-    }
-    found->text = r->next;
-    found->size = (Py_ssize_t)size;
-    r->next += size;
-    return major == TEXT ? check_utf8((const char *)found->text, found->size) : 0;
-}
-
-static int is_name(const Slice *key, const char *name) {
-    return (size_t)key->size == strlen(name) && !memcmp(key->text, name, key->size);
-}
-
-static int arrival(Rewriter *r, int64_t *milliseconds) {
-    int major, indefinite;
-    uint64_t number;
-    if (head(r, &major, &number, &indefinite) < 0) {
-        return -1;
-    }
-    if (major != TAG || number != TIME_TAG || indefinite) {
-        return fail("an unusual time");
-    }
-    if (head(r, &major, &number, &indefinite) < 0) {
-        return -1;
-    }
-    if (major != NATURAL || indefinite || number >= END_MILLISECONDS) {
-        return fail("an unusual time");
-    }
-    *milliseconds = (int64_t)number;
-    return 0;
-}
-
 /* Return whether an array or a map ends after ``seen`` elements. Skip its break. */
-static int is_end(Rewriter *r, uint64_t seen, uint64_t count, int indefinite) {
-    if (!indefinite) {
-        return seen == count;
+static int is_end(Reader *r, const Head *head, uint64_t seen) {
+    if (!head->indefinite) {
+        return seen == head->number;
     }
     if (r->next < r->end && *r->next == BREAK) {
         r->next++;
@@ -389,34 +118,95 @@ static int is_end(Rewriter *r, uint64_t seen, uint64_t count, int indefinite) {
     return 0;
 }
 
-/* Read a record, which must have each of the four fields once, and no others. */
-static int record(Rewriter *r, Record *found) {
-    int major, indefinite, fields = 0;
-    uint64_t count;
-    if (head(r, &major, &count, &indefinite) < 0) {
+/* Move behind the next item, which is not checked further. */
+static int skip(Reader *r, int depth) {
+    Head head;
+    Slice slice;
+    if (read_head(r, &head) < 0) {
         return -1;
     }
-    if (major != MAP) {
+    if (head.major == BYTES || head.major == TEXT) {
+        return take(r, &head, &slice);
+    }
+    if (head.major < BYTES || head.major == SIMPLE) {
+        return 0;
+    }
+    if (depth == MAX_DEPTH) {
+        return fail("too many levels");
+    }
+    if (head.major == TAG) {
+        return skip(r, depth + 1);
+    }
+    for (uint64_t seen = 0; !is_end(r, &head, seen); seen++) {
+        if ((head.major == MAP && skip(r, depth + 1)) || skip(r, depth + 1)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* --- records ------------------------------------------------------------------------ */
+
+enum { SEQUENCE_NUMBER, PARTITION_KEY, DATA, STRINGS };
+
+typedef struct {
+    Slice strings[STRINGS];
+    int64_t milliseconds;
+} Record;
+
+static int is_name(const Slice *key, const char *name) {
+    return (size_t)key->size == strlen(name) && !memcmp(key->text, name, key->size);
+}
+
+static int read_arrival(Reader *r, int64_t *milliseconds) {
+    Head head;
+    if (read_head(r, &head) < 0) {
+        return -1;
+    }
+    if (head.major != TAG || head.number != TIME_TAG || head.indefinite) {
+        return fail("an unusual time");
+    }
+    if (read_head(r, &head) < 0) {
+        return -1;
+    }
+    if (head.major != NATURAL || head.indefinite || head.number >= END_MILLISECONDS) {
+        return fail("an unusual time");
+    }
+    *milliseconds = (int64_t)head.number;
+    return 0;
+}
+
+/* Read a record, which must have each of the four fields once. */
+static int read_record(Reader *r, Record *found) {
+    Head head;
+    int fields = 0;
+    if (read_head(r, &head) < 0) {
+        return -1;
+    }
+    if (head.major != MAP) {
         return fail("an unusual record");
     }
-    for (uint64_t seen = 0; !is_end(r, seen, count, indefinite); seen++) {
-        Slice key;
+    for (uint64_t seen = 0; !is_end(r, &head, seen); seen++) {
+        Slice key, other;
         int field, failed;
-        if (slice(r, TEXT, &key) < 0) {
+        if (read_slice(r, TEXT, &key) < 0) {
             return -1;
         }
         if (is_name(&key, "SequenceNumber")) {
             field = 1;
-            failed = slice(r, TEXT, &found->strings[SEQUENCE_NUMBER]);
+            failed = read_slice(r, TEXT, &found->strings[SEQUENCE_NUMBER]);
         } else if (is_name(&key, "PartitionKey")) {
             field = 2;
-            failed = slice(r, TEXT, &found->strings[PARTITION_KEY]);
+            failed = read_slice(r, TEXT, &found->strings[PARTITION_KEY]);
         } else if (is_name(&key, "Data")) {
             field = 4;
-            failed = slice(r, BYTES, &found->strings[DATA]);
+            failed = read_slice(r, BYTES, &found->strings[DATA]);
         } else if (is_name(&key, "ApproximateArrivalTimestamp")) {
             field = 8;
-            failed = arrival(r, &found->milliseconds);
+            failed = read_arrival(r, &found->milliseconds);
+        } else if (is_name(&key, "EncryptionType")) {
+            field = 0;
+            failed = read_slice(r, TEXT, &other) || check_utf8(&other);
         } else {
             return fail("an unusual field");
         }
@@ -431,83 +221,132 @@ static int record(Rewriter *r, Record *found) {
     return fields == 15 ? 0 : fail("a missing field");
 }
 
-typedef struct {
-    const uint8_t *array, *begin, *end; /* of the array, of its first record */
-    uint64_t length;                    /* that the array states */
-    int indefinite;
-    Py_ssize_t count;
-    Py_ssize_t sizes[STRINGS];
-} Records;
-
-/* Read the array of records. */
-static int records(Rewriter *r, Records *found) {
-    int major;
-    found->array = r->next;
-    if (head(r, &major, &found->length, &found->indefinite) < 0) {
+/* Move to the records of an answer, and read the head of their array. */
+static int find_records(Reader *r, const uint8_t **array, Head *head) {
+    Head answer;
+    if (read_head(r, &answer) < 0) {
         return -1;
     }
-    if (major != ARRAY) {
-        return fail("no array of records");
-    }
-    found->begin = r->next;
-    while (!is_end(r, (uint64_t)found->count, found->length, found->indefinite)) {
-        Record next;
-        if (record(r, &next) < 0) {
-            return -1;
-        }
-        for (int i = 0; i < STRINGS; i++) {
-            found->sizes[i] += next.strings[i].size;
-        }
-        found->count++;
-    }
-    found->end = r->next;
-    return found->count ? 0 : fail("no records");
-}
-
-/* Read an answer up to the end of its records. Skip the fields before them. */
-static int answer(Rewriter *r, Records *found) {
-    int major, indefinite;
-    uint64_t count;
-    if (head(r, &major, &count, &indefinite) < 0) {
-        return -1;
-    }
-    if (major != MAP) {
+    if (answer.major != MAP) {
         return fail("no map");
     }
-    for (uint64_t seen = 0; !is_end(r, seen, count, indefinite); seen++) {
+    for (uint64_t seen = 0; !is_end(r, &answer, seen); seen++) {
         Slice key;
-        if (slice(r, TEXT, &key) < 0) {
+        if (read_slice(r, TEXT, &key) < 0) {
             return -1;
         }
         if (is_name(&key, "Records")) {
-            return records(r, found);
+            *array = r->next;
+            if (read_head(r, head) < 0) {
+                return -1;
+            }
+            return head->major == ARRAY ? 0 : fail("no array of records");
         }
-        if (item(r, 1) < 0) {
+        if (skip(r, 1) < 0) {
             return -1;
         }
     }
     return fail("no records");
 }
 
-/* Return the buffers of Arrow's columns, or NULL. */
-static PyObject *buffers(Rewriter *r, const Records *found) {
+/* --- objects ------------------------------------------------------------------------ */
+
+/* Return a new record of a type whose first four fields are known. */
+static PyObject *object_of(const Record *record, PyObject *type) {
+    const Slice *number = &record->strings[SEQUENCE_NUMBER];
+    const Slice *key = &record->strings[PARTITION_KEY], *data = &record->strings[DATA];
+    PyObject *made = NULL, *fields[] = {
+        PyUnicode_DecodeUTF8((const char *)number->text, number->size, "strict"),
+        PyBytes_FromStringAndSize((const char *)data->text, data->size),
+        PyUnicode_DecodeUTF8((const char *)key->text, key->size, "strict"),
+        PyFloat_FromDouble((double)record->milliseconds / 1000.0),
+    };
+    if (fields[0] && fields[1] && fields[2] && fields[3]) {
+        made = PyObject_Vectorcall(type, fields, 4, NULL);
+    }
+    for (int i = 0; i < 4; i++) {
+        Py_XDECREF(fields[i]);
+    }
+    return made;
+}
+
+static PyObject *to_records(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    (void)self;
+    Py_buffer view;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "to_records() takes two arguments");
+        return NULL;
+    }
+    if (PyObject_GetBuffer(given[0], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    Reader r = {view.buf, (const uint8_t *)view.buf + view.len};
+    const uint8_t *array = NULL;
+    Head head;
+    PyObject *records = NULL, *result = NULL;
+    if (find_records(&r, &array, &head) == 0) {
+        records = PyList_New(0);
+    }
+    for (uint64_t seen = 0; records != NULL && !is_end(&r, &head, seen); seen++) {
+        Record next;
+        PyObject *made =
+            read_record(&r, &next) < 0 ? NULL : object_of(&next, given[1]);
+        if (made == NULL || PyList_Append(records, made) < 0) {
+            Py_CLEAR(records);
+        }
+        Py_XDECREF(made);
+    }
+    if (records != NULL) {
+        result = Py_BuildValue(
+            "nnN", (Py_ssize_t)(array - (const uint8_t *)view.buf),
+            (Py_ssize_t)(r.next - (const uint8_t *)view.buf), records);
+    }
+    PyBuffer_Release(&view);
+    return result;
+}
+
+/* --- columns ------------------------------------------------------------------------ */
+
+/* What all records of a page have together. */
+typedef struct {
+    Py_ssize_t count;
+    Py_ssize_t sizes[STRINGS];
+} Totals;
+
+/* Read and check the records of an array whose head was read. */
+static int add_up(Reader *r, const Head *head, Totals *totals) {
+    while (!is_end(r, head, (uint64_t)totals->count)) {
+        Record next;
+        if (read_record(r, &next) < 0 || check_utf8(&next.strings[SEQUENCE_NUMBER]) ||
+            check_utf8(&next.strings[PARTITION_KEY])) {
+            return -1;
+        }
+        for (int i = 0; i < STRINGS; i++) {
+            totals->sizes[i] += next.strings[i].size;
+        }
+        totals->count++;
+    }
+    return totals->count ? 0 : fail("no records");
+}
+
+/* Return the buffers of Arrow's columns of records that were checked, or NULL. */
+static PyObject *buffers(Reader r, const Totals *totals) {
     PyObject *offsets[STRINGS], *strings[STRINGS];
     Py_ssize_t ends[STRINGS] = {0};
-    PyObject *times = PyBytes_FromStringAndSize(NULL, 8 * found->count), *all = NULL;
+    PyObject *times = PyBytes_FromStringAndSize(NULL, 8 * totals->count), *all = NULL;
     int failed = times == NULL;
     for (int i = 0; i < STRINGS; i++) {
-        offsets[i] = PyBytes_FromStringAndSize(NULL, 4 * (found->count + 1));
-        strings[i] = PyBytes_FromStringAndSize(NULL, found->sizes[i]);
+        offsets[i] = PyBytes_FromStringAndSize(NULL, 4 * (totals->count + 1));
+        strings[i] = PyBytes_FromStringAndSize(NULL, totals->sizes[i]);
         failed |= offsets[i] == NULL || strings[i] == NULL;
     }
-    r->next = found->begin;
-    for (Py_ssize_t row = 0; !failed && row <= found->count; row++) {
+    for (Py_ssize_t row = 0; !failed && row <= totals->count; row++) {
         for (int i = 0; i < STRINGS; i++) {
             int32_t end = (int32_t)ends[i];
             memcpy(PyBytes_AS_STRING(offsets[i]) + 4 * row, &end, 4);
         }
         Record next;
-        if (row == found->count || (failed = record(r, &next))) {
+        if (row == totals->count || (failed = read_record(&r, &next))) {
             break;
         }
         for (int i = 0; i < STRINGS; i++) {
@@ -538,34 +377,42 @@ static PyObject *to_columns(PyObject *self, PyObject *body) {
     if (PyObject_GetBuffer(body, &view, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    const uint8_t *begin = view.buf;
-    Rewriter r = {begin, begin + view.len, PyBytes_FromStringAndSize(NULL, 1024), 0};
-    Records found = {0};
+    const uint8_t *begin = view.buf, *array = NULL;
+    Reader r = {begin, begin + view.len}, first = r;
+    Head head;
+    Totals totals = {0};
     PyObject *columns = NULL, *result = NULL;
     if (view.len > INT32_MAX) {
         fail("a page of over 2 GiB");
-    } else if (r.bytes != NULL && answer(&r, &found) == 0) {
-        columns = buffers(&r, &found);
+    } else if (find_records(&r, &array, &head) == 0) {
+        first = r;
+        if (add_up(&r, &head, &totals) == 0) {
+            columns = buffers(first, &totals);
+        }
     }
     if (columns != NULL) {
         result = Py_BuildValue(
-            "nnnN", (Py_ssize_t)(found.array - begin), (Py_ssize_t)(found.end - begin),
-            found.count, columns);
+            "nnnN", (Py_ssize_t)(array - begin), (Py_ssize_t)(r.next - begin),
+            totals.count, columns);
     }
-    Py_XDECREF(r.bytes);
     PyBuffer_Release(&view);
     return result;
 }
 
 static PyMethodDef functions[] = {
-    {"to_msgpack", to_msgpack, METH_O,
-     "to_msgpack(body, /)\n--\n\nReturn CBOR as MessagePack. Raise ValueError."},
+    {"to_records", (PyCFunction)(void (*)(void))to_records, METH_FASTCALL,
+     "to_records(body, type, /)\n--\n\n"
+     "Return where the array of a page's records begins and ends, and its records.\n"
+     "Each is a call of the type with sequence number, data, partition key and arrival\n"
+     "time in seconds. Raise ValueError unless each record has exactly these fields.\n"
+     "The type of encryption is left out."},
     {"to_columns", to_columns, METH_O,
      "to_columns(body, /)\n--\n\n"
      "Return the records of a page as columns: where their array begins and ends in\n"
      "the page, their number, and the buffers of Arrow. These are the offsets and\n"
      "values of sequence numbers, partition keys and data, and the arrival times in\n"
-     "microseconds. Raise ValueError unless each record has exactly these fields."},
+     "microseconds. Raise ValueError unless each record has exactly these fields.\n"
+     "The type of encryption is left out."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {

@@ -20,7 +20,7 @@ from kinesumer.model.streams import Start, Stream, as_start, stream_name
 from kinesumer.model.validation import require_list
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.service_time import ClockBounds, reached_time
-from kinesumer.wire.records import to_msgpack
+from kinesumer.wire.records import to_records
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,7 +38,7 @@ CREATING_SECONDS = 0.5
 CONFIRM_SECONDS = 1.0
 # The first estimate of a record's size: 10,000 such records fill a page.
 FIRST_RECORD_BYTES = FULL_PAGE_BYTES // 10_000
-CBOR_COSTS = PYTHON if to_msgpack is None else COMPILED
+CBOR_COSTS = PYTHON if to_records is None else COMPILED
 
 
 class ReadFailure(NamedTuple):

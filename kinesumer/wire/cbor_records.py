@@ -15,7 +15,7 @@ import msgspec
 
 from kinesumer.model.records import Record
 from kinesumer.model.streams import YEAR_10000
-from kinesumer.wire.cbor import ARRAY, BYTES, MAP, TEXT, CborReader
+from kinesumer.wire.cbor import ARRAY, BYTES, MAP, TEXT, CborError, CborReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,9 @@ NUMBER, TIME = "SequenceNumber", "ApproximateArrivalTimestamp"
 DATA, KEY = "Data", "PartitionKey"
 _TIME_HEAD = b"\xc1\x1b"  # tag 1, and a number of eight bytes
 _END_MILLISECONDS = int(YEAR_10000 * 1000)
+
+
+_RECORDS, _EMPTY_ARRAY = b"Records", b"\x80"
 
 
 class _Heads(NamedTuple):
@@ -40,6 +43,18 @@ _HEADS = {
     DATA: _Heads(BYTES << 5, BYTES << 5 | 24, BYTES << 5 | 25),
     KEY: _Heads(TEXT << 5, TEXT << 5 | 24, TEXT << 5 | 25),
 }
+
+
+def without_records(body: Body, begin: int, end: int) -> Body:
+    """Return an answer with an empty array in place of its records.
+
+    ``begin`` and ``end`` are those of the records' array. Raise CborError if the answer
+    may have several such arrays.
+    """
+    rest = body[:begin] + _EMPTY_ARRAY + body[end:]
+    if rest.count(_RECORDS) != 1:
+        raise CborError("the name Records comes twice")
+    return rest
 
 
 def read_records(reader: CborReader) -> object:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import msgspec
 
@@ -11,11 +12,8 @@ from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.wire.cbor import CborError, CborReader, is_map
-from kinesumer.wire.cbor_records import read_records
+from kinesumer.wire.cbor_records import read_records, without_records
 from kinesumer.wire.fields import is_sequence_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 
@@ -66,18 +64,21 @@ _decode_iterator = msgspec.json.Decoder(_IteratorAnswer).decode
 UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, CborError)
 
 
-def find_compiled_decoder() -> Callable[[Body], bytes] | None:
+# Returns where the array of records begins and ends, and the records. Each results from
+# a call with the fields of a record. Raises ValueError if the page is unusual.
+ReadRecords = Callable[[Body, Callable[..., Record]], tuple[int, int, list[Record]]]
+
+
+def find_compiled_decoder() -> ReadRecords | None:
     """Return the function of kinesumer-native, or None if that is not installed."""
     try:
-        rewrite: Callable[[Body], bytes] = import_module("kinesumer_native").to_msgpack
-    except ImportError:
+        read: ReadRecords = import_module("kinesumer_native").to_records
+    except (ImportError, AttributeError):  # AttributeError: an older version
         return None
-    return rewrite
+    return read
 
 
-# Rewrites CBOR as MessagePack. Without it, CBOR is decoded in Python.
-to_msgpack: Callable[[Body], bytes] | None = find_compiled_decoder()
-_decode_msgpack = msgspec.msgpack.Decoder(_Answer).decode
+to_records: ReadRecords | None = find_compiled_decoder()
 
 
 def decode_page(body: Body) -> Page:
@@ -102,11 +103,19 @@ def decode_page(body: Body) -> Page:
 
 
 def _decode_cbor(body: Body) -> _Answer:
-    if to_msgpack is not None:
+    if to_records is not None:
         try:
-            return _decode_msgpack(to_msgpack(body))
-        except ValueError as error:  # msgspec's errors are ValueErrors, too
-            raise CborError(str(error)) from error
+            begin, end, records = to_records(body, Record)
+            answer = _decode_in_python(without_records(body, begin, end))
+        except ValueError:
+            pass  # decoding in Python reads an unusual page, or tells what is wrong
+        else:
+            answer.records = records
+            return answer
+    return _decode_in_python(body)
+
+
+def _decode_in_python(body: Body) -> _Answer:
     reader, fields = CborReader(body), dict[str, object]()
     _, number = reader.head()
     seen = 0

@@ -1,6 +1,7 @@
 """Splits a GetRecords answer in CBOR into Arrow columns, without an object per record.
 
-This needs kinesumer-native. Each record must have Kinesis's four fields and no others.
+This needs kinesumer-native. Each record must have Kinesis's four fields. It may have
+``EncryptionType``, too, but no others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kinesumer.spark.columnar.json_layout import IrregularError
+from kinesumer.wire.cbor_records import without_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     Split = Callable[[Body], tuple[int, int, int, tuple[bytes, ...]]]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-_EMPTY_ARRAY = b"\x80"
-_RECORDS = b"Records"
 
 
 def find_compiled_splitter() -> Split | None:
@@ -47,12 +47,10 @@ class CborTable:
             raise IrregularError
         try:
             begin, end, self.count, buffers = to_columns(body)
+            # The answer without its records.
+            self.rest = bytes(without_records(body, begin, end))
         except ValueError as error:
             raise IrregularError from error
-        # The answer without its records.
-        self.rest = bytes(body[:begin]) + _EMPTY_ARRAY + bytes(body[end:])
-        if self.rest.count(_RECORDS) != 1:
-            raise IrregularError
         self.numbers = self._column(pa.string(), *buffers[:2])
         self.keys = self._column(pa.string(), *buffers[2:4])
         self.data = self._column(pa.binary(), *buffers[4:6])

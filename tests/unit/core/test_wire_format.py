@@ -76,10 +76,11 @@ def test_a_shard_begins_with_the_format_of_its_stream() -> None:
 
 def test_with_the_compiled_decoder_pages_of_small_records_are_cbor_too() -> None:
     for records, size, is_cbor in (
-        (10_000, 100, False),
-        (10_000, 200, True),
+        (10_000, 20, True),
+        (10_000, 100, True),
         (100, 200, True),
         (10, 200, False),
+        (1, 20_000, True),
     ):
         choice = WireFormatChoice("auto", COMPILED)
         choice.note_page(records * size, records)

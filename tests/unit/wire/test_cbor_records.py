@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import SourceUnavailableError
+from kinesumer.model.records import Record
 from kinesumer.wire import cbor_records
 from kinesumer.wire import records as wire_records
 from kinesumer.wire.cbor import Milliseconds, encode
@@ -44,8 +45,8 @@ def decoder(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "compiled" and compiled is None:
         pytest.skip("kinesumer-native isn't installed: pip install ./native")
     with pytest.MonkeyPatch.context() as patch:
-        rewrite = compiled if request.param == "compiled" else None
-        patch.setattr(wire_records, "to_msgpack", rewrite)
+        read = compiled if request.param == "compiled" else None
+        patch.setattr(wire_records, "to_records", read)
         yield request.param
 
 
@@ -191,7 +192,7 @@ def test_a_spoiled_page_is_read_as_if_item_by_item(
     body[place % len(body)] = byte
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cbor_records, "_layout", lambda *_: None)
-        patch.setattr(wire_records, "to_msgpack", None)
+        patch.setattr(wire_records, "to_records", None)
         slow = outcome(body)
     assert outcome(body) == slow
 
@@ -293,22 +294,46 @@ def test_the_compiled_decoder_is_used_where_it_is_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = ModuleType("kinesumer_native")
-    module.to_msgpack = bytes  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "kinesumer_native", module)
-    assert find_compiled_decoder() is bytes
+    assert find_compiled_decoder() is None  # an older version
+    module.to_records = read = object()  # type: ignore[attr-defined]
+    assert find_compiled_decoder() is read
     monkeypatch.setitem(sys.modules, "kinesumer_native", None)
     assert find_compiled_decoder() is None
 
 
-def test_what_the_compiled_decoder_refuses_is_refused(
+def test_a_page_that_the_compiled_decoder_refuses_is_decoded_in_python(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(body: bytes) -> bytes:
-        raise ValueError("a reserved length")
+    body = page([fields(1, b"x")])
 
-    monkeypatch.setattr(wire_records, "to_msgpack", refuse)
-    with pytest.raises(SourceUnavailableError, match="a reserved length"):
-        decode_page(page([]))
-    monkeypatch.setattr(wire_records, "to_msgpack", lambda _: b"\x80")
-    with pytest.raises(SourceUnavailableError, match="Records"):
-        decode_page(page([]))
+    def refuse(body: bytes, type_: type) -> object:
+        raise ValueError("an unusual field")
+
+    monkeypatch.setattr(wire_records, "to_records", refuse)
+    assert [record.data for record in decode_page(body).records] == [b"x"]
+    with pytest.raises(SourceUnavailableError, match="the end is missing"):
+        decode_page(body[:-1])
+
+
+def test_the_compiled_decoder_leaves_the_other_fields_to_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = page([])
+    begin = body.index(b"Records") + len(b"Records")
+    found = [Record("12", b"x")]
+    monkeypatch.setattr(
+        wire_records, "to_records", lambda *_: (begin, begin + 1, found)
+    )
+    assert decode_page(body).records is found
+    assert decode_page(body).millis_behind == 7
+    body = page([], Records2=[])
+    assert decode_page(body).records == []
+
+
+def test_records_of_an_encrypted_stream_need_no_decoding_in_python() -> None:
+    if compiled is None:
+        pytest.skip("kinesumer-native isn't installed: pip install ./native")
+    rows = [fields(n, b"x") | {"EncryptionType": "KMS"} for n in range(3)]
+    _, _, found = compiled(page(rows), Record)
+    assert found == decode_page(page(rows)).records
