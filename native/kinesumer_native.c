@@ -255,13 +255,14 @@ static int find_records(Reader *r, const uint8_t **array, Head *head) {
 static PyObject *object_of(const Record *record, PyObject *type) {
     const Slice *number = &record->strings[SEQUENCE_NUMBER];
     const Slice *key = &record->strings[PARTITION_KEY], *data = &record->strings[DATA];
-    PyObject *made = NULL, *fields[] = {
-        PyUnicode_DecodeUTF8((const char *)number->text, number->size, "strict"),
-        PyBytes_FromStringAndSize((const char *)data->text, data->size),
-        PyUnicode_DecodeUTF8((const char *)key->text, key->size, "strict"),
-        PyFloat_FromDouble((double)record->milliseconds / 1000.0),
-    };
-    if (fields[0] && fields[1] && fields[2] && fields[3]) {
+    PyObject *made = NULL, *fields[4] = {NULL};
+    /* Stop at the first error: with one set, most functions must not be called. */
+    if ((fields[0] = PyUnicode_DecodeUTF8((const char *)number->text, number->size,
+                                          "strict")) &&
+        (fields[1] = PyBytes_FromStringAndSize((const char *)data->text, data->size)) &&
+        (fields[2] = PyUnicode_DecodeUTF8((const char *)key->text, key->size,
+                                          "strict")) &&
+        (fields[3] = PyFloat_FromDouble((double)record->milliseconds / 1000.0))) {
         made = PyObject_Vectorcall(type, fields, 4, NULL);
     }
     for (int i = 0; i < 4; i++) {

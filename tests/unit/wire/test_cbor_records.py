@@ -234,6 +234,7 @@ def outcome(body: bytearray) -> Page | None:
         map_of(("MillisBehindLatest", "0"), ("MillisBehindLatest", 0), NO_RECORDS),
         page_of(map_of(("Data", "x"), *fields(1, b"x").items())),
         page_of(map_of(("SequenceNumber", 1), *fields(1, b"x").items()), number=2),
+        page([fields(8, b"x", "?") | {"SequenceNumber": "?"}]).replace(b"?", b"\xff"),
         page([], ChildShards=[{}]),
         encode({"Records": 5}),
         encode({"Records": {}}),
