@@ -1,6 +1,6 @@
 """Puts Delta's jars into this environment: Spark's own resolver fetches them once.
 
-Each is what requirements/delta-jars.sha256 says. Nothing is fetched if all are there.
+Each is what scripts/delta-jars.sha256 says. Nothing is fetched if all are there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-LIST = Path(__file__).parents[1] / "requirements" / "delta-jars.sha256"
+LIST = Path(__file__).parent / "delta-jars.sha256"
 JARS = Path(sys.prefix, "jars")
 
 

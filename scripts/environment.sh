@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: makes virtual environments from lock files.
+# Sourced by the scripts beside it: makes virtual environments from uv.lock.
 
 fail() {
     echo "error: $*" >&2
@@ -19,12 +19,59 @@ sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
         "(Debian, Ubuntu: apt install python3 python3-venv)"
 }
 
-# environment DIRECTORY LOCK [editable]: DIRECTORY holds what LOCK pins and, if asked,
-# this project. What is there and unchanged stays: the stamp is what was installed.
+# What each environment holds: extras and groups of pyproject.toml. One that isn't listed
+# is the group of the same name, without kinesumer.
+selection() { # selection NAME: prints the arguments of uv
+    local product="--extra cli --extra local --extra otel --group build"
+    case "$1" in
+    test)
+        echo "$product --extra arrow --extra avro --extra glue --extra protobuf" \
+            "--extra spark-local --group lint --group docs --group test"
+        ;;
+    demo) echo "$product" ;;
+    demo-spark) echo "$product --extra spark-local" ;;
+    delta) echo "$product --extra spark-local --group delta" ;;
+    aioboto3) echo "$product --extra aioboto3 --group contract" ;;
+    bench) echo "$product --group bench" ;;
+    *) echo "--only-group $1" ;;
+    esac
+}
+
+uv_command() { # installs uv as uv.lock pins it, into .venv-uv
+    local python=.venv-uv/bin/python pin
+    if ! "$python" -c '' 2>/dev/null; then
+        "$(find_python)" -m venv --clear .venv-uv
+    fi
+    pin="$("$python" -c '
+import tomllib
+with open("uv.lock", "rb") as file:
+    packages = tomllib.load(file)["package"]
+uv = next(package for package in packages if package["name"] == "uv")
+hashes = ["--hash=" + wheel["hash"] for wheel in uv["wheels"]]
+print("uv==" + uv["version"], *hashes)')"
+    if [[ "$pin" != "$(cat .venv-uv/pin 2>/dev/null)" ]]; then
+        pip_install "$python" --only-binary :all: --require-hashes \
+            --requirement <(echo "$pin")
+        echo "$pin" >.venv-uv/pin
+    fi
+}
+
+# requirements NAME: prints what uv.lock pins for an environment, with hashes. It names no
+# index: pip asks the one that it is configured for, which may be a mirror of PyPI.
+requirements() {
+    uv_command
+    # shellcheck disable=SC2046
+    .venv-uv/bin/uv export --frozen --quiet --no-default-groups --no-emit-project \
+        --no-header --no-annotate $(selection "$1")
+}
+
+# environment DIRECTORY NAME [editable]: DIRECTORY holds what uv.lock pins for NAME and,
+# if asked, this project. What is there and unchanged stays: the stamp is what was
+# installed.
 environment() {
-    local directory="$1" lock="requirements/$2.txt" stamp="$1/installed-$2"
+    local directory="$1" name="$2" stamp="$1/installed-$2"
     local wanted python="$1/bin/python"
-    wanted="$(echo "$PWD" && cat pyproject.toml requirements/build.txt "$lock")"
+    wanted="$(echo "$PWD" && cat scripts/environment.sh pyproject.toml uv.lock | cksum)"
     if "$python" -c '' 2>/dev/null && [[ "$wanted" == "$(cat "$stamp" 2>/dev/null)" ]]
     then
         return
@@ -37,17 +84,20 @@ environment() {
         echo "environment: making $directory with $("$base" --version)" >&2
         "$base" -m venv --clear "$directory"
     fi
-    echo "environment: installing $lock into $directory" >&2
+    echo "environment: installing $name of uv.lock into $directory" >&2
     rm -f "$stamp"
+    local pinned="$directory/requirements-$name.txt"
+    requirements "$name" >"$pinned"
     if [[ "${3:-}" != editable ]]; then
-        pip_install "$python" --only-binary :all: --require-hashes --requirement "$lock"
+        pip_install "$python" --only-binary :all: --require-hashes --requirement "$pinned"
     else
-        # What builds comes from a lock file too: nothing is fetched unpinned. PySpark,
+        # What builds comes from the lock file too: nothing is fetched unpinned. PySpark,
         # which has no wheel, is the one package besides this one that is built here.
+        requirements build >"$directory/requirements-build.txt"
         pip_install "$python" --only-binary :all: --require-hashes \
-            --requirement requirements/build.txt
+            --requirement "$directory/requirements-build.txt"
         pip_install "$python" --only-binary :all: --no-binary pyspark \
-            --no-build-isolation --require-hashes --requirement "$lock"
+            --no-build-isolation --require-hashes --requirement "$pinned"
         pip_install "$python" --no-build-isolation --editable .
     fi
     echo "$PWD" >"$directory/made-in"

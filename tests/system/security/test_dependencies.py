@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
-import pytest
+ROOT = Path(__file__).parents[3]
+PACKAGES = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
 
-LOCKS = sorted((Path(__file__).parents[3] / "requirements").glob("*.txt"))
 
+def test_every_package_is_pinned_to_files_of_pypi_and_their_hashes() -> None:
+    others = [package for package in PACKAGES if package["name"] != "kinesumer"]
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
-def test_every_package_is_pinned_to_a_version_and_its_hashes(lock: Path) -> None:
-    requirements = lock.read_text().replace("\\\n", "").splitlines()
-
-    assert requirements
-    for requirement in requirements:
-        pinned = (
-            r"[a-z0-9.-]+(\[[a-z,]+\])?==\S+( ; .+?)? +(--hash=sha256:[0-9a-f]{64} *)+"
-        )
-        assert re.fullmatch(pinned, requirement)
+    assert len(others) == len(PACKAGES) - 1
+    for package in others:
+        assert package["source"] == {"registry": "https://pypi.org/simple"}
+        files = package.get("wheels", []) + [
+            package[key] for key in {"sdist"} & {*package}
+        ]
+        assert files
+        for file in files:
+            assert file["url"].startswith("https://files.pythonhosted.org/")
+            assert re.fullmatch(r"sha256:[0-9a-f]{64}", file["hash"])
 
 
 def test_sparks_jars_are_pinned_by_their_checksums() -> None:
-    jars = (LOCKS[0].parent / "delta-jars.sha256").read_text().splitlines()
+    jars = (ROOT / "scripts" / "delta-jars.sha256").read_text().splitlines()
 
     assert jars
     assert all(
