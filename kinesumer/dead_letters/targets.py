@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.dead_letters.base import DeadLetters
 from kinesumer.errors import ConfigurationError
+from kinesumer.runtime.extras import is_posix
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
@@ -103,6 +104,11 @@ async def open_readable(text: str, clients: ClientFactory) -> ReadableDeadLetter
         from kinesumer.dead_letters.kinesis import open_stream
 
         return await open_stream(clients, place)
+    if not is_posix():
+        raise ConfigurationError(
+            f"dead letters can't be stored in the file {place!r}: this system can't "
+            "lock it as POSIX systems can; use a queue, a bucket or a stream"
+        )
     from kinesumer.dead_letters.file import FileLetters
 
     return FileLetters(place)

@@ -1,4 +1,4 @@
-"""Check that the packages of the extra ``cli`` are installed."""
+"""Check that this system can run the commands."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ from importlib.util import find_spec
 PACKAGES = ("click", "prometheus_client", "rich")
 
 
+def is_posix() -> bool:
+    """Return whether file locks and signals of POSIX exist, unlike on Windows."""
+    return find_spec("fcntl") is not None
+
+
 def require_cli() -> None:
-    """Exit with status 1 and one line if a package of the extra is not installed."""
+    """Exit with status 1 and one line if commands cannot run here.
+
+    They need a POSIX system and the packages of the extra ``cli``.
+    """
+    if not is_posix():
+        sys.exit(
+            "error: this command needs Linux, macOS or another POSIX system; on "
+            "Windows run it in WSL, or use the library, which works without it"
+        )
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         sys.exit(

@@ -22,6 +22,15 @@ importlib.util.find_spec = find_spec
 sys.meta_path.insert(0, Missing)
 {program}
 """
+# What CPython lacks on Windows, of what this project uses.
+POSIX_MODULES = ("fcntl", "resource", "termios")
+POSIX_NAMES = """
+import os, signal
+for name in ("SIGHUP", "SIGKILL", "SIGPIPE", "SIGWINCH"):
+    delattr(signal, name)
+for name in ("fchmod", "fork", "killpg", "pread"):
+    delattr(os, name)
+"""
 COMMANDS = ("acceptance", "cli", "demo", "exporter")
 EXTRA = ("click", "prometheus_client", "rich")
 
@@ -71,3 +80,53 @@ print(len(names))
     done = run_without(EXTRA, program.replace("{commands}", repr(COMMANDS)))
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 200
+
+
+@pytest.mark.parametrize("module", ["kinesumer.cli", "kinesumer.simulation"])
+def test_a_command_on_windows_says_where_it_runs(module: str) -> None:
+    run_module = f"import runpy; runpy.run_module({module!r}, run_name='__main__')"
+    done = run_without(POSIX_MODULES, POSIX_NAMES + run_module)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: this command needs Linux, macOS")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_library_consumes_on_windows() -> None:
+    program = """
+import asyncio
+from kinesumer import Kinesumer, Start
+from kinesumer.local import EmbeddedAws, background
+
+# The event loops of Windows have none.
+del asyncio.SelectorEventLoop.add_signal_handler
+
+async def consume(aws):
+    async with Kinesumer(app="test", stop_signals=True) as client:
+        async for record in client.consume("orders", start=Start.TRIM_HORIZON):
+            print(record.data.decode())
+            break
+
+with background(EmbeddedAws()) as aws:
+    os.environ.update(aws.environment())
+    aws.create_table()
+    aws.create_stream("orders", shards=1)
+    aws.put("orders", b"one", "key")
+    asyncio.run(consume(aws))
+"""
+    done = run_without(POSIX_MODULES, POSIX_NAMES + program)
+    assert done.stdout == "one\n", done.stderr
+
+
+def test_dead_letters_in_a_file_are_refused_on_windows() -> None:
+    program = """
+import asyncio
+from kinesumer.dead_letters import open_dead_letters
+from kinesumer.errors import ConfigurationError
+try:
+    asyncio.run(open_dead_letters("file:dead.jsonl"))
+except ConfigurationError as error:
+    print(error)
+"""
+    done = run_without(POSIX_MODULES, POSIX_NAMES + program)
+    assert "'dead.jsonl'" in done.stdout, done.stderr
+    assert "; use a queue" in done.stdout
