@@ -28,6 +28,7 @@ selection() { # selection NAME: prints the arguments of uv
         echo "$product --extra arrow --extra avro --extra glue --extra protobuf" \
             "--extra spark-local --group lint --group docs --group test"
         ;;
+    library) ;; # what a plain install brings
     demo) echo "$product" ;;
     demo-spark) echo "$product --extra spark-local" ;;
     delta) echo "$product --extra spark-local --group delta" ;;
