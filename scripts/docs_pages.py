@@ -35,7 +35,8 @@ BLOCK = re.compile(
     r"^(<!-- (code|commands|api)(?::\s([^>]+?))?\s-->)\n.*?^<!-- end -->$", re.M | re.S
 )
 LANGUAGES = {
-    "": "dockerfile",
+    "Dockerfile": "dockerfile",
+    "config": "ini",
     ".ipynb": "python",
     ".py": "python",
     ".service": "ini",
@@ -83,7 +84,7 @@ def _code(argument: str) -> str:
         if found is None:
             raise ValueError(f"{path} has no part {part}: add # docs: {part}")
         text = found[1]
-    suffix = Path(path).suffix
+    suffix = Path(path).suffix or Path(path).name
     if suffix == ".ipynb":
         cells = [c for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
         text = "\n\n".join("".join(cell["source"]) for cell in cells)

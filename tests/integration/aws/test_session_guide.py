@@ -1,0 +1,118 @@
+"""Run the guide's program: an aioboto3 session with SSO and a chain of two roles."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.local import EmbeddedAws
+
+GUIDE = Path(__file__).parents[3] / "examples" / "session"
+ACCOUNT, OTHER = "123456789012", "210987654321"
+REGION = "eu-west-1"
+HOUR = 3600
+
+pytestmark = [pytest.mark.pinned, pytest.mark.process]
+
+
+@contextmanager
+def sso_portal(keys: dict[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """Serve the credentials of an SSO role. Yield the URL and the tokens it got."""
+    tokens: list[str] = []
+
+    class Portal(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path.startswith("/federation/credentials?")
+            assert f"account_id={ACCOUNT}" in self.path
+            tokens.append(self.headers["x-amz-sso_bearer_token"])
+            expiration = int(time.time() + HOUR) * 1000
+            role = {"roleCredentials": {**keys, "expiration": expiration}}
+            body = json.dumps(role).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", tokens
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def log_in(home: Path) -> None:
+    """Leave behind what ``aws sso login`` does: a configuration, and a token."""
+    cache = home / ".aws" / "sso" / "cache"
+    cache.mkdir(parents=True)
+    (home / ".aws" / "config").write_text((GUIDE / "config").read_text())
+    name = hashlib.sha1(b"company", usedforsecurity=False).hexdigest()
+    later = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + HOUR))
+    token = {"accessToken": "logged-in", "expiresAt": later}
+    (cache / f"{name}.json").write_text(json.dumps(token))
+
+
+def test_a_profile_with_sso_and_a_role_reads_the_stream_of_another_account(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    pytest.importorskip("aioboto3", reason="only with the aioboto3 extra")
+    kinesumer_aws.create_table(account=ACCOUNT, region=REGION)
+    kinesumer_aws.create_role("billing", account=ACCOUNT, trusted=[ACCOUNT])
+    kinesumer_aws.create_role("reader", account=OTHER, trusted=[ACCOUNT])
+    for stream, account in (("orders", ACCOUNT), ("payments", OTHER)):
+        arn = kinesumer_aws.create_stream(stream, account=account, region=REGION)
+        kinesumer_aws.put(arn, b"one", "key")
+    log_in(tmp_path)
+    # A variable would take precedence over the profile.
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("AWS_") or name.startswith("AWS_ENDPOINT_URL")
+    }
+    developer = kinesumer_aws.account(ACCOUNT)
+    keys = {
+        "accessKeyId": developer.access_key_id,
+        "secretAccessKey": developer.secret_access_key,
+        "sessionToken": "",
+    }
+    with sso_portal(keys) as (url, tokens):
+        environment |= {"HOME": str(tmp_path), "AWS_ENDPOINT_URL_SSO": url}
+        process = subprocess.Popen(
+            [sys.executable, GUIDE / "consume.py", "billing"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            seen = {process.stdout.readline() for _ in range(2)}
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 0, errors
+            assert seen == {"orders one\n", "payments one\n"}
+        finally:
+            process.kill()
+            process.communicate()
+    assert {*tokens} == {"logged-in"}
