@@ -9,7 +9,8 @@ command's options or of a docstring. It rewrites the blocks between two HTML com
     <!-- end -->
 
 A part of a file lies between the lines ``# docs: NAME`` and ``# docs: end``. The site
-that mkdocs builds shows whole docstrings in place of a table of names.
+shows whole docstrings in place of a table of names: this module is also an extension of
+Python-Markdown, which Zensical loads (``zensical.toml``).
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import griffe
+from markdown import Extension
+from markdown.preprocessors import Preprocessor
 
 from kinesumer.cli.main import cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from markdown import Markdown
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(
@@ -62,14 +67,28 @@ def rendered(markdown: str) -> str:
     return BLOCK.sub(block, markdown)
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace tables of names by mkdocstrings' directives. mkdocs calls this hook."""
+class DocstringDirectives(Preprocessor):
+    """Replaces tables of names by mkdocstrings' directives."""
 
-    def block(match: re.Match[str]) -> str:
+    def run(self, lines: list[str]) -> list[str]:
+        return BLOCK.sub(self._block, "\n".join(lines)).split("\n")
+
+    @staticmethod
+    def _block(match: re.Match[str]) -> str:
         _, kind, argument = match.groups(default="")
         return _directives(argument) if kind == "api" else match[0]
 
-    return BLOCK.sub(block, markdown)
+
+class DocstringExtension(Extension):
+    """Runs before mkdocstrings, which makes HTML of its directives."""
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        md.preprocessors.register(DocstringDirectives(md), "docstrings", 1000)
+
+
+def makeExtension(**_: Any) -> Extension:
+    """Return the extension. Python-Markdown asks for it by this name."""
+    return DocstringExtension()
 
 
 # --- code -----------------------------------------------------------------------------

@@ -117,20 +117,15 @@ def test_pages_show_the_present_examples_commands_and_docstrings() -> None:
     assert old == [], "run: .venv/bin/python scripts/docs_pages.py"
 
 
-# Syntax that only mkdocs understands: GitHub would show it as it is.
-ONLY_MKDOCS = re.compile(
+# Syntax that only the site's generator understands: GitHub would show it as it is.
+ONLY_THE_SITE = re.compile(
     r"^ *(?:!!!|\?\?\?|===|:::|-+8<-+|``` *\{|\{[:#.])", re.MULTILINE
 )
 
 
 def test_pages_are_plain_markdown_which_github_shows_too() -> None:
     for file in (*DOCS, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))):
-        assert ONLY_MKDOCS.findall(file.read_text()) == [], file
-
-
-def test_every_page_is_in_the_navigation() -> None:
-    text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
-    assert set(TEXTS) == set(re.findall(r"([\w-]+\.md)", text))
+        assert ONLY_THE_SITE.findall(file.read_text()) == [], file
 
 
 def test_the_guides_name_every_command_and_no_other() -> None:
@@ -184,3 +179,13 @@ def test_figures_are_those_of_the_readme() -> None:
     speed = COMPARISON.partition("## Speed and cost")[2].partition("\n## ")[0]
     for figure in re.findall(r"\d+,000", speed.partition("a caught-up")[0]):
         assert figure in readme
+
+
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+def test_links_between_files_of_the_repository_lead_to_files() -> None:
+    """The links of the site's pages, with their anchors, are checked as it is built."""
+    for file in ROOT.glob("*.md"):
+        for link in LINK.findall(file.read_text()):
+            assert (ROOT / link).exists(), (file.name, link)

@@ -104,7 +104,6 @@ def test_records_of_two_versions_of_a_glue_schema_are_read(
 def test_a_pool_stores_each_record_once(
     kinesumer_aws: EmbeddedAws, postgresql: PostgreSQL
 ) -> None:
-    pytest.importorskip("psycopg_pool")
     kinesumer_aws.create_stream("orders", shards=4)
     expected = sorted(str(number) for number in range(100))
     for number in expected:
