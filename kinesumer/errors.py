@@ -40,7 +40,9 @@ class AccessDeniedError(FatalError):
     def __init__(
         self, action: str, resource: str, reason: str = "", advice: str = ""
     ) -> None:
-        self.action, self.resource, self.reason = action, resource, reason
+        self.action: str = action
+        self.resource: str = resource
+        self.reason: str = reason
         self.advice = advice
         detail = f": {reason}" if reason else ""
         todo = advice or f"allow {action} on it for the credentials in use"
@@ -218,7 +220,9 @@ class PoisonRecordError(KinesumerError):
     """
 
     def __init__(self, stream_arn: str, shard_id: str, position: str) -> None:
-        self.stream_arn, self.shard_id, self.position = stream_arn, shard_id, position
+        self.stream_arn: str = stream_arn
+        self.shard_id: str = shard_id
+        self.position: str = position
         stream = stream_arn.rpartition("/")[2]
         super().__init__(
             f"record {position} of stream {stream}, {shard_id} killed the processes "

@@ -224,7 +224,7 @@ def command(
     return decorate
 
 
-output = click.option(
+output: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--output",
     type=click.Choice(["jsonl", "text", "count"]),
     default="jsonl",

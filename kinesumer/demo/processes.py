@@ -78,8 +78,9 @@ class Child:
     def __init__(
         self, name: str, process: asyncio.subprocess.Process, log: Path
     ) -> None:
-        self.name, self.log = name, log
-        self.was_signalled = False
+        self.name: str = name
+        self.log: Path = log
+        self.was_signalled: bool = False
         self.process = process
 
     @property
@@ -129,8 +130,9 @@ class Processes:
     def __init__(
         self, directory: Path, environment: Mapping[str, str], names: Names
     ) -> None:
-        self.directory, self.names = directory, names
-        self.environment = dict(environment)
+        self.directory: Path = directory
+        self.names: Names = names
+        self.environment: dict[str, str] = dict(environment)
         self.clients: list[Child] = []
         self._server: Child | None = None
         self._spark: Child | None = None

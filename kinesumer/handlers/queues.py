@@ -44,6 +44,10 @@ class Queue(ABC):
         self._batches.append(batch)
         self.size += batch.size
 
+    def _subtract(self, size: int) -> None:
+        """Note that records of this size, in bytes, no longer wait."""
+        self.size -= size
+
     @abstractmethod
     def take(self, progress: Progress) -> Selection | None:
         """Return records that may be handled now, if there are any."""
@@ -69,7 +73,7 @@ class OrderedQueue(Queue):
         """Return the next batch, unless one is being handled."""
         while self._batches and not self._is_out:
             batch = self._batches.popleft()
-            self.size -= batch.size
+            self._subtract(batch.size)
             first = progress.deliver(batch.records, batch.end)
             if batch.records:
                 self._is_out = True
@@ -139,7 +143,7 @@ class KeyedQueue(Queue):
             taken.offsets += backlog.offsets
         self._count -= len(taken.records)
         size = memory_size(taken.records)
-        self.size -= size
+        self._subtract(size)
         return Selection(self._last, taken.records, taken.offsets, size, keys)
 
     def finish(self, selection: Selection, done: int, seconds: float) -> None:

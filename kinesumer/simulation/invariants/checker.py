@@ -227,7 +227,7 @@ class InvariantChecker(Checker):
         check = self._checks.get(write.key.pk.partition("#")[0])
         if check is not None:
             check(write, before, after)
-        self.writer = None
+        self.writer: Machine | None = None
 
     def _trace(self, write: Write) -> ShardTrace | None:
         return self.shards.get((_arn_of(write), write.key.sk.partition("/")[2]))

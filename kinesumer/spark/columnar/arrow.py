@@ -29,7 +29,7 @@ class Columns:
 
     def __init__(self, schema: StructType) -> None:
         self.names: tuple[str, ...] = requested(schema)
-        self.schema = to_arrow_schema(schema, timezone="UTC")
+        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
 
     def batch(
         self,

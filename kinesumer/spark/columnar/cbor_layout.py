@@ -36,7 +36,7 @@ def find_compiled_splitter() -> Split | None:
     return split
 
 
-to_columns = find_compiled_splitter()
+to_columns: Split | None = find_compiled_splitter()
 
 
 class CborTable:
@@ -46,16 +46,17 @@ class CborTable:
         if to_columns is None:
             raise IrregularError
         try:
-            begin, end, self.count, buffers = to_columns(body)
+            begin, end, count, buffers = to_columns(body)
+            self.count: int = count
             # The answer without its records.
-            self.rest = bytes(without_records(body, begin, end))
+            self.rest: bytes = bytes(without_records(body, begin, end))
         except ValueError as error:
             raise IrregularError from error
-        self.numbers = self._column(pa.string(), *buffers[:2])
-        self.keys = self._column(pa.string(), *buffers[2:4])
-        self.data = self._column(pa.binary(), *buffers[4:6])
-        self.arrivals = self._column(TIMESTAMP, buffers[6])
-        self.payload = len(buffers[3]) + len(buffers[5])
+        self.numbers: pa.Array = self._column(pa.string(), *buffers[:2])
+        self.keys: pa.Array = self._column(pa.string(), *buffers[2:4])
+        self.data: pa.Array = self._column(pa.binary(), *buffers[4:6])
+        self.arrivals: pa.Array = self._column(TIMESTAMP, buffers[6])
+        self.payload: int = len(buffers[3]) + len(buffers[5])
 
     def _column(self, type_: pa.DataType, *buffers: bytes) -> pa.Array:
         parts = [None, *map(pa.py_buffer, buffers)]
