@@ -45,7 +45,7 @@ RECORDS = {
 }
 RATIOS = {"aioboto3": 20.0, "async-kinesis": 40.0}  # target ratios for 100 B
 # target ratios of `auto` to JSON over TLS, with the compiled decoder
-GAINS = {"1KB": 1.4, "10KB": 1.5}
+GAINS = {"100B": 1.0, "1KB": 1.4, "10KB": 1.5}
 OUR_RECORDS = {"100B": 3_000_000, "1KB": 600_000, "10KB": 60_000, "1MB": 1_000}
 # So many that each run takes some seconds, and pages read ahead hardly matter.
 PEER_RECORDS = {
