@@ -140,11 +140,11 @@ class Leader:
 
     async def poll(self) -> None:
         """Read the members once. Fence dead ones, try to lead, and plan."""
+        if self.leader is not None and self._polls_leader_only():
+            if await self.watcher.read_leader(self.leader):
+                return
         config = self._context.config
         max_gap = self._interval() + 2 * config.leader_interval_seconds
-        if self.leader is not None and self._polls_leader_only():
-            if await self.watcher.read_leader(self.leader, max_gap):
-                return
         await self.watcher.read_members(self.leader, max_gap)
         if not self.is_leading and not await self._try_to_lead():
             return

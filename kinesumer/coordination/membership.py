@@ -126,25 +126,23 @@ class MemberWatcher:
         self.dead.update(str(member.session) for member in liveness if member.dead)
         # Take the time after the read: the time without a heartbeat must not be counted
         # from before the last heartbeat was seen.
-        now = self._time_of_read()
+        now = context.clock.now()
         self._pruner.observe(liveness, now)
+        if not self._lease.permits(now):
+            # This client's lease has run out, so its earlier observations are too old.
+            self._watch.reset()
         expired = self._watch.observe(liveness, now, max_gap)
         self.members = [self._with_liveness(m, now) for m in plan.live_clients(members)]
         for member in expired:
             if self._should_fence(member, leader):
                 await self._fence(member)
 
-    async def read_leader(self, leader: LeaderRow, max_gap: float) -> bool:
-        """Read only the leader's row; return whether the leader sends heartbeats.
-
-        The other members' leases go on, as if they had been read: see
-        ``HeartbeatWatch.note_answer``.
-        """
+    async def read_leader(self, leader: LeaderRow) -> bool:
+        """Read only the leader's row; return whether the leader sends heartbeats."""
         context = self._context
         before = {m.client_id: m for m in self.members}.get(leader.client_id)
         key, store = rows.member_key(context.app, leader.client_id), context.store
         row = await context.until_available(lambda: store.get(key, consistent=False))
-        self._watch.note_answer(self._time_of_read(), max_gap)
         now = context.parse_row(rows.read_member, row)
         if now is None or proves_death(leader.session, now):
             return False
@@ -164,14 +162,6 @@ class MemberWatcher:
     async def prune(self) -> None:
         """Delete the rows of members that died long ago."""
         await self._pruner.prune(self._context)
-
-    def _time_of_read(self) -> float:
-        """Return the present time, after a read."""
-        now = self._context.clock.now()
-        if not self._lease.permits(now):
-            # This client's lease has run out, so its earlier observations are too old.
-            self._watch.reset()
-        return now
 
     def _with_liveness(self, member: MemberRow, now: float) -> MemberRow:
         """Return a member, with state "silent" if it has missed two heartbeats.

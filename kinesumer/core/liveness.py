@@ -75,30 +75,23 @@ class HeartbeatWatch:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
         self._silent: set[tuple[Value | None, Value | None]] = set()
-        self._last_answer_at: float | None = None
+        self._last_observed_at: float | None = None
 
     def reset(self) -> None:
         """Forget all observations. Each lease counts from the next observation."""
         self._seen.clear()
 
-    def note_answer(self, now: float, max_gap: float) -> None:
-        """Note that the store answered at ``now``.
-
-        If its last answer is more than ``max_gap`` seconds ago, all leases start anew.
-        """
-        # The gap may be an outage of the store, in which healthy members couldn't send
-        # heartbeats either.
-        if self._last_answer_at is None or now - self._last_answer_at > max_gap:
-            self.reset()
-        self._last_answer_at = now
-
     def observe(self, members: Iterable[M], now: float, max_gap: float) -> list[M]:
         """Note the members read at ``now``; return those whose leases have run out.
 
-        If the store's last answer was more than ``max_gap`` seconds ago, all leases
-        start again.
+        If the last observation was more than ``max_gap`` seconds ago, all leases start
+        again.
         """
-        self.note_answer(now, max_gap)
+        # The gap may be an outage of the store, in which healthy members couldn't send
+        # heartbeats either.
+        if self._last_observed_at is None or now - self._last_observed_at > max_gap:
+            self.reset()
+        self._last_observed_at = now
         seen: dict[str, _Seen] = {}
         silent, stale = set(), []
         for member in members:

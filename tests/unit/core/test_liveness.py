@@ -108,22 +108,6 @@ def test_leases_start_again_after_a_long_gap_or_a_reset(
         assert not watch_until(watch, MEMBER, 14, first=11)
 
 
-def test_leases_go_on_while_the_store_answers_other_reads() -> None:
-    watch = HeartbeatWatch()
-    watch.observe([MEMBER], 0, GAP)
-    for now in (3, 6):
-        watch.note_answer(now, GAP)
-    assert watch.observe([MEMBER], 8, GAP) == [MEMBER]
-
-
-def test_leases_start_again_if_the_store_gave_no_answer_for_long() -> None:
-    watch = HeartbeatWatch()
-    watch.observe([MEMBER], 0, GAP)
-    watch.note_answer(4, GAP)
-    watch.note_answer(7, GAP)
-    assert watch.observe([MEMBER], 8, GAP) == []
-
-
 def test_the_time_since_a_heartbeat_changed_is_known() -> None:
     watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 5, first=2)
