@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from itertools import zip_longest
 from math import inf
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
@@ -17,11 +17,19 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 
 # An average is that of this time, or of the time since the load changed.
-AVERAGE_SECONDS = 60.0
-# A load has changed if its average of this time differs by more than so many percent.
-# So noise is averaged out over a minute, but a change is followed within seconds.
-RECENT_SECONDS = 10.0
-CHANGE_PERCENT = 30
+AVERAGE_SECONDS = 180.0
+
+
+class Change(NamedTuple):
+    """A load has changed if its average of so long differs by so many percent."""
+
+    seconds: float
+    percent: int
+
+
+# So noise is averaged out over minutes, but changes are followed within seconds. The
+# longer the time, the less do averages of noise differ.
+CHANGES = (Change(10.0, 30), Change(30.0, 15), Change(60.0, 10))
 # The least time between two counts that are kept.
 COUNTS_SECONDS = 5.0
 # A shard's load counts as known after it has been measured for this long.
@@ -81,10 +89,12 @@ class _Counts(NamedTuple):
 
 
 class _History(NamedTuple):
-    """The counts of a meter, the oldest first, and the time of its last change."""
+    """The counts of a meter, the oldest first, and the last change of its load."""
 
     counts: list[_Counts]
-    changed_at: float = -inf
+    # Until this time, the average is that of this many seconds.
+    changed_until: float = -inf
+    recent_seconds: float = AVERAGE_SECONDS
 
 
 class LoadAverages(Generic[K]):
@@ -112,18 +122,27 @@ class LoadAverages(Generic[K]):
 
 
 def _since_change(history: _History, now: _Counts) -> _History:
-    """Return the counts of the last minute, or of the time since the load changed."""
-    kept = [one for one in history.counts if now.at - one.at <= AVERAGE_SECONDS]
-    recent = [at for at, one in enumerate(kept) if now.at - one.at >= RECENT_SECONDS]
-    if not recent:
-        return _History(kept, history.changed_at)
-    whole, last = (work_of(kept[at].average_until(now)) for at in (0, recent[-1]))
-    changed_at = history.changed_at
-    if 100 * abs(last - whole) > CHANGE_PERCENT * whole:
-        changed_at = now.at
-    # At first, the last seconds also have counts from before the change.
-    is_mixed = now.at - changed_at <= RECENT_SECONDS + COUNTS_SECONDS
-    return _History(kept[recent[-1] :] if is_mixed else kept, changed_at)
+    """Return the counts of the last minutes, or of the time since the load changed."""
+    counts, changed_until, recent_seconds = history
+    for seconds, percent in CHANGES:
+        recent = _last(counts, now, seconds)
+        if len(recent) == len(counts):
+            break
+        whole, last = (work_of(part[0].average_until(now)) for part in (counts, recent))
+        if 100 * abs(last - whole) > percent * whole:
+            # At first, these seconds also have counts from before the change.
+            changed_until = now.at + seconds + COUNTS_SECONDS
+            recent_seconds = seconds
+            break
+    has_changed = now.at <= changed_until
+    kept = _last(counts, now, recent_seconds if has_changed else AVERAGE_SECONDS)
+    return _History(kept, changed_until, recent_seconds)
+
+
+def _last(counts: list[_Counts], now: _Counts, seconds: float) -> list[_Counts]:
+    """Return the counts of the last seconds, or all counts if there are fewer."""
+    older = bisect_right(counts, now.at - seconds, key=lambda one: one.at)
+    return counts[max(0, older - 1) :]
 
 
 class KnownLoads:
