@@ -21,14 +21,14 @@ AVERAGE_SECONDS = 180.0
 
 
 class Change(NamedTuple):
-    """A load has changed if its average of so long differs by so many percent."""
+    """The load has changed if the last seconds' average differs by so many percent."""
 
     seconds: float
     percent: int
 
 
-# So noise is averaged out over minutes, but changes are followed within seconds. The
-# longer the time, the less do averages of noise differ.
+# So noise is averaged out over minutes, but changes are followed within seconds. Averages
+# of noise differ less if they cover a longer time.
 CHANGES = (Change(10.0, 30), Change(30.0, 15), Change(60.0, 10))
 # The least time between two counts that are kept.
 COUNTS_SECONDS = 5.0
@@ -92,7 +92,7 @@ class _History(NamedTuple):
     """The counts of a meter, the oldest first, and the last change of its load."""
 
     counts: list[_Counts]
-    # Until this time, the average is that of this many seconds.
+    # Until this time, the average is that of the last ``recent_seconds``.
     changed_until: float = -inf
     recent_seconds: float = AVERAGE_SECONDS
 

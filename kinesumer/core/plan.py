@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # The number of clients, those with the lowest ids, of which one leads the group and the
 # others watch the leader.
 STANDBYS = 3
-# Standbys try to lead in the order of their indexes, this delay after each other. The
+# Standbys try to lead in the order of their indexes, with this delay between them. The
 # others try after them, at random times. Their indexes mean little, since dead clients
 # may come before them.
 STANDBY_DELAY_SECONDS = 0.2
