@@ -21,14 +21,14 @@ AVERAGE_SECONDS = 180.0
 
 
 class Change(NamedTuple):
-    """The load has changed if the last seconds' average differs by so many percent."""
+    """A change: the last seconds' average differs by more than so many percent."""
 
     seconds: float
     percent: int
 
 
-# So noise is averaged out over minutes, but changes are followed within seconds. Averages
-# of noise differ less if they cover a longer time.
+# So noise is averaged out over minutes, but changes are followed within seconds.
+# Averages of noise differ less if they cover a longer time.
 CHANGES = (Change(10.0, 30), Change(30.0, 15), Change(60.0, 10))
 # The least time between two counts that are kept.
 COUNTS_SECONDS = 5.0
