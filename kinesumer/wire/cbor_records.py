@@ -26,8 +26,6 @@ NUMBER, TIME = "SequenceNumber", "ApproximateArrivalTimestamp"
 DATA, KEY = "Data", "PartitionKey"
 _TIME_HEAD = b"\xc1\x1b"  # tag 1, and a number of eight bytes
 _END_MILLISECONDS = int(YEAR_10000 * 1000)
-
-
 _RECORDS, _EMPTY_ARRAY = b"Records", b"\x80"
 
 
