@@ -1,6 +1,6 @@
 """Measure how well plans by load balance a fleet, and how many shards they move.
 
-    python -m benchmarks.load [--seeds 10] [--first-seed 0]
+    python -m benchmarks.load [--seeds 10] [--first-seed 0] [--shards 100|10000]
 
 Fleets of 100 shards on 10 clients and of 10,000 shards on 200 clients run in virtual
 time. The shards' loads follow Zipf's law, with noise of 30 % each second. The figures
@@ -90,9 +90,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--shards", type=int, choices=[shards for shards, _ in SIZES])
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     for shards, clients in SIZES:
+        if given.shards not in (None, shards):
+            continue
         report(shards, clients, [measure(shards, clients, seed) for seed in seeds])
 
 

@@ -268,6 +268,8 @@ class Leader:
             return
         reports = (read_loads(m.load, m.streams) for m in self.watcher.members)
         self._loads.observe(chain.from_iterable(reports), self._shards)
+        clients = len(self.watcher.members)
+        self._load_schedule.observe(self._loads.known_work, clients, now)
         is_better = self._make_plan() != self._plan
         if self._load_schedule.is_due(now, is_better=is_better):
             self._schedule.request()

@@ -42,7 +42,7 @@ class Gain(NamedTuple):
     """By how many percent a new plan must lower the most work. Others are kept."""
 
     least: int
-    per_moves: int  # so many percent more if all slots move
+    per_moves: int  # so many percent more if all slots but one move
     # Whether also takers with less than their share, or the greatest top, are evened
     # out.
     evens: bool
@@ -50,7 +50,7 @@ class Gain(NamedTuple):
 
 # After a change, plans follow the averages closely, which become more exact. Later on,
 # averages that differ a little are noise.
-STEADY_GAIN = Gain(5, 20, evens=False)
+STEADY_GAIN = Gain(5, 40, evens=False)
 CHANGED_GAIN = Gain(1, 2, evens=True)
 # A new plan may have this much more than the lowest possible top, so that less moves.
 SPARE_PERCENT = 1
@@ -221,8 +221,9 @@ def _cut(
     others = cut.shift()
     shifted = dict(zip(order, pairwise(others), strict=True))
     stays = sum(_common(spans[taker], shifted[taker]) for taker in spans)
-    moved_percent = 100 - 100 * stays // max(1, count) if spans else 0
-    is_kept = kept.is_good_enough(moved_percent)
+    moved = count - stays if spans else 0
+    moved_percent = -(-100 * moved // max(1, count))
+    is_kept = kept.is_good_enough(moved)
     verdict = kept.verdict(cut.top_percent(others), moved_percent, is_kept=is_kept)
     return result if is_kept else shifted, verdict
 
@@ -255,15 +256,17 @@ class _Cut:
         self._most = sums[-1] + sum(taker.load for taker in takers)
         self._best = self._most if slack is None else self._lowest_top()
 
-    def is_good_enough(self, moved_percent: int) -> bool:
+    def is_good_enough(self, moved: int) -> bool:
         """Return whether to keep the preferred bounds.
 
-        Other bounds would move ``moved_percent`` of the slots. The more of them move,
-        the more must the greatest top fall.
+        Other bounds would move so many slots. The more of them move, the more must the
+        greatest top fall. In a small group, one slot is many percent, but the least
+        that can move.
         """
         if self._slack is None:
             return self._fits(self._best)
-        gain = self._gain.least + moved_percent * self._gain.per_moves // 100
+        more = max(0, moved - 1) * self._gain.per_moves // max(1, self._count)
+        gain = self._gain.least + more
         least = self._best + self._best * gain // 100
         return self._fits(max(self._share(self._slack.keep), least))
 

@@ -189,6 +189,8 @@ class LoadFleet:
     def _follow_load(self) -> None:
         reports = (read_loads(m.load, m.streams) for m in self.members.values())
         self._loads.observe(chain.from_iterable(reports), self.shards)
+        work = self._loads.known_work
+        self._schedule.observe(work, len(self.members), self.now)
         is_better = self.plan() != self._plan
         is_due = self._schedule.is_due(self.now, is_better=is_better)
         if is_due and self.now >= self._moves_at:

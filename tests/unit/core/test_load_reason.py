@@ -84,8 +84,9 @@ def test_ranges_are_kept_if_others_are_hardly_better() -> None:
         "ranges are kept: other ranges would lower the most work of a client with "
         "several shards only "
     )
-    assert reason(members(3, 1, 2), 5, 60, 10) == (
-        f"{kept}from 187 % to 174 % of its share, and move 34 % of the shards"
+    busy, others = [580, *[1] * 60], [20] * 26
+    assert reason(members(87, 61, 26), *busy, *others) == (
+        f"{kept}from 111 % to 105 % of its share, and move 36 % of the shards"
     )
     assert reason(members(6, 2, 4), 60, 5, 5, 100, 60, 10) == (
         f"{kept}from 146 % to 142 % of its share"

@@ -128,16 +128,73 @@ def test_loads_have_changed_for_a_minute_after_a_plan() -> None:
     assert not made.has_changed(65.0)
 
 
-def test_a_plan_by_load_does_not_extend_the_minute() -> None:
+def test_a_plan_by_load_is_no_change() -> None:
     made = LoadSchedule(20.0)
     assert follow(made, range(41), 45) == [10, 30]
-    assert made.has_changed(69.9)
-    assert not made.has_changed(70.0)
-    # The next one begins a minute again.
+    assert not made.has_changed(45.0)
+    made.record_plan(50.0)  # since a client has joined
     made.is_due(80.0, is_better=True)
     made.is_due(90.0, is_better=True)
     made.record_plan(90.0)
-    assert made.has_changed(149.9)
+    assert made.has_changed(109.9)
+    assert not made.has_changed(110.0)
+
+
+@pytest.mark.parametrize(
+    ("work", "has_changed"),
+    [
+        ([1150, 500, 500], False),  # by 15 %
+        ([1151, 500, 500], True),
+        ([849, 500, 500], True),
+        ([1000, 500, 530], False),  # a small shard, and 4 % of an average client
+        ([1000, 500, 580], True),
+    ],
+)
+def test_loads_have_changed_if_the_work_of_a_shard_has(
+    work: list[int], has_changed: bool
+) -> None:
+    made = LoadSchedule(20.0)
+    made.observe({("a", n): size for n, size in enumerate([1000, 500, 500])}, 2, 0.0)
+    assert not made.has_changed(0.0)
+    made.observe({("a", n): size for n, size in enumerate(work)}, 2, 5.0)
+    assert made.has_changed(5.0) is has_changed
+    assert not made.has_changed(65.0)
+
+
+def test_a_shard_with_hardly_any_work_changes_nothing() -> None:
+    made = LoadSchedule(20.0)
+    made.observe({("a", 0): 1000, ("a", 1): 10}, 1, 0.0)
+    made.observe({("a", 0): 1000, ("a", 1): 40}, 1, 5.0)  # 2.9 % of the client's work
+    assert not made.has_changed(5.0)
+    made.observe({("a", 0): 1000, ("a", 1): 42}, 1, 10.0)
+    assert made.has_changed(10.0)
+
+
+def test_slow_changes_add_up() -> None:
+    made = LoadSchedule(20.0)
+    for at in range(4):
+        made.observe({("a", 0): 1000 + 50 * at}, 1, 5.0 * at)
+    assert not made.has_changed(15.0)
+    made.observe({("a", 0): 1200}, 1, 20.0)
+    assert made.has_changed(20.0)
+
+
+def test_what_changes_within_the_minute_does_not_extend_it() -> None:
+    made = LoadSchedule(20.0)
+    for at, size in ((0.0, 1000), (5.0, 2000), (30.0, 4000)):
+        made.observe({("a", 0): size}, 1, at)
+    assert not made.has_changed(65.0)
+    # The work at the end of the minute is the one that counts from then on.
+    made.observe({("a", 0): 4100}, 1, 65.0)
+    assert not made.has_changed(65.0)
+
+
+def test_a_new_shard_is_no_change_and_a_lost_one_is_forgotten() -> None:
+    made = LoadSchedule(20.0)
+    made.observe({("a", 0): 1000}, 1, 0.0)
+    made.observe({("a", 1): 900}, 1, 5.0)
+    made.observe({("a", 0): 2000, ("a", 1): 900}, 1, 10.0)
+    assert not made.has_changed(10.0)
 
 
 def test_a_plan_for_another_reason_extends_the_minute() -> None:
