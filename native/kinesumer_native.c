@@ -308,93 +308,136 @@ static PyObject *to_records(PyObject *self, PyObject *const *given, Py_ssize_t c
 
 /* --- columns ------------------------------------------------------------------------ */
 
-/* What all records of a page have together. */
+/* Bytes that grow. Their capacity is the size of the Python object. */
 typedef struct {
-    Py_ssize_t count;
-    Py_ssize_t sizes[STRINGS];
-} Totals;
+    PyObject *bytes; /* NULL after an error */
+    Py_ssize_t size;
+} Buffer;
 
-/* Read and check the records of an array whose head was read. */
-static int add_up(Reader *r, const Head *head, Totals *totals) {
-    while (!is_end(r, head, (uint64_t)totals->count)) {
+static int append(Buffer *buffer, const void *from, Py_ssize_t size) {
+    Py_ssize_t filled = buffer->size, capacity = PyBytes_GET_SIZE(buffer->bytes);
+    if (capacity - filled < size) {
+        Py_ssize_t greater = 2 * capacity > filled + size ? 2 * capacity : filled + size;
+        if (_PyBytes_Resize(&buffer->bytes, greater) < 0) {
+            return -1;
+        }
+    }
+    memcpy(PyBytes_AS_STRING(buffer->bytes) + filled, from, size);
+    buffer->size += size;
+    return 0;
+}
+
+enum { OFFSETS, VALUES, PAIR, TIMES = PAIR * STRINGS, BUFFERS };
+
+/* The buffers of Arrow: offsets and values of each of the strings, then the times. */
+typedef struct {
+    Buffer buffers[BUFFERS];
+    int32_t ends[STRINGS];
+    Py_ssize_t count;
+} Columns;
+
+static int append_string(Columns *columns, int string, const Slice *slice) {
+    Buffer *pair = &columns->buffers[PAIR * string];
+    columns->ends[string] += (int32_t)slice->size;
+    if (append(&pair[VALUES], slice->text, slice->size) < 0) {
+        return -1;
+    }
+    return append(&pair[OFFSETS], &columns->ends[string], sizeof(int32_t));
+}
+
+/* Copy each record once, while the processor has it in its cache. */
+static int append_records(Reader *r, const Head *head, const Slice *prefix,
+                          Columns *columns, int *has_prefix) {
+    for (int i = 0; i < STRINGS; i++) {
+        Buffer *offsets = &columns->buffers[PAIR * i + OFFSETS];
+        if (append(offsets, &columns->ends[i], sizeof(int32_t)) < 0) {
+            return -1;
+        }
+    }
+    while (!is_end(r, head, (uint64_t)columns->count)) {
         Record next;
         if (read_record(r, &next) < 0 || check_utf8(&next.strings[SEQUENCE_NUMBER]) ||
             check_utf8(&next.strings[PARTITION_KEY])) {
             return -1;
         }
         for (int i = 0; i < STRINGS; i++) {
-            totals->sizes[i] += next.strings[i].size;
-        }
-        totals->count++;
-    }
-    return totals->count ? 0 : fail("no records");
-}
-
-/* Return the buffers of Arrow's columns of records that were checked, or NULL. */
-static PyObject *buffers(Reader r, const Totals *totals) {
-    PyObject *offsets[STRINGS], *strings[STRINGS];
-    Py_ssize_t ends[STRINGS] = {0};
-    PyObject *times = PyBytes_FromStringAndSize(NULL, 8 * totals->count), *all = NULL;
-    int failed = times == NULL;
-    for (int i = 0; i < STRINGS; i++) {
-        offsets[i] = PyBytes_FromStringAndSize(NULL, 4 * (totals->count + 1));
-        strings[i] = PyBytes_FromStringAndSize(NULL, totals->sizes[i]);
-        failed |= offsets[i] == NULL || strings[i] == NULL;
-    }
-    for (Py_ssize_t row = 0; !failed && row <= totals->count; row++) {
-        for (int i = 0; i < STRINGS; i++) {
-            int32_t end = (int32_t)ends[i];
-            memcpy(PyBytes_AS_STRING(offsets[i]) + 4 * row, &end, 4);
-        }
-        Record next;
-        if (row == totals->count || (failed = read_record(&r, &next))) {
-            break;
-        }
-        for (int i = 0; i < STRINGS; i++) {
-            Slice *string = &next.strings[i];
-            memcpy(PyBytes_AS_STRING(strings[i]) + ends[i], string->text, string->size);
-            ends[i] += string->size;
+            if (append_string(columns, i, &next.strings[i]) < 0) {
+                return -1;
+            }
         }
         int64_t micros = next.milliseconds * 1000;
-        memcpy(PyBytes_AS_STRING(times) + 8 * row, &micros, 8);
+        if (append(&columns->buffers[TIMES], &micros, sizeof(micros)) < 0) {
+            return -1;
+        }
+        const Slice *data = &next.strings[DATA];
+        *has_prefix |= data->size >= prefix->size &&
+                       !memcmp(data->text, prefix->text, prefix->size);
+        columns->count++;
     }
-    if (!failed) {
-        all = PyTuple_Pack(
-            7, offsets[SEQUENCE_NUMBER], strings[SEQUENCE_NUMBER],
-            offsets[PARTITION_KEY], strings[PARTITION_KEY], offsets[DATA],
-            strings[DATA], times);
+    return columns->count ? 0 : fail("no records");
+}
+
+/* Return a tuple of the buffers, cut to their sizes, or NULL. */
+static PyObject *cut(Columns *columns) {
+    PyObject *all = PyTuple_New(BUFFERS);
+    for (int i = 0; all != NULL && i < BUFFERS; i++) {
+        Buffer *buffer = &columns->buffers[i];
+        if (_PyBytes_Resize(&buffer->bytes, buffer->size) < 0) {
+            Py_CLEAR(all);
+        } else {
+            PyTuple_SET_ITEM(all, i, buffer->bytes);
+            buffer->bytes = NULL;
+        }
     }
-    for (int i = 0; i < STRINGS; i++) {
-        Py_XDECREF(offsets[i]);
-        Py_XDECREF(strings[i]);
-    }
-    Py_XDECREF(times);
     return all;
 }
 
-static PyObject *to_columns(PyObject *self, PyObject *body) {
-    (void)self;
-    Py_buffer view;
-    if (PyObject_GetBuffer(body, &view, PyBUF_SIMPLE) < 0) {
+static PyObject *columns_of(Reader r, const Slice *prefix) {
+    const uint8_t *begin = r.next, *array = NULL;
+    Columns columns = {0};
+    Head head;
+    int has_prefix = 0, failed = find_records(&r, &array, &head);
+    PyObject *all = NULL;
+    for (int i = 0; i < BUFFERS && !failed; i++) {
+        /* The data is most of an answer, which need not grow then. */
+        Py_ssize_t capacity = i == PAIR * DATA + VALUES ? r.end - begin : 4096;
+        columns.buffers[i].bytes = PyBytes_FromStringAndSize(NULL, capacity);
+        failed = columns.buffers[i].bytes == NULL;
+    }
+    if (!failed && append_records(&r, &head, prefix, &columns, &has_prefix) == 0) {
+        all = cut(&columns);
+    }
+    for (int i = 0; i < BUFFERS; i++) {
+        Py_XDECREF(columns.buffers[i].bytes);
+    }
+    if (all == NULL) {
         return NULL;
     }
-    const uint8_t *begin = view.buf, *array = NULL;
-    Reader r = {begin, begin + view.len}, first = r;
-    Head head;
-    Totals totals = {0};
-    PyObject *columns = NULL, *result = NULL;
-    if (view.len > INT32_MAX) {
-        fail("a page of over 2 GiB");
-    } else if (find_records(&r, &array, &head) == 0) {
-        first = r;
-        if (add_up(&r, &head, &totals) == 0) {
-            columns = buffers(first, &totals);
-        }
+    return Py_BuildValue("nnnNN", (Py_ssize_t)(array - begin),
+                         (Py_ssize_t)(r.next - begin), columns.count,
+                         PyBool_FromLong(has_prefix), all);
+}
+
+static PyObject *to_columns(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    (void)self;
+    Py_buffer view, wanted;
+    PyObject *result = NULL;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "to_columns() takes two arguments");
+        return NULL;
     }
-    if (columns != NULL) {
-        result = Py_BuildValue(
-            "nnnN", (Py_ssize_t)(array - begin), (Py_ssize_t)(r.next - begin),
-            totals.count, columns);
+    if (PyObject_GetBuffer(given[0], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    if (PyObject_GetBuffer(given[1], &wanted, PyBUF_SIMPLE) == 0) {
+        if (view.len > INT32_MAX) {
+            fail("a page of over 2 GiB");
+        } else {
+            Reader r = {view.buf, (const uint8_t *)view.buf + view.len};
+            Slice prefix = {wanted.buf, wanted.len};
+            result = columns_of(r, &prefix);
+        }
+        PyBuffer_Release(&wanted);
     }
     PyBuffer_Release(&view);
     return result;
@@ -407,13 +450,13 @@ static PyMethodDef functions[] = {
      "Each is a call of the type with sequence number, data, partition key and arrival\n"
      "time in seconds. Raise ValueError unless each record has exactly these fields.\n"
      "The type of encryption is left out."},
-    {"to_columns", to_columns, METH_O,
-     "to_columns(body, /)\n--\n\n"
+    {"to_columns", (PyCFunction)(void (*)(void))to_columns, METH_FASTCALL,
+     "to_columns(body, prefix, /)\n--\n\n"
      "Return the records of a page as columns: where their array begins and ends in\n"
-     "the page, their number, and the buffers of Arrow. These are the offsets and\n"
-     "values of sequence numbers, partition keys and data, and the arrival times in\n"
-     "microseconds. Raise ValueError unless each record has exactly these fields.\n"
-     "The type of encryption is left out."},
+     "the page, their number, whether the data of at least one begins with a prefix,\n"
+     "and the buffers of Arrow. These are the offsets and values of sequence numbers,\n"
+     "partition keys and data, and the arrival times in microseconds. Raise ValueError\n"
+     "unless each record has exactly these fields. The type of encryption is left out."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from kinesumer.spark.columnar.json_layout import IrregularError
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 
     from kinesumer.wire.records import Body
 
-    # Returns where the array of records begins and ends, the number of records, and the
-    # buffers of their columns.
-    Split = Callable[[Body], tuple[int, int, int, tuple[bytes, ...]]]
+    # Returns where the array of records begins and ends, the number of records, whether
+    # the data of at least one begins with a prefix, and the buffers of their columns.
+    Split = Callable[[Body, bytes], tuple[int, int, int, bool, tuple[bytes, ...]]]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -42,12 +41,14 @@ to_columns: Split | None = find_compiled_splitter()
 class CborTable:
     """The columns of a page's records. Raises IrregularError for an unusual page."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: Body, prefix: bytes) -> None:
         if to_columns is None:
             raise IrregularError
         try:
-            begin, end, count, buffers = to_columns(body)
+            begin, end, count, has_prefix, buffers = to_columns(body, prefix)
             self.count: int = count
+            # Whether the data of at least one record begins with the prefix.
+            self.has_prefix: bool = has_prefix
             # The answer without its records.
             self.rest: bytes = bytes(without_records(body, begin, end))
         except ValueError as error:
@@ -61,13 +62,3 @@ class CborTable:
     def _column(self, type_: pa.DataType, *buffers: bytes) -> pa.Array:
         parts = [None, *map(pa.py_buffer, buffers)]
         return pa.Array.from_buffers(type_, self.count, parts)
-
-    def any_begins(self, prefix: bytes) -> bool:
-        """Return whether the data of at least one record begins with a prefix."""
-        _, offsets, values = self.data.buffers()
-        ends = np.frombuffer(offsets, np.int32)
-        at = ends[:-1][np.diff(ends) >= len(prefix)]
-        text = np.frombuffer(values, np.uint8)
-        for byte in prefix:
-            at = at[text[at] == byte] + 1
-        return len(at) > 0

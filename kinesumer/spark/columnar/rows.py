@@ -93,8 +93,8 @@ def _split_cbor(
     body: Body, _names: Collection[str], deaggregate: bool
 ) -> tuple[Body, TableRows]:
     """Do the same as ``_split_json()``. All columns exist, as they cost little."""
-    table = CborTable(body)
-    if deaggregate and table.any_begins(MAGIC):
+    table = CborTable(body, MAGIC)
+    if deaggregate and table.has_prefix:
         raise IrregularError
     columns = {"partition_key": table.keys, "data": table.data}
     return table.rest, TableRows(table.numbers, table.arrivals, columns, table.payload)

@@ -188,9 +188,13 @@ def test_what_is_not_cbor_is_refused_by_the_compiled_splitter() -> None:
     assert compiled is not None
     for body in (b"", b"\xa0", b"{}", page([])):
         with pytest.raises(ValueError, match=r"\w"):
-            compiled(body)
+            compiled(body, b"")
     with pytest.raises(TypeError):
-        compiled("text")  # type: ignore[arg-type]
+        compiled("text", b"")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        compiled(b"", "text")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="two arguments"):
+        compiled(b"")  # type: ignore[call-arg]
 
 
 def test_the_compiled_splitter_is_used_where_it_is_installed(
