@@ -86,7 +86,7 @@ def _decision(
     work = plan.Work(
         sizes,
         is_known=bool(known.loads) and not unknown,
-        # The leader counts from the last plan that doesn't only follow the load.
+        # The leader counts from the last change, about which a report knows less.
         has_changed=age is not None and age < CHANGED_SECONDS,
     )
     return load_reason(members, shards, work, unknown or len(every))
