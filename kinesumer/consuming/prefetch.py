@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.congestion import CongestionWindow
@@ -93,7 +94,11 @@ class PrefetchBuffer:
         self.window: CongestionWindow = CongestionWindow(limit_bytes)
         self._batches: deque[FetchedBatch] = deque()
         self._receivers: deque[asyncio.Future[None]] = deque()
-        self._waiters: deque[_Waiter] = deque()
+        # While the window is full, thousands of readers may wait for it, and each
+        # release looks for others. So readers of small answers have their own queue.
+        self._small: deque[_Waiter] = deque()
+        self._large: deque[_Waiter] = deque()
+        self._turns = count()
         self._openers: deque[_Waiter] = deque()
         self._is_opening = False
 
@@ -111,13 +116,15 @@ class PrefetchBuffer:
         must_wait = self._takes_too_much(size, owned) or (
             in_flight and self._exceeds_window(in_flight)
         )
-        if not (self._waiters or self._openers or must_wait) and self._fits(size):
+        others = self._small or self._large or self._openers
+        if not (others or must_wait) and self._fits(size):
             self.used += size
             self.in_flight += in_flight
             return
         future = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(size, in_flight, owned, future)
-        self._waiters.append(waiter)
+        waiter = _Waiter(next(self._turns), size, in_flight, owned, future)
+        queue = self._queue_of(waiter)
+        queue.append(waiter)
         self._admit()
         try:
             await waiter.future
@@ -125,15 +132,15 @@ class PrefetchBuffer:
             if not waiter.future.cancelled():
                 self.in_flight -= in_flight
                 self.release(size)
-            elif waiter in self._waiters:  # unless _admit() has removed it
-                self._waiters.remove(waiter)
+            elif waiter in queue:  # unless _admit() has removed it
+                queue.remove(waiter)
                 self._admit()
             raise
 
     def release(self, size: int) -> None:
         """Release bytes. A negative size reserves more, even if no memory is free."""
         self.used -= size
-        if self._waiters or self._openers:
+        if self._small or self._large or self._openers:
             self._admit()
 
     async def open(
@@ -143,7 +150,7 @@ class PrefetchBuffer:
         # The opened size isn't known in advance. So only one piece is opened at a time,
         # and only if some memory is free or no opened records hold any.
         future = asyncio.get_running_loop().create_future()
-        opener = _Waiter(0, 0, owned, future)
+        opener = _Waiter(next(self._turns), 0, 0, owned, future)
         self._openers.append(opener)
         self._admit()
         try:
@@ -242,20 +249,33 @@ class PrefetchBuffer:
         if self._is_opening:
             return
         passed: list[_Waiter] = []
-        while self._waiters:
-            size, in_flight, owned, future = self._waiters[0]
+        while (waiter := self._next_waiter()) is not None:
+            _, size, in_flight, owned, future = waiter
             is_too_much = self._takes_too_much(size, owned)
-            if is_too_much or (in_flight and self._exceeds_window(in_flight)):
-                passed.append(self._waiters.popleft())
-                continue
-            if not self._fits(size):
+            if not (is_too_much or self._fits(size)):
                 break
-            self._waiters.popleft()
-            if not future.done():
+            self._queue_of(waiter).popleft()
+            if is_too_much:
+                passed.append(waiter)
+            elif not future.done():
                 self.used += size
                 self.in_flight += in_flight
                 future.set_result(None)
-        self._waiters.extendleft(reversed(passed))
+        for waiter in reversed(passed):
+            self._queue_of(waiter).appendleft(waiter)
+
+    def _next_waiter(self) -> _Waiter | None:
+        """Return the reader that has waited longest, if the window has room for it."""
+        heads = [queue[0] for queue in (self._small, self._large) if queue]
+        ready = (
+            waiter
+            for waiter in heads
+            if not (waiter.in_flight and self._exceeds_window(waiter.in_flight))
+        )
+        return min(ready, default=None)
+
+    def _queue_of(self, waiter: _Waiter) -> deque[_Waiter]:
+        return self._large if waiter.in_flight else self._small
 
     def _admit_opener(self) -> None:
         if self._is_opening or not self._openers:
@@ -271,8 +291,9 @@ class PrefetchBuffer:
 
 
 class _Waiter(NamedTuple):
-    """A reader that waits for memory."""
+    """A reader that waits for memory. The turns are in the order of the calls."""
 
+    turn: int
     size: int
     in_flight: int
     owned: OwnedShard | None

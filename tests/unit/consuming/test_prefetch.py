@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from kinesumer.consuming.prefetch import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.simulation.event_loop import VirtualLoop
+from tests.support.steps import steps
 from tests.support.world import APP, ARN, World, batch_of, hold
 
 if TYPE_CHECKING:
@@ -109,6 +111,28 @@ async def test_a_cancelled_reader_leaves_its_bytes_to_the_next(
     await behind
     assert leaving.cancelled()
     assert buffer.used == 80
+
+
+async def test_a_release_examines_no_reader_that_waits_for_the_window(
+    world: World,
+) -> None:
+    found = []
+    for count in (10, 1000):
+        buffer = PrefetchBuffer(64 << 20)
+        half = buffer.window.size // 2
+        waiting = [
+            world.loop.create_task(buffer.reserve(100, in_flight=half))
+            for _ in range(count)
+        ]
+        await asyncio.sleep(0)
+        assert sum(task.done() for task in waiting) == 2  # they fill the window
+        # Small answers don't wait for it.
+        await asyncio.wait_for(buffer.reserve(100), 1)
+        found.append(steps(partial(buffer.release, 100)))
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+    assert found[0] == found[1]
 
 
 async def test_a_receiver_waits_for_batches_and_gets_them_in_order(
