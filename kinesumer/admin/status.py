@@ -204,6 +204,8 @@ def _stream_problems(stream: dict[str, Any]) -> Iterator[str]:
             "more clients, or raise max_shards"
         )
     yield from (f"{name}: {text}" for text in _isolation_problems(stream["shards"]))
+    if count:  # these are all shards without an owner
+        return
     # Shards with the same state and owners share one line.
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for shard in stream["shards"]:

@@ -297,7 +297,10 @@ class ShardCalls:
 
     def _reason(self, reason: RevokeReason) -> RevokeReason:
         """Return the reason at the time of the call."""
-        if self.owned.lost:
+        owned, now = self.owned, self._callbacks.clock.now()
+        # Once the lease has run out, other clients may claim the shard. Those of a
+        # closed shard call on_revoked again.
+        if owned.lost or (reason != "ended" and not owned.lease.permits(now)):
             return "lost"
         if self.owned.seeked:
             return "seeked"

@@ -12,7 +12,9 @@ from kinesumer.wire import rows, writes
 
 if TYPE_CHECKING:
     from kinesumer.consuming.delivery_protocol import DeliveryProtocol
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.coordination.heartbeat_thread import HeartbeatTask
+    from kinesumer.coordination.held_shards import HeldShards
     from kinesumer.coordination.session import Session
     from kinesumer.model.rows import MemberRow
     from kinesumer.runtime.context import ClientContext
@@ -103,18 +105,20 @@ class Departure:
         context, session = self._context, self._client.session
         callbacks = self._delivery.callbacks
         wait = drain_seconds if callbacks is None else callbacks.wait_seconds
-        # If the store doesn't answer for the length of a lease, other clients take the
-        # shards anyway.
-        async with timeout(wait + context.config.lease_duration_seconds):
+        lease_seconds = context.config.lease_duration_seconds
+        async with timeout(wait + lease_seconds):
             self._delivery.close()
             self._heartbeat_runner.call_in_loop(lambda it: it.stop_watching())
             if session is not None:
                 session.cancel_tasks()
                 releases = (
-                    session.shards.release(owned, drain_seconds, "closed")
+                    self._release_shard(session.shards, owned, drain_seconds)
                     for owned in list(session.shards.by_key.values())
                 )
-                await asyncio.gather(*releases)
+                # A shard whose release fails doesn't keep the others from theirs.
+                for outcome in await asyncio.gather(*releases, return_exceptions=True):
+                    if outcome is not None:
+                        raise outcome
             # Send heartbeats during the releases, which may take longer than the lease.
             # But end them before the row is marked as dead: a heartbeater that finds
             # this mark registers a new session.
@@ -122,4 +126,14 @@ class Departure:
             member = self._client.registered_member
             if member is not None:
                 timestamp = rows.timestamp_text(context.clock.wall())
-                await context.write(writes.leave(context.app, member, timestamp))
+                async with timeout(lease_seconds):
+                    await context.write(writes.leave(context.app, member, timestamp))
+
+    async def _release_shard(
+        self, shards: HeldShards, owned: OwnedShard, drain_seconds: float
+    ) -> None:
+        await shards.drain(owned, drain_seconds, "closed")
+        # If the store doesn't answer for the length of a lease, other clients take the
+        # shards anyway.
+        async with timeout(self._context.config.lease_duration_seconds):
+            await shards.hand_back(owned)

@@ -105,6 +105,13 @@ class HeldShards:
         The wait includes the call of ``on_revoked``. Without ``drain_seconds``, wait
         only for this call.
         """
+        await self.drain(owned, drain_seconds, reason)
+        await self.hand_back(owned)
+
+    async def drain(
+        self, owned: OwnedShard, drain_seconds: float, reason: RevokeReason
+    ) -> None:
+        """Do what ``release()`` does before it writes."""
         began, left = self._context.clock.now(), drain_seconds
         self._delivery.sync_progress()
         owned.revoke()
@@ -124,6 +131,9 @@ class HeldShards:
                 drain_seconds,
                 extra=owned.log_fields,
             )
+
+    async def hand_back(self, owned: OwnedShard) -> None:
+        """Store the position of a drained shard, and release it."""
         # Records may have been finished while the shard drained.
         self._delivery.sync_progress()
         app, position = self._context.app, owned.position

@@ -59,7 +59,9 @@ def _unplanned(arn: str, app: AppObservation) -> Iterator[Finding]:
     first, second = _planned(arn, app.first), _planned(arn, app.second)
     if first is None or second is None:
         return
-    if lasting := _lasting(first, second):
+    # Another check reports the shards that max_shards leaves without a client.
+    full = [(r.first_hash, r.last_hash) for r in app.second.unassignable(arn).values()]
+    if lasting := _lasting(first, [*second, *full]):
         yield HASH_SPACE.warning(
             arn,
             f"{_describe(lasting)} have been planned for no client for "

@@ -94,6 +94,7 @@ PAUSED_STREAM = app(snapshot(streams=[STREAM._replace(paused=True)]))
 PAUSED_ROWS = rows(row(0, paused=True), row(1, ended=True, paused=True))
 
 LEFT, RIGHT = member("a", 0, HALF - 1), member("b", HALF, HASH_KEYS - 1)
+HALF_FULL = snapshot([row(0), row(1, owner="")], [LEFT._replace(max_shards=1)])
 HALF_ROWS, ENDED_ROW = snapshot([row(0)]), row(0, ended=True)
 HALF_PLAN, TWO_PLANS = snapshot(members=[LEFT]), snapshot(members=[A, RIGHT])
 CUT = stream(listing=[Shard("shardId-0", 0, HALF - 1)])
@@ -196,6 +197,8 @@ HEALTHY: list[tuple[Check, AppObservation]] = [
     (uncovered_hash_keys, app(snapshot(), HALF_ROWS)),
     (uncovered_hash_keys, app(UNLISTED)),
     (uncovered_hash_keys, app(HALF_PLAN, snapshot())),
+    # Shards that max_shards leaves without a client are a finding of orphan_shards.
+    (uncovered_hash_keys, app(HALF_FULL)),
     # A client that joins has no range until the next plan.
     (uncovered_hash_keys, fleet(LEFT, member("b", range=None))),
     (uncovered_hash_keys, fleet(NO_STREAMS)),

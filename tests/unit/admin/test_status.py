@@ -237,3 +237,5 @@ def test_shards_that_no_client_may_take_are_a_problem(
     problems = [text for text in made["problems"] if "max_shards" in text]
     assert len(problems) == expected
     assert all("1 shard isn't read" in text for text in problems)
+    others = [text for text in made["problems"] if "planned for" in text]
+    assert len(others) == 1 - expected  # the same isn't said twice

@@ -10,7 +10,7 @@ import pytest
 from kinesumer.admin.seek import plan_seek
 from kinesumer.admin.seek import seek as seek_planned
 from kinesumer.coordination import pauses
-from kinesumer.errors import ConfigurationError
+from kinesumer.errors import CommitTimeoutError, ConfigurationError
 from kinesumer.model.positions import Position
 from tests.unit.test_client import OLDEST, InMemory, P, shard
 
@@ -309,6 +309,27 @@ async def test_a_lost_shard_is_revoked_after_the_record_in_hand(
     user.on_record = _nothing
     await user.client.leave()
     await task
+
+
+@WAYS
+async def test_a_shard_is_lost_when_the_lease_has_run_out_before_the_end(
+    world: World, way: Any
+) -> None:
+    user = User(world)
+    world.put("a")
+    task = asyncio.create_task(way(user))
+    await user.saw("a")
+    user.client.store.down = True
+    await asyncio.sleep(20)
+    began = world.clock.now()
+    await user.client.leave()
+    with pytest.raises(CommitTimeoutError):
+        await task
+    # Other clients may have claimed the shard by now.
+    assert user.events[-2:] == ["revoke 0 lost", "revoked 0"]
+    # The store is given the length of a lease, whatever time callbacks may take: once
+    # at the end of run(), and once at the end of the block.
+    assert world.clock.now() - began <= 16.2
 
 
 async def test_a_client_that_gets_its_lost_shard_back_revokes_it_first(
