@@ -40,7 +40,7 @@ class GlueRegistry(NamedTuple):
 
 @contextmanager
 def serve_glue_registry(name: str | None = None) -> Iterator[GlueRegistry]:
-    """Serve a new registry on a free port for the block. moto keeps it afterwards."""
+    """Serve a new registry on a free port for the block."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -56,6 +56,8 @@ def serve_glue_registry(name: str | None = None) -> Iterator[GlueRegistry]:
         name = name or f"registry-{next(NUMBERS)}"
         client.create_registry(RegistryName=name)
         yield GlueRegistry(url, client, name)
+        # moto would keep it for the next test of this process.
+        client.delete_registry(RegistryId={"RegistryName": name})
     finally:
         server.stop()
 
