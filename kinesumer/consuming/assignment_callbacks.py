@@ -302,7 +302,7 @@ class ShardCalls:
         # closed shard call on_revoked again.
         if owned.lost or (reason != "ended" and not owned.lease.permits(now)):
             return "lost"
-        if self.owned.seeked:
+        if owned.seeked:
             return "seeked"
         if reason == "moved" and self._callbacks.is_leaving:
             return "closed"

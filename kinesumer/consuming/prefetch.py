@@ -113,11 +113,8 @@ class PrefetchBuffer:
         quarter of the limit is kept for shards that have no bytes in the buffer. The
         ``in_flight`` bytes must also fit the congestion window.
         """
-        must_wait = self._takes_too_much(size, owned) or (
-            in_flight and self._exceeds_window(in_flight)
-        )
-        others = self._small or self._large or self._openers
-        if not (others or must_wait) and self._fits(size):
+        must_wait = self._takes_too_much(size, owned) or self._exceeds_window(in_flight)
+        if not (self._has_waiters or must_wait) and self._fits(size):
             self.used += size
             self.in_flight += in_flight
             return
@@ -140,7 +137,7 @@ class PrefetchBuffer:
     def release(self, size: int) -> None:
         """Release bytes. A negative size reserves more, even if no memory is free."""
         self.used -= size
-        if self._small or self._large or self._openers:
+        if self._has_waiters:
             self._admit()
 
     async def open(
@@ -240,7 +237,12 @@ class PrefetchBuffer:
         return has_some and 4 * (self.used + size) > 3 * self.limit
 
     def _exceeds_window(self, size: int) -> bool:
-        return 0 < self.in_flight > self.window.size - size
+        """Return whether so many bytes must wait for the window; none never wait."""
+        return size > 0 and 0 < self.in_flight > self.window.size - size
+
+    @property
+    def _has_waiters(self) -> bool:
+        return bool(self._small or self._large or self._openers)
 
     def _admit(self) -> None:
         # Prefer openers: pages must be opened before their memory can be released.
@@ -267,11 +269,7 @@ class PrefetchBuffer:
     def _next_waiter(self) -> _Waiter | None:
         """Return the reader that has waited longest, if the window has room for it."""
         heads = [queue[0] for queue in (self._small, self._large) if queue]
-        ready = (
-            waiter
-            for waiter in heads
-            if not (waiter.in_flight and self._exceeds_window(waiter.in_flight))
-        )
+        ready = (w for w in heads if not self._exceeds_window(w.in_flight))
         return min(ready, default=None)
 
     def _queue_of(self, waiter: _Waiter) -> deque[_Waiter]:

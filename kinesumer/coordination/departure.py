@@ -106,6 +106,7 @@ class Departure:
         callbacks = self._delivery.callbacks
         wait = drain_seconds if callbacks is None else callbacks.wait_seconds
         lease_seconds = context.config.lease_duration_seconds
+        # This also limits the end of the heartbeats.
         async with timeout(wait + lease_seconds):
             self._delivery.close()
             self._heartbeat_runner.call_in_loop(lambda it: it.stop_watching())

@@ -111,7 +111,7 @@ class HeldShards:
     async def drain(
         self, owned: OwnedShard, drain_seconds: float, reason: RevokeReason
     ) -> None:
-        """Do what ``release()`` does before it writes."""
+        """Stop reading a shard, and wait for user code, as ``release()`` does."""
         began, left = self._context.clock.now(), drain_seconds
         self._delivery.sync_progress()
         owned.revoke()
