@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +21,16 @@ from tests.support.glue_registry import glue_data, serve_glue_registry
 from tests.system.security.documents import document
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from uuid import UUID
+
+
+@contextmanager
+def enforced_policies() -> Iterator[None]:
+    """Let moto enforce policies for the block only. It denies the administrator too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
+        yield
 
 
 async def decoded(id: UUID) -> object:
@@ -52,12 +61,13 @@ async def test_schemas_are_read_with_exactly_their_policy(
         iam.put_user_policy(**policy, PolicyDocument=text)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
-        monkeypatch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
-        assert await decoded(id) == 5
-        monkeypatch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", math.inf)
+        with enforced_policies():
+            assert await decoded(id) == 5
         iam.delete_user_policy(**policy)
-        monkeypatch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
         # moto denies calls of Glue in a format that SDKs don't expect, so the error
         # isn't an AccessDeniedError.
-        with pytest.raises(FatalError, match="authorized to perform: glue:GetSchema"):
+        with (
+            enforced_policies(),
+            pytest.raises(FatalError, match="authorized to perform: glue:GetSchema"),
+        ):
             await decoded(id)
