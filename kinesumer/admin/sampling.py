@@ -90,11 +90,31 @@ class ArrivalSample(NamedTuple):
 def sample_page(page: Page, since: float, now: float) -> ArrivalSample:
     """Return a sample of the records of a page that arrived at ``since`` or later.
 
-    The page was read at ``now``. Kinesis reports how long before ``now`` it ends.
+    The page was read at ``now``.
     """
-    until = now - page.millis_behind / 1000
     size = sum(len(record.data) for record in page.records)
-    return ArrivalSample(len(page.records), size, until - since)
+    return ArrivalSample(len(page.records), size, page_end(page, now) - since)
+
+
+def page_start(page: Page, now: float) -> float:
+    """Return the arrival time of the first record of a page that was read at ``now``.
+
+    For a page without records, return its end.
+    """
+    arrived = page.records[0].approximate_arrival_timestamp if page.records else None
+    return page_end(page, now) if arrived is None else arrived
+
+
+def page_end(page: Page, now: float) -> float:
+    """Return the time until which a page that was read at ``now`` has all records.
+
+    The time of the page's last record is exact. ``now`` may be a second late or early,
+    since Kinesis reports its time in whole seconds.
+    """
+    last = page.records[-1].approximate_arrival_timestamp if page.records else None
+    if last is None or is_at_tip(page):
+        return now - page.millis_behind / 1000
+    return last
 
 
 def page_millis_behind(page: Page, now: float) -> int:
@@ -185,8 +205,8 @@ class ShardSampler:
         after = row.position or row.start
         try:
             first = await self.read(after)
-            at = time.monotonic()
-            millis = page_millis_behind(first, self.now())
+            at, now = time.monotonic(), self.now()
+            millis = page_millis_behind(first, now)
             if is_at_tip(first):
                 return LagSample(at, millis, after, len(first.records), True)
             if not count:
@@ -196,9 +216,9 @@ class ShardSampler:
             read = len(first.records) + len(more.records)
             if is_at_tip(more):
                 return LagSample(at, millis, after, read, True)
-            now = self.now()
+            began, now = page_start(first, now), self.now()
             samples = [
-                sample_page(more, now - millis / 1000, now),
+                sample_page(more, began, now),
                 await self.since(now - more.millis_behind / 2000),
                 await self.arrivals(),
             ]

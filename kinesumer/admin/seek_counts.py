@@ -9,7 +9,8 @@ from kinesumer.admin.sampling import (
     ShardSampler,
     estimate_records,
     is_at_tip,
-    page_millis_behind,
+    page_end,
+    page_start,
     sample_page,
 )
 from kinesumer.admin.shard_reads import PacedReader, gather_by_key
@@ -112,17 +113,12 @@ async def _count_step(
 
 
 def _repeated_from(first: ReadPoint, count: Count) -> Count:
-    if not count.repeated:
-        return count
-    records = first.page.records
-    arrived_at = records[0].approximate_arrival_timestamp if records else None
-    return count._replace(repeated_since=first.at if arrived_at is None else arrived_at)
+    return count._replace(repeated_since=first.at) if count.repeated else count
 
 
 async def _find_point(sampler: ShardSampler, after: Position | Start) -> ReadPoint:
     page = await sampler.read_first(after)
-    now = sampler.now()
-    return ReadPoint(page, now - page_millis_behind(page, now) / 1000)
+    return ReadPoint(page, page_start(page, sampler.now()))
 
 
 async def _count_between(
@@ -136,7 +132,7 @@ async def _count_between(
         counted += len(before)
         if is_at_tip(page) or len(before) < len(page.records):
             return Count(repeated=counted)
-        began = sampler.now() - page.millis_behind / 1000
+        began = page_end(page, sampler.now())
         page = await sampler.read_more(page)
     now = sampler.now()
     until = now if last is None or end is None else last.at

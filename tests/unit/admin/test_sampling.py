@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kinesumer.admin.lag import find_trend
@@ -9,13 +11,16 @@ from kinesumer.admin.sampling import (
     MAX_RECORDS_PER_SECOND,
     ArrivalSample,
     LagSample,
+    ShardSampler,
     estimate_records,
     is_at_tip,
     page_millis_behind,
     sample_page,
 )
+from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
+from tests.support.doctor import KEYS, row
 
 HERE, THERE = Position("100"), Position("200")
 
@@ -34,6 +39,42 @@ def test_a_sample_covers_the_time_from_where_it_began_to_where_the_page_ends() -
     assert taken == ArrivalSample(100, 800, 10.0)
     assert taken.records_per_second == 10.0
     assert taken.bytes_per_second == 80.0
+
+
+def test_the_records_times_count_rather_than_a_clock_in_whole_seconds() -> None:
+    """Otherwise a shard at a third of its limit would appear hot."""
+    begin, late = 50.0, 0.9
+    records = [Record(str(n), b"12345678", "", begin + n / 100) for n in range(51)]
+    taken = sample_page(Page(records, "next", 40_000), begin, now=90.5 - late)
+    assert taken.seconds == 0.5
+    # At the tip, no record may have arrived for some time.
+    assert sample_page(Page(records, "next", 0), begin, now=60.0).seconds == 10.0
+
+
+async def test_a_counted_lag_begins_at_the_arrival_of_its_first_record() -> None:
+    """``Reader`` answers as if one record had arrived every 10 ms for 100 s."""
+    now = 1000.0
+
+    class Reader(PacedReader):
+        async def read(self, *arguments: Any) -> Page:
+            after = arguments[2]
+            is_position = isinstance(after, Position)
+            return self.page(now - 100 if is_position else after.timestamp, 1)
+
+        async def read_on(self, *arguments: Any) -> Page:
+            return self.page(float(arguments[2]), 100)
+
+        def page(self, begin: float, count: int) -> Page:
+            times = [begin + number / 100 for number in range(count)]
+            records = [Record("1", b"12345678", "", at) for at in times]
+            end = begin + count / 100
+            return Page(records, str(end), round(1000 * (now - times[-1])))
+
+    late = 0.9
+    source: Any = None
+    sampler = ShardSampler(Reader(), source, KEYS[0], now - late)
+    lag = await sampler.lag(row(0, position=HERE), count=True)
+    assert lag.records == pytest.approx(10_000, rel=0.03)
 
 
 def test_a_rate_is_capped_at_the_limit_of_kinesis() -> None:
