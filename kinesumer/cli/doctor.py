@@ -39,7 +39,7 @@ VERIFY_STYLES = {"critical": "bold red", "warning": "yellow", "note": ""}
 @click.option(
     "--interval",
     type=FiniteFloat(1.0),
-    default=10.0,
+    default=5.0,
     show_default=True,
     help="Seconds between two observations of the app: only lasting problems count.",
 )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
     from kinesumer.errors import KinesumerError
-    from kinesumer.model.rows import MemberRow
+    from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import Shard, StreamInfo
 
 
@@ -81,15 +81,31 @@ class AppObservation:
         return any(arn in member.streams for member in self.second.alive)
 
 
+class FirstSample(NamedTuple):
+    """What the first observation reads of a shard."""
+
+    lag: LagSample
+    arriving: ArrivalSample | None  # None if Kinesis throttled the reads
+
+
+async def sample_first(sampler: ShardSampler, row: ShardRow) -> FirstSample:
+    """Sample a shard's lag, and the records that have just arrived."""
+    lag = await sampler.lag(row)
+    try:
+        return FirstSample(lag, await sampler.arrivals())
+    except SourceUnavailableError:
+        return FirstSample(lag, None)  # another check reports throttled shards
+
+
 async def observe_streams(
     clients: ClientFactory,
     roles: Roles,
     snapshot: Snapshot,
     readable: Collection[str],
-    first: Mapping[ShardKey, LagSample],
+    first: Mapping[ShardKey, FirstSample],
     reader: PacedReader,
 ) -> tuple[dict[str, StreamObservation], dict[str, KinesumerError]]:
-    """Read the listing, lags, positions and arrivals of the readable streams.
+    """Read the listing, lags and positions of the readable streams.
 
     Returns the observations, and the errors of the other streams, by ARN.
     """
@@ -99,35 +115,27 @@ async def observe_streams(
         info = await source.describe()
         listing = await source.list_shards()
         rows = [row for row in snapshot.shards[arn] if not row.ended]
-        open_shards = {ShardKey(arn, s.shard_id) for s in listing if not s.closed}
-        samplers = {
-            key: ShardSampler(reader, source, key, info.now)
-            for key in open_shards.union(row.key for row in rows)
-        }
+        samplers = {r.key: ShardSampler(reader, source, r.key, info.now) for r in rows}
         lags = await gather_by_key({r.key: samplers[r.key].lag(r) for r in rows})
         verdicts = await gather_by_key(
             {r.key: check_position(samplers[r.key], r, listing, info) for r in rows}
         )
-        arrivals = await gather_by_key(
-            {key.shard_id: _arrivals(samplers[key]) for key in sorted(open_shards)}
-        )
+        open_shards = {ShardKey(arn, s.shard_id) for s in listing if not s.closed}
+        before = {key: one for key, one in first.items() if key.stream_arn == arn}
         observed[arn] = StreamObservation(
             info,
             listing,
-            {key: lag for key, lag in first.items() if key.stream_arn == arn},
+            {key: one.lag for key, one in before.items()},
             lags,
             verdicts,
-            {shard_id: sample for shard_id, sample in arrivals.items() if sample},
+            {
+                key.shard_id: one.arriving
+                for key, one in sorted(before.items())
+                if one.arriving is not None and key in open_shards
+            },
             {k.shard_id: n for k, n in reader.throttled.items() if k.stream_arn == arn},
         )
 
     arns = [stream.arn for stream in snapshot.streams if stream.arn in readable]
     errors = await for_each_stream(clients, arns, observe_stream, roles)
     return observed, errors
-
-
-async def _arrivals(sampler: ShardSampler) -> ArrivalSample | None:
-    try:
-        return await sampler.arrivals()
-    except SourceUnavailableError:
-        return None  # another check reports throttled shards

@@ -15,7 +15,11 @@ from kinesumer.admin.doctor import (
     streams,
 )
 from kinesumer.admin.doctor.consumers import ConsumerObservation, observe_consumers
-from kinesumer.admin.doctor.observation import AppObservation, observe_streams
+from kinesumer.admin.doctor.observation import (
+    AppObservation,
+    observe_streams,
+    sample_first,
+)
 from kinesumer.admin.doctor.permission_probe import (
     ClockReading,
     Probe,
@@ -24,7 +28,7 @@ from kinesumer.admin.doctor.permission_probe import (
     probe_table,
 )
 from kinesumer.admin.observation import HeartbeatObserver
-from kinesumer.admin.sampling import ShardSampler, sample_shards
+from kinesumer.admin.sampling import sample_shards
 from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.admin.snapshot import read_known_snapshot
 from kinesumer.aws.account import CallerIdentity, read_caller, read_limits
@@ -213,17 +217,22 @@ async def _observe(
     readable = await _probe_streams(clients, options, names, probes)
     reader = PacedReader(READ_INTERVAL_SECONDS)
     shards = {arn: first.shards[arn] for arn in arns if arn in readable}
-    lags = await sample_shards(clients, shards, options.roles, ShardSampler.lag, reader)
     heartbeats = HeartbeatObserver(app)
-    await heartbeats.watch(store, first)
+    # Heartbeats and shards are watched at the same time, since a person waits.
+    samples, _ = await asyncio.gather(
+        sample_shards(clients, shards, options.roles, sample_first, reader),
+        heartbeats.watch(store, first),
+    )
     await asyncio.sleep(max(0.0, began + options.seconds - time.monotonic()))
     second = await read_known_snapshot(store, app, options.table)
     seconds = time.monotonic() - began
-    ages = await heartbeats.watch(store, second)
-    observed, errors = await observe_streams(
-        clients, options.roles, second, readable, lags.values, reader
+    (observed, errors), ages = await asyncio.gather(
+        observe_streams(
+            clients, options.roles, second, readable, samples.values, reader
+        ),
+        heartbeats.watch(store, second),
     )
-    failed = [*lags.problems.items(), *errors.items()]
+    failed = [*samples.problems.items(), *errors.items()]
     probes += [Probe("kinesis", arn, error) for arn, error in failed]
     go_rows = await store.query(f"client#{app}", consistent=True)
     return AppObservation(
