@@ -1,13 +1,15 @@
 """Measure how well plans by load balance a fleet, and how many shards they move.
 
     python -m benchmarks.load [--seeds 10] [--first-seed 0] [--shards 100|10000]
+                              [--noise 0.3]
 
 Fleets of 100 shards on 10 clients and of 10,000 shards on 200 clients run in virtual
-time. The shards' loads follow Zipf's law, with noise of 30 % each second. The figures
-are the work of the busiest client, relative to the mean, a minute after a change.
-Clients with a single shard are left out, since no plan can give them less. Beside the
-greatest figure is that of the best possible cut of the same shards. The last column
-counts the runs above the aim of 1.15 in which the best possible cut is below it.
+time. The shards' loads follow Zipf's law, with noise of 30 % each second, or of
+``--noise``: 0 shows the plans alone, since then all loads are measured exactly. The
+figures are the work of the busiest client, relative to the mean, a minute after a
+change. Clients with a single shard are left out, since no plan can give them less.
+Beside the greatest figure is that of the best possible cut of the same shards. The last
+column counts the runs above the aim of 1.15 in which the best possible cut is below it.
 
 Shards that move are counted in three times of ten minutes without a change. Two follow
 each other, from two minutes after the start on. The third one begins two minutes after
@@ -47,11 +49,11 @@ class Result(NamedTuple):
     plan_seconds: float  # CPU time of one plan
 
 
-def measure(shards: int, clients: int, seed: int) -> Result:
+def measure(shards: int, clients: int, noise: float, seed: int) -> Result:
     """Run one fleet through a start, a steady time, and three changes."""
     random = Random(seed)
     rates = zipf(shards, random, RECORDS_PER_SHARD * shards)
-    fleet = LoadFleet(rates, clients, random)
+    fleet = LoadFleet(rates, clients, random, noise=noise)
     balances = {"start": settle(fleet)}
     settle(fleet)
     moved_percents = [moved_percent(fleet), moved_percent(fleet)]
@@ -91,12 +93,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--shards", type=int, choices=[shards for shards, _ in SIZES])
+    parser.add_argument("--noise", type=float, default=0.3)
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     for shards, clients in SIZES:
         if given.shards not in (None, shards):
             continue
-        report(shards, clients, [measure(shards, clients, seed) for seed in seeds])
+        results = [measure(shards, clients, given.noise, seed) for seed in seeds]
+        report(shards, clients, results)
 
 
 def report(shards: int, clients: int, results: list[Result]) -> None:

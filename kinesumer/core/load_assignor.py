@@ -52,8 +52,6 @@ class Gain(NamedTuple):
 # averages that differ a little are noise.
 STEADY_GAIN = Gain(5, 40, evens=False)
 CHANGED_GAIN = Gain(1, 2, evens=True)
-# A new plan may have this much more than the lowest possible top, so that less moves.
-SPARE_PERCENT = 1
 # How often each two neighbours are evened out.
 EVEN_ROUNDS = 8
 
@@ -274,8 +272,7 @@ class _Cut:
         """Return bounds near the preferred ones that give no taker much work."""
         top = self._best
         if self._slack is not None:
-            spare = self._best + self._best * SPARE_PERCENT // 100
-            top = max(self._share(self._slack.aim), spare)
+            top = max(top, self._share(self._slack.aim))
         firsts, found = self._firsts(top), [0]
         for taker, wanted, first in zip(
             self._takers, self.bounds[1:], [*firsts[1:], self._count], strict=True
