@@ -19,10 +19,10 @@ from kinesumer.ports import WriteResult
 from kinesumer.wire.rows import DEFINITION, INDEX, member_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from kinesumer.aws.dynamodb_calls import Answer
-    from kinesumer.aws.session import BorrowedSession, ClientFactory
+    from kinesumer.aws.session import ClientFactory, Loan, OpenClient
     from kinesumer.model.rows import Row
     from kinesumer.ports import Write
 
@@ -32,27 +32,24 @@ POLL_SECONDS = 0.5
 
 async def open_store(clients: ClientFactory, table: str) -> DynamoStateStore:
     """Return the state store in a table. It uses the event loop's shared client."""
-    opened = await clients.open("dynamodb")
-    return DynamoStateStore(opened.client, table, expired=opened.expired)
+    return DynamoStateStore(await clients.open("dynamodb"), table)
 
 
 @asynccontextmanager
 async def open_borrowed_store(
-    loan: BorrowedSession, table: str
+    loan: Loan, table: str
 ) -> AsyncIterator[DynamoStateStore]:
     """Open the state store on the running event loop, with a client of its own."""
-    async with loan.open() as client:
-        yield DynamoStateStore(client, table, expired=loan.expired)
+    async with loan() as opened:
+        yield DynamoStateStore(opened, table)
 
 
 class DynamoStateStore:
     """A state store in one table, without retries. See ``ports.StateStore``."""
 
-    def __init__(
-        self, client: Any, table: str, *, expired: Callable[[], bool] = bool
-    ) -> None:
+    def __init__(self, opened: OpenClient, table: str) -> None:
         self._table = table
-        self._call = TableCalls(client, table, expired=expired)
+        self._call = TableCalls(opened, table)
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, or None."""

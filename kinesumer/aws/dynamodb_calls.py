@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
-from botocore import xform_name
 
 from kinesumer.aws.errors import (
     FOREIGN,
@@ -19,18 +17,21 @@ from kinesumer.aws.errors import (
     translated_errors,
 )
 from kinesumer.aws.expressions import row_of
+from kinesumer.aws.http.client import DYNAMODB, DirectCalls
 from kinesumer.errors import (
     KinesumerError,
     StateStoreSchemaError,
     StoreThrottledError,
     StoreUnavailableError,
 )
+from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from botocore.exceptions import ClientError
 
+    from kinesumer.aws.session import OpenClient
     from kinesumer.model.rows import Row
 
 Answer = dict[str, Any]
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 # Time limit for a whole response. A call also fails if no byte arrives for 2 s.
 ANSWER_SECONDS = 5.0
-DECODED = ("GetItem", "Query", "Scan", "UpdateItem")
+_decode = msgspec.json.Decoder(Answer).decode
 
 
 class RefusedError(KinesumerError):
@@ -54,18 +55,13 @@ class TableCalls:
 
     def __init__(
         self,
-        client: Any,
+        opened: OpenClient,
         table: str,
-        *,
-        expired: Callable[[], bool],
         missing: Callable[[str, str], KinesumerError] = missing_table,
     ) -> None:
-        for operation in DECODED:
-            # Several tables share a client. It ignores a hook whose id it already has.
-            hook = f"before-parse.dynamodb.{operation}"
-            client.meta.events.register(hook, _decode, unique_id=hook)
         self.table = table
-        self._client, self._expired, self._missing = client, expired, missing
+        self._opened, self._missing = opened, missing
+        self._direct = DirectCalls(opened, DYNAMODB)
 
     async def __call__(
         self,
@@ -77,11 +73,12 @@ class TableCalls:
 
         Raise RefusedError if the condition of a write was false.
         """
-        call = getattr(self._client, xform_name(operation))
+        named = {"TableName": self.table, **arguments}
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with timeout(ANSWER_SECONDS):
                 with translated_errors(operation, StoreUnavailableError):
-                    return read(await call(TableName=self.table, **arguments))
+                    body = await self._direct.call(operation, named)
+                    return read(_decode(body))
         except FOREIGN as error:
             resource = f"table {self.table}"
             if "IndexName" in arguments:
@@ -91,7 +88,7 @@ class TableCalls:
 
     def missing(self) -> KinesumerError:
         """Return the error for a table that doesn't exist."""
-        return self._missing(self.table, self._client.meta.region_name)
+        return self._missing(self.table, self._opened.client.meta.region_name)
 
     async def read_items(
         self, operation: str, arguments: Mapping[str, object]
@@ -119,7 +116,7 @@ class TableCalls:
         message = f"{action} on {resource}: {describe(fault)}"
         if fault.kind is Kind.THROTTLED:
             return StoreThrottledError(message)
-        if is_transient(fault, self._expired):
+        if is_transient(fault, self._opened.expired):
             return StoreUnavailableError(message)
         if fault.code == "ResourceNotFoundException":
             return self.missing()
@@ -128,22 +125,6 @@ class TableCalls:
                 f"{message}; run: kinesumer init --table {self.table}"
             )
         return fatal_error(fault, action, resource)
-
-
-def _decode(
-    response_dict: Answer, customized_response_dict: Answer, **_: object
-) -> None:
-    """Decode a response's rows quickly: botocore takes up to 0.1 ms for each row."""
-    if response_dict["status_code"] == 200:
-        try:
-            answer = msgspec.json.decode(response_dict["body"], type=Answer)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise StoreUnavailableError(
-                f"a response isn't from DynamoDB: {error}; check which service "
-                "responds at the endpoint"
-            ) from error
-        customized_response_dict.update(answer)
-        response_dict["body"] = b""  # leaves nothing for botocore to decode
 
 
 def _names_a_key(text: str) -> bool:

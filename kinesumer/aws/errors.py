@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -240,6 +240,8 @@ class _Refusal(msgspec.Struct):
     code: str | None = msgspec.field(default=None, name="__type")
     message: str | None = None
     capital: str | None = msgspec.field(default=None, name="Message")
+    # The row with which a write to DynamoDB conflicts.
+    item: dict[str, Any] | None = msgspec.field(default=None, name="Item")
 
 
 def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError:
@@ -250,14 +252,15 @@ def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError
         else:
             refused = msgspec.json.decode(body, type=_Refusal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, CborError):
-        # The response comes from a proxy, not from Kinesis.
+        # The response comes from a proxy, not from AWS.
         refused = _Refusal(message=body.decode(errors="replace"))
     # AWS may send the code as "namespace#Code:link".
     code = (refused.code or str(status)).partition(":")[0].rpartition("#")[2]
     error = {"Code": code, "Message": refused.message or refused.capital or ""}
-    return ClientError(
-        {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}, operation
-    )
+    response: Any = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}
+    if refused.item is not None:
+        response["Item"] = refused.item
+    return ClientError(response, operation)
 
 
 def fatal_error(

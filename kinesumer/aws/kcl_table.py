@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.aws.dynamodb_calls import RefusedError, TableCalls
 from kinesumer.aws.expressions import Attribute
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from kinesumer.aws.session import ClientFactory
+    from kinesumer.aws.session import ClientFactory, OpenClient
 
 KEY = "leaseKey"
 COUNTER = "leaseCounter"
@@ -30,16 +30,15 @@ class LeaseWrite(NamedTuple):
 
 async def open_leases(clients: ClientFactory, table: str) -> KclLeaseTable:
     """Return the lease table. It uses the event loop's shared client."""
-    opened = await clients.open("dynamodb")
-    return KclLeaseTable(opened.client, table, expired=opened.expired)
+    return KclLeaseTable(await clients.open("dynamodb"), table)
 
 
 class KclLeaseTable:
     """A lease table with one lease for each shard. Calls aren't retried."""
 
-    def __init__(self, client: Any, table: str, *, expired: Callable[[], bool]) -> None:
+    def __init__(self, opened: OpenClient, table: str) -> None:
         self.name = table
-        self._call = TableCalls(client, table, expired=expired, missing=_missing)
+        self._call = TableCalls(opened, table, _missing)
 
     async def scan(self) -> list[Item]:
         """Return all rows. Raise ConfigurationError if the table doesn't exist."""

@@ -20,7 +20,7 @@ from kinesumer.aws.errors import (
     refusal,
     translated_errors,
 )
-from kinesumer.aws.http.client import DirectCalls
+from kinesumer.aws.http.client import KinesisCalls
 from kinesumer.aws.kinesis_errors import (
     NOT_FOUND,
     OF_CONSUMER,
@@ -97,7 +97,7 @@ class KinesisSource(Polled):
 
     def __init__(self, opened: OpenClient, stream: StreamName) -> None:
         self._client = opened.client
-        self._direct = DirectCalls(opened)
+        self._direct = KinesisCalls(opened)
         self._stream = stream
         self._expired = opened.expired
         self._connections = opened.connections

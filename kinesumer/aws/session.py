@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
     from aiobotocore.session import AioSession
 
+    # Opens a separate client on an event loop other than the factory's. The other loop
+    # must enter the context manager.
+    Loan = Callable[[], AbstractAsyncContextManager["OpenClient"]]
+
 CONNECT_SECONDS = 3.0
 READ_SECONDS = {
     "kinesis": 10.0,
@@ -92,6 +96,7 @@ class ClientFactory:
         self._connections = ConnectionPool(
             CONNECT_SECONDS, READ_SECONDS["kinesis"], max_connections
         )
+        self._store_connections = _store_connections()
         # The connections of subscriptions. ``max_connections`` does not limit them.
         self.event_streams: EventStreamPool = EventStreamPool(CONNECT_SECONDS)
         self._endpoints = endpoints
@@ -114,6 +119,7 @@ class ClientFactory:
         await self._users.aclose()
         self._clients.clear()
         await self._connections.close()
+        await self._store_connections.close()
         await self.event_streams.close()
         await self._stack.aclose()
 
@@ -168,7 +174,10 @@ class ClientFactory:
             credentials, expired = assumed, assumed.forget
         connected = self._connected(session, service, region)
         client = await self._stack.enter_async_context(connected)
-        return OpenClient(client, credentials, expired, self._connections)
+        pool = self._connections
+        if service == "dynamodb":
+            pool = self._store_connections
+        return OpenClient(client, credentials, expired, pool)
 
     @asynccontextmanager
     async def _connected(
@@ -244,8 +253,8 @@ class ClientFactory:
                 raise _refused(error) from error
         return self._own
 
-    async def lend(self) -> BorrowedSession:
-        """Return a session with which another thread can open the state store.
+    async def lend(self) -> Loan:
+        """Return a function with which another thread can open a DynamoDB client.
 
         Raise CredentialsError if the standard chain has no credentials.
         """
@@ -256,20 +265,24 @@ class ClientFactory:
         except FOREIGN as error:
             raise _refused(error) from error
         credentials = BorrowedCredentials(owner, last, asyncio.get_running_loop())
-        session = self._settings.session(credentials)
-        connected = partial(
-            self._connected, session, "dynamodb", self.region, other_loop=True
-        )
-        return BorrowedSession(session, connected, partial(can_renew, owner))
+        return partial(self._lent, credentials, partial(can_renew, owner))
+
+    @asynccontextmanager
+    async def _lent(
+        self, credentials: BorrowedCredentials, expired: Callable[[], bool]
+    ) -> AsyncIterator[OpenClient]:
+        session, pool = self._settings.session(credentials), _store_connections()
+        try:
+            async with self._connected(
+                session, "dynamodb", self.region, other_loop=True
+            ) as client:
+                yield OpenClient(client, credentials, expired, pool)
+        finally:
+            await pool.close()
 
 
-class BorrowedSession(NamedTuple):
-    """Opens a separate DynamoDB client on an event loop other than the factory's."""
-
-    session: AioSession
-    # Returns a context manager that opens the client. The other loop must enter it.
-    open: Callable[[], AbstractAsyncContextManager[Any]]
-    expired: Callable[[], bool]
+def _store_connections() -> ConnectionPool:
+    return ConnectionPool(CONNECT_SECONDS, READ_SECONDS["dynamodb"], OTHER_CONNECTIONS)
 
 
 def limits(service: str, max_connections: int = 0) -> AioConfig:

@@ -75,6 +75,7 @@ class ConnectionPool:
         self._idle: dict[Address, list[tuple[float, Connection]]] = {}
         self._addresses = AddressCache()
         self._shared = bytearray(RECEIVE_BYTES)
+        self._is_closed = False
 
     async def send(
         self, address: Address, request: bytes, reservation: Reservation | None = None
@@ -107,7 +108,8 @@ class ConnectionPool:
         return answer
 
     async def close(self) -> None:
-        """Close all connections, and wait until they are closed."""
+        """Close all connections, and wait until they are closed. Open no more."""
+        self._is_closed = True
         self._idle.clear()
         closing = list(self._open)
         for connection in closing:
@@ -162,6 +164,9 @@ class ConnectionPool:
                 ssl=address.tls,
                 server_hostname=address.host if address.tls else None,
             )
+        if self._is_closed:  # by the user of another task's calls
+            connection.abort()
+            raise ConnectionAbortedError("the connections were closed meanwhile")
         share_buffer(transport, self._shared)
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._open.discard(connection))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from kinesumer.aws.credentials import FrozenCredentials
 from kinesumer.aws.errors import failure_of, refusal
-from kinesumer.aws.http.client import DirectCalls
+from kinesumer.aws.http.client import KinesisCalls
 from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
@@ -96,7 +96,7 @@ async def check_sent(
         mock.patch.object(session, "send", side_effect=SentError) as send,
         mock.patch.object(ConnectionPool, "send", side_effect=SentError) as straight,
     ):
-        for calls in (DirectCalls(opened), opened.client):
+        for calls in (KinesisCalls(opened), opened.client):
             with pytest.raises(SentError):
                 await getattr(calls, method)(**arguments)
     ours, theirs = Parsed(*straight.call_args.args), send.call_args.args[0]
@@ -165,7 +165,7 @@ async def test_each_request_is_signed_for_its_own_moment(aws: AwsStub) -> None:
     moments = iter([0.0, 86399.9, 86400.0])
     async with ClientFactory() as clients:
         opened = await clients.open("kinesis")
-        calls = DirectCalls(opened, lambda: next(moments))
+        calls = KinesisCalls(opened, lambda: next(moments))
         for _ in range(3):
             await calls.get_records(**POLL)
     assert [seen.headers["X-Amz-Date"] for seen in aws.seen] == [

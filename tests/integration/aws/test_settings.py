@@ -78,17 +78,17 @@ async def test_a_heartbeat_is_sent_where_the_variables_say(
     environment.setenv(variable, endpoint if variable.endswith("URL") else "true")
     region = "ca-central-1" if "fips" in endpoint else "eu-west-1"
     async with ClientFactory(region=region) as clients:
-        async with (await clients.lend()).open() as client:
-            assert client.meta.endpoint_url == endpoint
+        async with (await clients.lend())() as lent:
+            assert lent.client.meta.endpoint_url == endpoint
         assert (await clients.open("dynamodb")).client.meta.endpoint_url == endpoint
 
 
 async def test_an_endpoint_that_was_given_is_the_heartbeats_too(aws: AwsStub) -> None:
     async with (
         ClientFactory(endpoints={"dynamodb": "http://127.0.0.1:1"}) as clients,
-        (await clients.lend()).open() as client,
+        (await clients.lend())() as lent,
     ):
-        assert client.meta.endpoint_url == "http://127.0.0.1:1"
+        assert lent.client.meta.endpoint_url == "http://127.0.0.1:1"
 
 
 # --- configuration --------------------------------------------------------------------
@@ -133,13 +133,12 @@ async def test_settings_of_the_session_stay_but_for_our_limits(
         )
     )
     async with ClientFactory(session) as clients:
-        loan = await clients.lend()
-        made = loan.session.get_config_variable("sts_regional_endpoints")
-        assert made == "regional"
+        made = Settings(session).session(await clients.credentials())
+        assert made.get_config_variable("sts_regional_endpoints") == "regional"
         role = await clients.open("kinesis", role=clients.role(ROLE))
-        async with loan.open() as lent:
-            for client in (lent, role.client, (await clients.open("sts")).client):
-                config = client.meta.config
+        async with (await clients.lend())() as lent:
+            for opened in (lent, role, await clients.open("sts")):
+                config = opened.client.meta.config
                 assert config.user_agent.endswith("theirs")
                 assert config.connector_args["ttl_dns_cache"] == 3
                 assert config.retries["total_max_attempts"] == 1

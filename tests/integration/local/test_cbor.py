@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from kinesumer.aws.http.client import TARGET
+from kinesumer.aws.http.client import KINESIS
 from kinesumer.local import EmbeddedAws
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 from kinesumer.wire.cbor import CborReader, Milliseconds, encode
@@ -30,7 +30,7 @@ async def call(
     """Send a request in CBOR. Return the answer's status, content type and body."""
     headers = {
         "Content-Type": CBOR_TYPE,
-        "X-Amz-Target": f"{TARGET}.{operation}",
+        "X-Amz-Target": f"{KINESIS.target}.{operation}",
         "Authorization": f"AWS4-HMAC-SHA256 Credential={aws.account().access_key_id}/"
         "20260101/us-east-1/kinesis/aws4_request, SignedHeaders=host, Signature=0",
     }
