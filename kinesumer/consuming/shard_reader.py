@@ -63,6 +63,9 @@ PUSHED_SLACK_SECONDS = SLACK_SECONDS + 300.0
 PIECE_BYTES = 512 * 1024  # maximum data of the aggregates opened in one step
 # A caught-up shard's next page is not expected to be larger.
 CAUGHT_UP_PAGE_BYTES = 16 * SMALL_PAGE_BYTES
+# The memory that is reserved for a reader's first page. Most first pages are small: if
+# each reserved a full page, few of thousands of shards could be read at a time.
+FIRST_PAGE_BYTES = 4 * 1024 * 1024
 
 
 class ShardReader:
@@ -89,7 +92,7 @@ class ShardReader:
         # checked at this time or later. None means that no check is needed.
         self._confirm_since: float | None = None
         self._confirm_start(context.clock.now() - FRESH_SECONDS)
-        self._reserve = FULL_PAGE_BYTES
+        self._reserve = FIRST_PAGE_BYTES
         # The time at which the last request got its connection.
         self._began = context.clock.now()
         # True if Kinesis throttled the last call.

@@ -43,6 +43,12 @@ async def test_a_cold_start_with_a_large_budget_is_no_slower(world: World) -> No
     assert crowd.failed_seconds == 0
 
 
+async def test_many_shards_are_first_read_at_the_same_time(world: World) -> None:
+    crowd = Crowd(world, 400, rate=1000 * MB)
+    crowd.put(100, 1)
+    await crowd.until(1, 1)
+
+
 async def test_on_a_fast_link_pages_stay_within_the_budget(world: World) -> None:
     crowd = Crowd(world, 40, rate=1000 * MB)
     await asyncio.sleep(10)
