@@ -1,30 +1,35 @@
 """Measure one client with a thousand shards, and the start of five thousand.
 
-    python -m benchmarks.many_shards [idle|busy|start…] [--tls]
+    python -m benchmarks.many_shards [idle|busy|start…] [--tls] [--dynamodb URL]
 
 - ``idle``: shards without records, which are read once a second.
 - ``busy``: each shard receives 10 records of 100 bytes a second.
 - ``start``: the calls of a client that claims 5,000 shards, for each second.
 
 The client runs in its own process. Kinesis answers after 10 ms, from a process that
-computes each record from its number. The state store is the embedded AWS.
+computes each record from its number. The state store is the embedded AWS, or an empty
+DynamoDB at the URL.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import time
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from aiobotocore.session import AioSession
 
 from benchmarks.fleet import Fleet, Worker, fleet
 from benchmarks.http_server import running
 from benchmarks.report import Report
 from benchmarks.shards_server import Calls
 from benchmarks.worker import IDLE_SECONDS
+from kinesumer.aws.dynamodb import ensure_table, open_store
+from kinesumer.aws.session import ClientFactory
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,6 +42,13 @@ MIB = 1 << 20
 IDLE_CPU, RESIDENT = 40.0, 250.0
 CLAIMING_SECONDS = 300.0
 READ_ALL_SECONDS, CALLS_PER_SECOND = 60.0, 1_000
+
+
+class Options(NamedTuple):
+    """The options of the command line."""
+
+    tls: bool
+    dynamodb: str | None  # the URL
 
 
 class Served(NamedTuple):
@@ -60,20 +72,33 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def served(rate: float, *, tls: bool) -> Iterator[Served]:
+def served(rate: float, options: Options) -> Iterator[Served]:
     """Run a fleet without workers, and its Kinesis."""
     module = "benchmarks.shards_server"
     with (
-        fleet(tls=tls) as made,
+        fleet(tls=options.tls) as made,
         running(module, rate, LATENCY_SECONDS, **made.tls_environment) as (url, server),
     ):
-        yield Served(made, {"AWS_ENDPOINT_URL_KINESIS": url}, server)
+        environment = {"AWS_ENDPOINT_URL_KINESIS": url}
+        if options.dynamodb:
+            asyncio.run(make_table(options.dynamodb))
+            environment["AWS_ENDPOINT_URL_DYNAMODB"] = options.dynamodb
+        yield Served(made, environment, server)
 
 
-def steady(name: str, rate: float, *, tls: bool) -> None:
+async def make_table(url: str) -> None:
+    """Create the state store's table in the DynamoDB at a URL."""
+    session = AioSession()
+    session.set_credentials("key", "secret")
+    endpoints = {"dynamodb": url}
+    async with ClientFactory(session, region="us-east-1", endpoints=endpoints) as made:
+        await ensure_table(await open_store(made, "state"))
+
+
+def steady(name: str, rate: float, options: Options) -> None:
     """Measure a client whose shards all receive records at this rate."""
     report = Report(f"{SHARDS:,} shards in one client, {name}")
-    with served(rate, tls=tls) as here:
+    with served(rate, options) as here:
         worker = here.start(SHARDS, f"steady:{SHARDS}")
         line = worker.line(CLAIMING_SECONDS)
         calls = here.calls()
@@ -99,19 +124,19 @@ def steady(name: str, rate: float, *, tls: bool) -> None:
     report.print()
 
 
-def idle(*, tls: bool) -> None:
+def idle(options: Options) -> None:
     """Measure shards without records."""
-    steady("idle", 0.0, tls=tls)
+    steady("idle", 0.0, options)
 
 
-def busy(*, tls: bool) -> None:
+def busy(options: Options) -> None:
     """Measure shards with a few records a second."""
-    steady(f"{RECORDS_PER_SECOND:g} records/s each", RECORDS_PER_SECOND, tls=tls)
+    steady(f"{RECORDS_PER_SECOND:g} records/s each", RECORDS_PER_SECOND, options)
 
 
-def start(*, tls: bool) -> None:
+def start(options: Options) -> None:
     """Measure the calls of a client until it has read each of its shards."""
-    with served(0.0, tls=tls) as here:
+    with served(0.0, options) as here:
         worker = here.start(STARTED_SHARDS, "each")
         until = time.monotonic() + CLAIMING_SECONDS
         while time.monotonic() < until:
@@ -141,9 +166,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.many_shards")
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS])
     parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--dynamodb", metavar="URL")
     given = parser.parse_args()
     for part in given.parts or PARTS:
-        PARTS[part](tls=given.tls)
+        PARTS[part](Options(given.tls, given.dynamodb))
 
 
 if __name__ == "__main__":
