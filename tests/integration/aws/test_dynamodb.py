@@ -45,9 +45,24 @@ async def store(aws: AwsStub, clients: ClientFactory) -> DynamoStateStore:
     return await open_store(clients, "state")
 
 
-async def test_a_refused_write_brings_the_row_that_refused_it(
-    aws: AwsStub, store: DynamoStateStore
+async def test_calls_bypass_the_aws_client(
+    aws: AwsStub, clients: ClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    client = (await clients.open("dynamodb")).client
+    monkeypatch.setattr(client, "_make_api_call", None)
+    aws.answer("GetItem", {})
+    assert await (await open_store(clients, "state")).get(KEY) is None
+
+
+@pytest.mark.parametrize("is_hooked", [False, True])
+async def test_a_refused_write_brings_the_row_that_refused_it(
+    aws: AwsStub, clients: ClientFactory, is_hooked: bool
+) -> None:
+    """With a user's hook, the AWS client makes the calls."""
+    if is_hooked:
+        events = (await clients.open("dynamodb")).client.meta.events
+        events.register("before-send.dynamodb", lambda **_: None)
+    store = await open_store(clients, "state")
     item = {"pk": {"S": "group#app"}, "sk": {"S": "group"}, "beat": {"N": "7"}}
     code = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
     aws.answer("UpdateItem", {"__type": code, "message": "", "Item": item}, 400)
