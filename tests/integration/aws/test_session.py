@@ -30,7 +30,7 @@ from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
 
 if TYPE_CHECKING:
-    from kinesumer.aws.session import BorrowedSession
+    from kinesumer.aws.session import Loan
     from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned
@@ -176,7 +176,7 @@ async def test_a_loan_follows_keys_that_renew_but_never_waits_for_a_blocked_loop
     session.register_component("credential_provider", FixedProvider(credentials))
     aws.answer("GetItem", {})
 
-    def other_loop(loan: BorrowedSession) -> None:
+    def other_loop(loan: Loan) -> None:
         async def beat() -> None:
             async with open_borrowed_store(loan, "table") as store:
                 await store.get(KEY)
