@@ -82,7 +82,7 @@ class AppObservation:
 
 
 class FirstSample(NamedTuple):
-    """What the first observation reads of a shard."""
+    """The samples of one shard at the first observation."""
 
     lag: LagSample
     arriving: ArrivalSample | None  # None if Kinesis throttled the reads

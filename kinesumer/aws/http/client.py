@@ -72,30 +72,10 @@ EVENTS = (
 # Packages whose hooks direct calls may skip. The user didn't write these hooks, and
 # moto's hook has no effect on aiobotocore.
 UNOBSERVED = (*LIBRARIES, "kinesumer", "moto")
-# The key under which ``_keep_body`` adds the undecoded body to botocore's result.
+# The key under which ``Service.keep_body()`` adds the body to botocore's result.
 BODY = "kinesumer.body"
 
 _encode = msgspec.json.Encoder().encode
-
-
-def _keep_body(
-    response_dict: dict[str, Any],
-    customized_response_dict: dict[str, Any],
-    **_: object,
-) -> None:
-    if response_dict["status_code"] == 200:
-        customized_response_dict[BODY] = response_dict["body"]
-
-
-def _take_body(
-    response_dict: dict[str, Any],
-    customized_response_dict: dict[str, Any],
-    **_: object,
-) -> None:
-    """Keep the body, and leave nothing to botocore, which takes 0.1 ms for each row."""
-    if response_dict["status_code"] == 200:
-        customized_response_dict[BODY] = response_dict["body"]
-        response_dict["body"] = b""
 
 
 class Service(NamedTuple):
@@ -104,13 +84,31 @@ class Service(NamedTuple):
     name: str
     target: str
     content_type: str
-    # The hook that keeps the body of a response that the AWS client receives.
-    keep_body: Callable[..., None]
+    # Parses a response for the user's hooks. Without it, botocore parses the response.
+    parse: Callable[[bytes], dict[str, Any]] | None = None
+
+    def keep_body(
+        self,
+        response_dict: dict[str, Any],
+        customized_response_dict: dict[str, Any],
+        **_: object,
+    ) -> None:
+        """Add the body of a response to botocore's result: a hook of botocore."""
+        if response_dict["status_code"] != 200:
+            return
+        body = customized_response_dict[BODY] = response_dict["body"]
+        if self.parse is not None:
+            customized_response_dict.update(self.parse(body))
+            response_dict["body"] = b""  # leaves nothing for botocore to parse
 
 
-KINESIS = Service("kinesis", "Kinesis_20131202", CONTENT_TYPE, _keep_body)
+KINESIS = Service("kinesis", "Kinesis_20131202", CONTENT_TYPE)
+# Botocore takes up to 0.1 ms to parse a row.
 DYNAMODB = Service(
-    "dynamodb", "DynamoDB_20120810", "application/x-amz-json-1.0", _take_body
+    "dynamodb",
+    "DynamoDB_20120810",
+    "application/x-amz-json-1.0",
+    msgspec.json.Decoder(dict[str, Any]).decode,
 )
 
 

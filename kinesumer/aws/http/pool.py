@@ -164,7 +164,7 @@ class ConnectionPool:
                 ssl=address.tls,
                 server_hostname=address.host if address.tls else None,
             )
-        if self._is_closed:  # by the user of another task's calls
+        if self._is_closed:  # close() can't know a connection that was being opened
             connection.abort()
             raise ConnectionAbortedError("the connections were closed meanwhile")
         share_buffer(transport, self._shared)

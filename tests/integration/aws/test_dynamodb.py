@@ -72,6 +72,19 @@ async def test_a_refused_write_brings_the_row_that_refused_it(
     assert await store.write(BEAT) == WriteResult(False, None)
 
 
+async def test_a_hook_sees_the_rows_of_a_response(
+    aws: AwsStub, clients: ClientFactory
+) -> None:
+    item = {"pk": {"S": "group#app"}, "sk": {"S": "group"}, "beat": {"N": "7"}}
+    aws.answer("GetItem", {"Item": item})
+    seen = list[Any]()
+    events = (await clients.open("dynamodb")).client.meta.events
+    events.register("after-call.dynamodb", lambda parsed, **_: seen.append(parsed))
+    row = await (await open_store(clients, "state")).get(KEY)
+    assert row == {"pk": "group#app", "sk": "group", "beat": 7}
+    assert [parsed["Item"] for parsed in seen] == [item]
+
+
 async def test_a_query_follows_its_pages(aws: AwsStub, store: DynamoStateStore) -> None:
     item = {"pk": {"S": "a"}, "sk": {"S": "1"}}
     aws.answer("Query", {"Items": [item], "LastEvaluatedKey": item})

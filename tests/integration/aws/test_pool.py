@@ -164,14 +164,14 @@ async def test_a_request_under_way_fails_when_everything_is_closed(
         await asking
 
 
-# --- the limit -----------------------------------------------------------------------
-
-
 async def test_no_connection_opens_after_everything_was_closed(server: Server) -> None:
     pool = ConnectionPool(5, 5, 5)
     await pool.close()
     with pytest.raises(ConnectionAbortedError, match="closed meanwhile"):
         await pool.send(Address("127.0.0.1", server.port, None), ASK)
+
+
+# --- the limit -----------------------------------------------------------------------
 
 
 async def test_more_requests_than_connections_take_turns(server: Server) -> None:
