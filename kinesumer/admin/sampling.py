@@ -123,10 +123,8 @@ def page_millis_behind(page: Page, now: float) -> int:
     Kinesis reports how far the page's last record is behind: 0 for the only unread
     record, however old that record is.
     """
-    arrived = page.records[0].approximate_arrival_timestamp if page.records else None
-    if arrived is None:
-        return page.millis_behind
-    return max(page.millis_behind, round((now - arrived) * 1000))
+    waited = round((now - page_start(page, now)) * 1000)
+    return max(page.millis_behind, waited)
 
 
 def is_at_tip(page: Page) -> bool:

@@ -206,19 +206,20 @@ async def health(common: CommonOptions, client_id: str, ready: bool) -> None:
     --json prints {"app", "client_id", "alive", "ready", "state", "why"}. "alive" is
     null if the state store was unavailable.
     """
-    app = validate_name("app", common.app)
+    validate_name("app", common.app)
     validate_name("client_id", client_id)
     # `common.connect()` would verify the table, one more request for each probe.
     async with common.clients() as clients:
         async with progress("waiting for a heartbeat"):
             store = await open_store(clients, common.table)
-            finding = await check_client(store, SystemClock(), app, client_id)
+            finding = await check_client(store, SystemClock(), common.app, client_id)
     if common.as_json:
-        click.echo(json.dumps(finding.report(app, client_id)))
+        click.echo(json.dumps(finding.report(common.app, client_id)))
     else:
         text = ALIVE_TEXTS[finding.alive]
         if finding.alive:
             text += ", ready" if finding.ready else f", not ready ({finding.state})"
-        print_lines(plain(f"{client_id} of {app}: {text}: {finding.why}"))
+        line = f"{client_id} of {common.app}: {text}: {finding.why}"
+        print_lines(plain(line))
     if not (finding.ready if ready else finding.alive is not False):
         click.get_current_context().exit(UNHEALTHY)
