@@ -27,6 +27,7 @@ from kinesumer.ports import Polled
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.telemetry.otel import OpenTelemetry
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire.records import decode_page
@@ -107,6 +108,7 @@ class Engine:
             random=random.Random(),
             new_id=lambda: uuid.uuid4().hex,
             failure_log=FailureLog(clock, telemetry),
+            incidents=IncidentLog(clock),
             telemetry=telemetry,
         )
         self._group = GroupConsumer(context, self._open, HeartbeatTask(context), taker)

@@ -28,6 +28,7 @@ from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 
@@ -168,6 +169,7 @@ class World:
             random=random.Random(client_id),
             new_id=lambda: f"id-{next(self._ids)}",
             failure_log=FailureLog(self.clock),
+            incidents=IncidentLog(self.clock),
         )
 
         async def open_source(stream: Stream) -> MemorySource:

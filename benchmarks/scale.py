@@ -38,6 +38,7 @@ from kinesumer.errors import SourceThrottledError, StoreThrottledError
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.simulation.memory_kinesis import MemoryKinesis, MemorySource
 from kinesumer.simulation.memory_store import MemoryStore
@@ -236,6 +237,7 @@ class Client:
             random=random.Random(self.client_id),
             new_id=lambda: f"id-{next(fleet.ids)}",
             failure_log=FailureLog(self.machine),
+            incidents=IncidentLog(self.machine),
         )
 
         async def open_source(stream: Stream) -> LimitedSource:

@@ -16,6 +16,7 @@ from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
 
@@ -42,6 +43,7 @@ def operator_context(app: str, store: StateStore) -> ClientContext:
         random=draws,
         new_id=lambda: uuid.uuid4().hex,
         failure_log=FailureLog(clock),
+        incidents=IncidentLog(clock),
         retry_seconds=RETRY_SECONDS,
     )
 

@@ -21,6 +21,7 @@ from kinesumer.model.rows import CLIENT, LivenessRow, MemberRow
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import rows, writes
+from kinesumer.wire.incidents import incidents_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -240,7 +241,9 @@ class Heartbeater:
         self, member: MemberRow, beat: int, timestamp: str | None
     ) -> WriteResult:
         """Send one heartbeat, and repeat it until the store answers."""
-        context, fan_out, load = self._context, self._fan_out(), self._load(member)
+        context, fan_out = self._context, self._fan_out()
+        incidents = incidents_text(context.incidents.current(), member.streams)
+        load = self._load(member._replace(incidents=incidents))
         while True:
             # Every attempt has the same beat number. So an attempt that arrives late
             # isn't taken for a new heartbeat.
@@ -253,6 +256,7 @@ class Heartbeater:
                 moment=timestamp,
                 fan_out=fan_out,
                 load=load,
+                incidents=incidents,
             )
             try:
                 written = await self._try(write)

@@ -17,6 +17,7 @@ from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerEr
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.runtime.stop_signals import StopSignals
 
 if TYPE_CHECKING:
@@ -246,6 +247,7 @@ class ClientLifecycle:
             random=random.Random(),
             new_id=lambda: uuid.uuid4().hex,
             failure_log=FailureLog(clock, telemetry),
+            incidents=IncidentLog(clock),
             telemetry=telemetry,
         )
         runner = HeartbeatThread(context, thread)

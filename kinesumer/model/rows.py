@@ -87,6 +87,8 @@ class MemberRow(NamedTuple):
     fan_out: Mapping[str, FanOutUse] = {}
     # The load of the client's shards, as ``wire.loads`` codes it.
     load: str = ""
+    # The client's incidents, as ``wire.incidents`` codes them.
+    incidents: str = ""
 
     @property
     def plan(self) -> tuple[int, int]:

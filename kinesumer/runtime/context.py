@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Key, Row
     from kinesumer.ports import Clock, StateStore, Write, WriteResult
     from kinesumer.runtime.failure_log import FailureLog
+    from kinesumer.runtime.incidents import IncidentLog
 
 T = TypeVar("T")
 
@@ -46,6 +47,7 @@ class ClientContext:
     random: random.Random
     new_id: Callable[[], str]
     failure_log: FailureLog
+    incidents: IncidentLog
     telemetry: Telemetry = field(default_factory=Telemetry)
     # How long to retry while a service is unavailable. Clients use the default, and
     # retry forever.

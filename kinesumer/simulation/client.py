@@ -16,6 +16,7 @@ from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
 from kinesumer.model.streams import Stream
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.simulation.bandwidth import SharedLink
 from kinesumer.simulation.callbacks import SimulatedCallbacks
 from kinesumer.simulation.machine import MACHINE
@@ -260,6 +261,7 @@ class Process:
             random=self.random,
             new_id=world.new_id,
             failure_log=FailureLog(self.machine),
+            incidents=IncidentLog(self.machine),
         )
         heartbeat = SimulatedHeartbeatThread(
             replace(context, store=self.heartbeat_store), self.heartbeat_thread

@@ -13,6 +13,7 @@ from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.simulation.network import LinkedSource, LinkedStore, NetworkConditions
 from kinesumer.wire import admin_writes
 from kinesumer.wire.rows import read_shard
@@ -61,6 +62,7 @@ class Operator:
             random=self.random,
             new_id=world.new_id,
             failure_log=FailureLog(self.machine),
+            incidents=IncidentLog(self.machine),
         )
         world.checker.note("operator", self.name, what)
         self.task: asyncio.Task[None] = world.loop.spawn(self.machine, self._run(work))

@@ -71,6 +71,7 @@ def max_entries(member: MemberRow, shards: int) -> int:
         *member.syncs,
         range_text(member.range or (), member.streams),
         fan_out_text(member.fan_out, member.streams),
+        member.incidents,
     )
     room = ROW_BYTES - sum(len(text.encode()) for text in texts)
     single, counted = (

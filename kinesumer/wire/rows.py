@@ -229,6 +229,7 @@ def read_member(row: Row) -> MemberRow:
         drained=get(row, "drained", bool, False),
         fan_out=read_fan_out(row, streams),
         load=str(row.get("load", "")),
+        incidents=str(row.get("incidents", "")),
     )
 
 

@@ -89,10 +89,12 @@ def heartbeat(
     moment: str | None = None,
     fan_out: Mapping[str, FanOutUse] | None = None,
     load: str | None = None,
+    incidents: str | None = None,
 ) -> Write:
     """Increase the beat by one. Repeating the same beat is accepted.
 
-    ``fan_out`` and ``load`` are stored if they differ from those in ``member``.
+    ``fan_out``, ``load`` and ``incidents`` are stored if they differ from those in
+    ``member``.
     """
     condition = AllOf(
         Compare("session", "=", member.session),
@@ -110,6 +112,8 @@ def heartbeat(
             changed["fan_out"] = text
     if load is not None and load != member.load:
         changed["load"] = load
+    if incidents is not None and incidents != member.incidents:
+        changed["incidents"] = incidents
     values |= {name: text for name, text in changed.items() if text}
     remove = tuple(name for name, text in changed.items() if not text)
     return Write(rows.member_key(app, member.client_id), condition, values, remove)
@@ -122,9 +126,9 @@ def request_streams(app: str, member: MemberRow, streams: frozenset[str]) -> Wri
     """
     condition = AllOf(Compare("session", "=", member.session), ALIVE)
     key = rows.member_key(app, member.client_id)
-    # These attributes name streams by their index. The next heartbeat writes the last
-    # two again.
-    removed = ("range", "fan_out", "load")
+    # These attributes name streams by their index. The next heartbeat writes all but
+    # the range again.
+    removed = ("range", "fan_out", "load", "incidents")
     return Write(key, condition, {"streams": streams}, remove=removed)
 
 

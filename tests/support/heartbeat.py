@@ -27,8 +27,9 @@ class Body:
         self.events: list[tuple[float, Event]] = []
         self.busy_since: float | None = None
         self.fan_out: dict[str, FanOutUse] = {}
+        self.context = world.context(client_id, store=self.store, **config)
         self.heartbeater = Heartbeater(
-            world.context(client_id, store=self.store, **config),
+            self.context,
             streams=frozenset({ARN}),
             notify=self._notify,
             oldest_work=self._oldest_work,

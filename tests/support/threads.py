@@ -12,6 +12,7 @@ from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.runtime.incidents import IncidentLog
 from tests.support.world import APP
 
 if TYPE_CHECKING:
@@ -47,4 +48,5 @@ async def thread_context(thread: StoreThread, **config: Any) -> ClientContext:
         random=Random(1),
         new_id=lambda: next(ids),
         failure_log=FailureLog(clock),
+        incidents=IncidentLog(clock),
     )

@@ -31,6 +31,7 @@ from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
 from kinesumer.ports import Polled
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
@@ -107,6 +108,7 @@ class World:
             random=Random(1),
             new_id=self.new_id,
             failure_log=FailureLog(self.clock, telemetry),
+            incidents=IncidentLog(self.clock),
             telemetry=telemetry or Telemetry(),
         )
 

@@ -37,6 +37,7 @@ from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.spark.mirror.membership import Membership
 from kinesumer.spark.mirror.shard_row_mirror import ShardRowMirror
@@ -282,6 +283,7 @@ async def open_mirror(options: ReadOptions) -> Mirror:
         # an operator where a query runs.
         new_id=lambda: f"{host}-{uuid.uuid4().hex}",
         failure_log=FailureLog(clock),
+        incidents=IncidentLog(clock),
     )
     streams = await open_streams(
         context, options.streams, Start.TRIM_HORIZON, shared.open

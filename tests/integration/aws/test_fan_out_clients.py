@@ -24,6 +24,7 @@ from kinesumer.model.streams import HASH_KEYS, Start, Stream
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.testing.memory import MemoryStore
 from tests.support.subscriptions import DEADLINE_SECONDS, fan_out_aws
 from tests.support.world import hold
@@ -155,6 +156,7 @@ class Reading:
             random=Random(1),
             new_id=lambda: "id",
             failure_log=FailureLog(clock),
+            incidents=IncidentLog(clock),
         )
         self.texts: list[str] = []
         self._buffer = PrefetchBuffer(1 << 24)

@@ -9,8 +9,10 @@ import pytest
 
 from kinesumer.coordination.membership import Failed, SessionLost, SessionRenewed
 from kinesumer.errors import ClientIdInUseError, StateStoreMissingError
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.wire import admin_writes, rows, writes
+from kinesumer.wire.incidents import read_incidents
 from tests.support.heartbeat import Body, registered
 from tests.support.world import APP, ARN, World
 
@@ -61,6 +63,24 @@ async def test_a_change_of_fan_out_is_written_with_the_next_heartbeat(
     written = [write for write in body.store.sent[sent:] if "fan_out" in write.set]
     assert len(written) == 3
     assert all("beat" in write.set for write in body.store.sent[sent:])
+
+
+async def test_incidents_are_written_with_heartbeats_until_they_end(
+    world: World,
+) -> None:
+    body = await registered(world)
+    incidents = body.context.incidents
+    await asyncio.sleep(10)
+    assert body.row.incidents == ""
+    incidents.note(IncidentKind.KMS, stream_arn=ARN, error="key is disabled")
+    await asyncio.sleep(2 * H)
+    [shown] = read_incidents(body.row.incidents, body.row.streams)
+    assert shown.kind is IncidentKind.KMS
+    assert (shown.stream_arn, shown.error) == (ARN, "key is disabled")
+    incidents.resolve(IncidentKind.KMS, stream_arn=ARN)
+    await asyncio.sleep(2 * H)
+    [stored] = [r for r in world.table.rows(f"member#{APP}") if r["sk"] == "c1"]
+    assert "incidents" not in stored
 
 
 async def test_the_deadline_counts_from_when_the_beat_was_sent(world: World) -> None:

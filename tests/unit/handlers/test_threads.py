@@ -25,6 +25,7 @@ from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.support.world import APP
 from tests.unit.handlers.runner import TERMS, Letters
@@ -61,6 +62,7 @@ class Client:
             random=Random(1),
             new_id=lambda: next(ids),
             failure_log=FailureLog(clock),
+            incidents=IncidentLog(clock),
         )
         handlers = read_handlers("orders", handler, asked)
         drain = self.context.config.drain_timeout_seconds

@@ -1,0 +1,85 @@
+"""Log each incident of a client once, and keep it until it ends."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from kinesumer.core.incidents import IncidentTracker, Subject
+from kinesumer.runtime.failure_log import logger
+
+if TYPE_CHECKING:
+    from kinesumer.model.incidents import Incident, IncidentKind
+    from kinesumer.ports import Clock
+
+
+class IncidentLog:
+    """The incidents of one client. Any thread may call it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tracker = IncidentTracker()
+        self._lock = threading.Lock()
+
+    def note(
+        self,
+        kind: IncidentKind,
+        *,
+        stream_arn: str = "",
+        shard_id: str = "",
+        error: object = "",
+    ) -> None:
+        """Note a failure of a shard, a stream, or the client itself.
+
+        Call this beside each warning. Several notes within a minute begin an incident.
+        ``error`` is shortened, and must not contain data of records.
+        """
+        subject = Subject(kind, stream_arn, shard_id)
+        now, wall = self._clock.now(), self._clock.wall()
+        with self._lock:
+            begun = self._tracker.note(subject, str(error), now, wall)
+        if begun is not None:
+            logger.error(
+                "%s: %s %s%s",
+                begun.subject,
+                kind.meaning,
+                kind.remedy,
+                f" Last error: {begun.error}" if begun.error else "",
+                extra=_fields(begun),
+            )
+
+    def resolve(
+        self, kind: IncidentKind, *, stream_arn: str = "", shard_id: str = ""
+    ) -> None:
+        """End an incident, because the cause is gone. Do nothing without one."""
+        with self._lock:
+            ended = self._tracker.resolve(Subject(kind, stream_arn, shard_id))
+        if ended is not None:
+            self._log_end(ended)
+
+    def current(self) -> list[Incident]:
+        """Return the incidents, after ending those that weren't noted for long."""
+        with self._lock:
+            ended = self._tracker.expire(self._clock.now())
+            found = self._tracker.current()
+        for incident in ended:
+            self._log_end(incident)
+        return found
+
+    def _log_end(self, incident: Incident) -> None:
+        logger.warning(
+            "%s: the incident %r is over after %.0f s",
+            incident.subject,
+            incident.kind.value,
+            self._clock.wall() - incident.since,
+            extra=_fields(incident),
+        )
+
+
+def _fields(incident: Incident) -> dict[str, object]:
+    return {
+        "incident": incident.kind.value,
+        "stream_arn": incident.stream_arn,
+        "shard_id": incident.shard_id,
+        "error": incident.error,
+    }
