@@ -25,9 +25,11 @@ from kinesumer.local.identity import (
     Role,
     read_policy,
 )
+from kinesumer.local.kinesis.changes import record_kib, require_distribution
 from kinesumer.local.kinesis.limits import Limits
 from kinesumer.local.kinesis.records import store
 from kinesumer.local.kinesis.service import Caller, stream_arn
+from kinesumer.local.kinesis.shards import AUTO, BY_KEY
 from kinesumer.local.kinesis.tokens import hash_key
 from kinesumer.local.state import ServiceState
 from kinesumer.model.validation import require_list
@@ -186,13 +188,35 @@ class EmbeddedAws:
         account: str = DEFAULT_ACCOUNT,
         region: str = DEFAULT_REGION,
         mode: str = "PROVISIONED",
+        distribution: str = BY_KEY,
     ) -> str:
-        """Create a stream and return its ARN."""
+        """Create a stream and return its ARN.
+
+        ``distribution`` may be AUTO for a stream whose mode is ON_DEMAND.
+        """
         state = self._state
         with state.lock:
             state.identities.account(account)
             caller, now = Caller(account, region), state.clock.now()
-            return state.kinesis.create(caller, name, shards, now, mode=mode).arn
+            stream = state.kinesis.create(
+                caller, name, shards, now, mode=mode, distribution=distribution
+            )
+            return stream.arn
+
+    def change_stream(
+        self,
+        stream: str,
+        *,
+        distribution: str | None = None,
+        max_record_kib: int | None = None,
+    ) -> None:
+        """Change the strategy of distribution, or the size of the largest record."""
+        with self._opened(stream) as (target, _):
+            if distribution is not None:
+                require_distribution(target.mode, distribution)
+                target.distribution = distribution
+            if max_record_kib is not None:
+                target.max_record_kib = record_kib(max_record_kib)
 
     def delete_stream(self, stream: str) -> None:
         """Delete a stream."""
@@ -210,13 +234,14 @@ class EmbeddedAws:
         """Store one record. Return its shard and sequence number.
 
         The explicit hash key has priority over the partition key. Without both, the
-        hash key is 0.
+        hash key is 0. With AUTO, no key selects the shard.
         """
         routed = explicit_hash_key or 0
         if explicit_hash_key is None and partition_key is not None:
             routed = hash_key(partition_key)
         with self._opened(stream) as (target, now):
-            shard = target.route(routed)
+            is_auto = target.distribution == AUTO
+            shard = target.next_in_turn() if is_auto else target.route(routed)
             return shard.shard_id, store(target, shard, data, partition_key, now)
 
     def split(self, stream: str, shard_id: str, at: int | None = None) -> None:

@@ -33,6 +33,7 @@ CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
         "UpdateMaxRecordSize": 5,
         "UpdateShardCount": 10,
         "UpdateStreamMode": 5,
+        "UpdateStreamRecordDistributionStrategy": 5,
     }
 )
 

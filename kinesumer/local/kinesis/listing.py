@@ -37,8 +37,16 @@ def describe_summary(stream: Stream, _: rq.Request, now: float) -> dict[str, Any
             "OpenShardCount": len(stream.open),
             "ConsumerCount": 0,
             "MaxRecordSizeInKiB": stream.max_record_kib,
+            **_distribution(stream),
         }
     }
+
+
+def _distribution(stream: Stream) -> dict[str, str]:
+    """Return the strategy, which only streams in on-demand mode have."""
+    if stream.mode != "ON_DEMAND":
+        return {}
+    return {"RecordDistributionStrategy": stream.distribution}
 
 
 def _description(stream: Stream) -> dict[str, Any]:

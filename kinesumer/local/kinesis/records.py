@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kinesumer.local.kinesis.shards import AUTO
 from kinesumer.local.kinesis.tokens import ShardIterator, hash_key
 from kinesumer.local.request import AwsError, invalid_argument, invalid_request
 from kinesumer.model.streams import HASH_KEYS
@@ -132,6 +133,11 @@ def _rate_exceeded(stream: Stream, shard: Shard) -> AwsError:
 def put_record(stream: Stream, request: rq.PutRecord, now: float) -> dict[str, Any]:
     """Return the response to PutRecord."""
     stream.require_open()
+    if stream.distribution == AUTO and request.sequence_number_for_ordering:
+        raise invalid_argument(
+            f"SequenceNumberForOrdering is not supported: stream {stream.name} "
+            "distributes records by AUTO."
+        )
     _check(stream, request)
     return _put(stream, request, now)
 
@@ -166,8 +172,8 @@ def _try(stream: Stream, record: rq.Entry, now: float) -> dict[str, str]:
 
 
 def _put(stream: Stream, record: rq.Entry | rq.PutRecord, now: float) -> dict[str, str]:
-    shard = stream.route(_hash(record))
-    size = len(record.data) + len(record.partition_key.encode())
+    shard = _place(stream, record.partition_key, record.explicit_hash_key)
+    size = _size(record.data, record.partition_key)
     if shard.throttles_write(size, now):
         raise _rate_exceeded(stream, shard)
     number = store(stream, shard, record.data, record.partition_key, now)
@@ -182,18 +188,30 @@ def store(
     ``key`` is the partition key, or None for a record without one.
     """
     encoded = b2a_base64(data, newline=False)
-    if key is None:
-        return stream.append(shard, encoded, None, len(data), now)
-    size = len(data) + len(key.encode())
-    return stream.append(shard, encoded, msgspec.json.encode(key), size, now)
+    key_json = None if key is None else msgspec.json.encode(key)
+    return stream.append(shard, encoded, key_json, _size(data, key), now)
 
 
-def _hash(record: rq.Entry | rq.PutRecord) -> int:
-    explicit = record.explicit_hash_key
-    return hash_key(record.partition_key) if explicit is None else int(explicit)
+def _size(data: bytes, key: str | None) -> int:
+    return len(data) + len((key or "").encode())
+
+
+def _place(stream: Stream, key: str | None, explicit_hash_key: str | None) -> Shard:
+    """Return the shard that takes a record."""
+    if stream.distribution == AUTO:
+        return stream.next_in_turn()
+    if explicit_hash_key is not None:
+        return stream.route(int(explicit_hash_key))
+    assert key is not None
+    return stream.route(hash_key(key))
 
 
 def _check(stream: Stream, record: rq.Entry | rq.PutRecord) -> int:
+    if record.partition_key is None and stream.distribution != AUTO:
+        raise invalid_request(
+            "1 validation error detected: Value null at 'partitionKey' failed to "
+            "satisfy constraint: Member must not be null"
+        )
     explicit = record.explicit_hash_key
     if explicit is not None and not (
         explicit.isascii() and explicit.isdecimal() and int(explicit) < HASH_KEYS
@@ -202,7 +220,7 @@ def _check(stream: Stream, record: rq.Entry | rq.PutRecord) -> int:
             "Invalid ExplicitHashKey. ExplicitHashKey must be in the range: "
             f"[0, 2^128-1]. Specified value was {explicit}"
         )
-    size = len(record.data) + len(record.partition_key.encode())
+    size = _size(record.data, record.partition_key)
     if size > stream.max_record_kib * 1024:
         raise invalid_argument(
             f"A record of {size} bytes is larger than the {stream.max_record_kib} KiB "

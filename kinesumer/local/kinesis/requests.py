@@ -25,11 +25,15 @@ class ModeDetails(msgspec.Struct, rename="pascal", frozen=True):
     stream_mode: Literal["PROVISIONED", "ON_DEMAND"]
 
 
+Distribution = Literal["AUTO", "USER_PARTITION_KEY"]
+
+
 class CreateStream(Request):
     stream_name: Name
     shard_count: Count | None = None
     stream_mode_details: ModeDetails = ModeDetails("PROVISIONED")
     max_record_size: int = msgspec.field(name="MaxRecordSizeInKiB", default=1024)
+    record_distribution_strategy: Distribution = "USER_PARTITION_KEY"
     tags: dict[str, str] = {}
 
 
@@ -81,15 +85,16 @@ class ListShards(Request):
 
 class PutRecord(Request):
     data: bytes
-    partition_key: Key
+    partition_key: Key | None = None
     explicit_hash_key: str | None = None
+    sequence_number_for_ordering: str | None = None
 
 
 class Entry(msgspec.Struct, rename="pascal"):
     """One record of PutRecords."""
 
     data: bytes
-    partition_key: Key
+    partition_key: Key | None = None
     explicit_hash_key: str | None = None
 
 
@@ -138,6 +143,10 @@ class RetentionPeriod(Request):
 
 class UpdateStreamMode(Request):
     stream_mode_details: ModeDetails
+
+
+class UpdateStreamRecordDistributionStrategy(Request):
+    record_distribution_strategy: Distribution
 
 
 class UpdateMaxRecordSize(Request):

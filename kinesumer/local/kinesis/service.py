@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from kinesumer.local.kinesis import requests as rq
+from kinesumer.local.kinesis.changes import (
+    lengthen,
+    merge,
+    record_kib,
+    require_distribution,
+    rescale,
+    set_distribution,
+    set_mode,
+    set_record_size,
+    shorten,
+    split,
+)
 from kinesumer.local.kinesis.consumers import (
     Consumers,
     deregister,
@@ -26,7 +37,7 @@ from kinesumer.local.kinesis.records import (
     put_record,
     put_records,
 )
-from kinesumer.local.kinesis.shards import Stream
+from kinesumer.local.kinesis.shards import BY_KEY, Stream
 from kinesumer.local.kinesis.subscription import Subscription
 from kinesumer.local.kinesis.tokens import ListingToken, ShardIterator
 from kinesumer.local.request import (
@@ -125,9 +136,11 @@ class Kinesis:
         *,
         mode: str = "PROVISIONED",
         max_record_kib: int = 1024,
+        distribution: str = BY_KEY,
     ) -> Stream:
         """Create a stream. Raise AwsError if the name is taken or a limit exceeded."""
         self._expire(now)
+        require_distribution(mode, distribution)
         arn = stream_arn(caller, name)
         if arn in self.streams:
             raise AwsError(
@@ -143,7 +156,8 @@ class Kinesis:
                 f"would have resulted from this request: {shards}."
             )
         stream = Stream(arn, shards, now, self.limits, mode=mode)
-        stream.max_record_kib = _record_kib(max_record_kib)
+        stream.max_record_kib = record_kib(max_record_kib)
+        stream.distribution = distribution
         self.streams[arn] = stream
         stream.settle(now)
         return stream
@@ -205,8 +219,15 @@ class Kinesis:
             raise invalid_request(
                 "ShardCount is needed for streams with provisioned capacity."
             )
-        name, kib = request.stream_name, request.max_record_size
-        stream = self.create(caller, name, shards, now, mode=mode, max_record_kib=kib)
+        stream = self.create(
+            caller,
+            request.stream_name,
+            shards,
+            now,
+            mode=mode,
+            max_record_kib=request.max_record_size,
+            distribution=request.record_distribution_strategy,
+        )
         stream.tags |= request.tags
         return {}
 
@@ -247,93 +268,6 @@ def _is_stream_arn(arn: str) -> bool:
     return len(parts) == 6 and parts[2] == "kinesis" and parts[5].startswith("stream/")
 
 
-def _record_kib(kib: int) -> int:
-    if not 1024 <= kib <= 10_240:
-        raise invalid_request("MaxRecordSizeInKiB must be from 1024 to 10240.")
-    return kib
-
-
-# --- changes, during which a stream is UPDATING ---------------------------------------
-
-
-def _set_retention(
-    stream: Stream, request: rq.RetentionPeriod, now: float, *, longer: bool
-) -> Answer:
-    hours = request.retention_period_hours
-    low, high = 24, stream.retention_hours
-    if longer:
-        low, high = high, 8760
-    if not low <= hours <= high:
-        raise invalid_argument(
-            f"RetentionPeriodHours {hours} must be from {low} to {high} hours."
-        )
-    stream.change(now, lambda _: setattr(stream, "retention_hours", hours))
-    return {}
-
-
-def _set_mode(stream: Stream, request: rq.UpdateStreamMode, now: float) -> Answer:
-    mode = request.stream_mode_details.stream_mode
-    stream.change(now, lambda _: setattr(stream, "mode", mode))
-    return {}
-
-
-def _set_record_size(
-    stream: Stream, request: rq.UpdateMaxRecordSize, now: float
-) -> Answer:
-    kib = _record_kib(request.max_record_size)
-    stream.change(now, lambda _: setattr(stream, "max_record_kib", kib))
-    return {}
-
-
-def _require_changeable_shards(stream: Stream) -> None:
-    if stream.mode != "PROVISIONED":
-        raise invalid_request(
-            f"Stream {stream.name} under account {stream.account} has on-demand "
-            "capacity: its shards can't be changed by hand."
-        )
-    stream.require_active()
-
-
-def _split(stream: Stream, request: rq.SplitShard, now: float) -> Answer:
-    _require_changeable_shards(stream)
-    text = request.new_starting_hash_key
-    at_hash = int(text) if text.isdecimal() else -1
-    shard = stream.require_splittable(request.shard_to_split, at_hash, now)
-    stream.change(now, lambda at: stream.split(shard, at_hash, at))
-    return {}
-
-
-def _merge(stream: Stream, request: rq.MergeShards, now: float) -> Answer:
-    _require_changeable_shards(stream)
-    left, right = stream.require_mergeable(
-        request.shard_to_merge, request.adjacent_shard_to_merge, now
-    )
-    stream.change(now, lambda at: stream.merge(left, right, at))
-    return {}
-
-
-def _rescale(stream: Stream, request: rq.UpdateShardCount, now: float) -> Answer:
-    _require_changeable_shards(stream)
-    current, target = len(stream.open), request.target_shard_count
-    if not current <= 2 * target <= 4 * current:
-        raise invalid_argument(
-            "UpdateShardCount cannot scale below half or above double your current "
-            f"open shard count. Current open shard count: {current} "
-            f"Target shard count: {target}"
-        )
-    stream.change(now, lambda at: stream.rescale(target, at))
-    return {
-        "StreamName": stream.name,
-        "StreamARN": stream.arn,
-        "CurrentShardCount": current,
-        "TargetShardCount": target,
-    }
-
-
-_lengthen = partial(_set_retention, longer=True)
-_shorten = partial(_set_retention, longer=False)
-
-
 def _add_tags(stream: Stream, request: rq.AddTagsToStream, now: float) -> Answer:
     stream.tags |= request.tags
     return {}
@@ -348,21 +282,25 @@ _STREAM_OPERATIONS: dict[
     str, tuple[type[rq.Request], Callable[[Stream, Any, float], Answer]]
 ] = {
     "AddTagsToStream": (rq.AddTagsToStream, _add_tags),
-    "DecreaseStreamRetentionPeriod": (rq.RetentionPeriod, _shorten),
+    "DecreaseStreamRetentionPeriod": (rq.RetentionPeriod, shorten),
     "DescribeStream": (rq.DescribeStream, describe),
     "DescribeStreamSummary": (rq.Request, describe_summary),
     "GetRecords": (rq.GetRecords, get_records),
     "GetShardIterator": (rq.GetShardIterator, get_iterator),
-    "IncreaseStreamRetentionPeriod": (rq.RetentionPeriod, _lengthen),
+    "IncreaseStreamRetentionPeriod": (rq.RetentionPeriod, lengthen),
     "ListShards": (rq.ListShards, list_shards),
     "ListTagsForStream": (rq.Request, _list_tags),
-    "MergeShards": (rq.MergeShards, _merge),
+    "MergeShards": (rq.MergeShards, merge),
     "PutRecord": (rq.PutRecord, put_record),
     "PutRecords": (rq.PutRecords, put_records),
-    "SplitShard": (rq.SplitShard, _split),
-    "UpdateMaxRecordSize": (rq.UpdateMaxRecordSize, _set_record_size),
-    "UpdateShardCount": (rq.UpdateShardCount, _rescale),
-    "UpdateStreamMode": (rq.UpdateStreamMode, _set_mode),
+    "SplitShard": (rq.SplitShard, split),
+    "UpdateMaxRecordSize": (rq.UpdateMaxRecordSize, set_record_size),
+    "UpdateShardCount": (rq.UpdateShardCount, rescale),
+    "UpdateStreamMode": (rq.UpdateStreamMode, set_mode),
+    "UpdateStreamRecordDistributionStrategy": (
+        rq.UpdateStreamRecordDistributionStrategy,
+        set_distribution,
+    ),
 }
 _CONSUMER_OPERATIONS: dict[
     str, tuple[type[rq.Request], Callable[[Stream, Consumers, Any, float], Answer]]

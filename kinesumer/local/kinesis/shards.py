@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from kinesumer.local.kinesis.limits import Limits
 
 
+# The strategies by which a stream distributes records over its shards.
+BY_KEY, AUTO = "USER_PARTITION_KEY", "AUTO"
+
+
 class Shard:
     """A shard with its hash keys, records, parents and children."""
 
@@ -77,6 +81,8 @@ class Stream:
         self.arn = arn
         self.account, self.name = arn.split(":")[4], arn.rpartition("/")[2]
         self.mode = mode
+        self.distribution = BY_KEY
+        self._turn = 0  # with AUTO, the shards take turns
         self.created_at = now
         self.retention_hours = 24
         self.max_record_kib = 1024
@@ -241,6 +247,11 @@ class Stream:
     def route(self, hash_key: int) -> Shard:
         """Return the open shard that a hash key belongs to."""
         return self.open[bisect_right(self._starts, hash_key) - 1]
+
+    def next_in_turn(self) -> Shard:
+        """Return the open shard that takes the next record of a stream with AUTO."""
+        self._turn += 1
+        return self.open[self._turn % len(self.open)]
 
     def horizon(self, now: float) -> float:
         """Return the arrival time before which records have expired."""
