@@ -65,7 +65,7 @@ class IncidentTracker:
             return None
         times = (*before.times[1 - BEGINNING_NOTES :], now)
         is_many = len(times) == BEGINNING_NOTES and now - times[0] <= BEGINNING_SECONDS
-        begins = is_many or subject.kind.begins_at_once
+        begins = is_many or subject.kind.about.begins_at_once
         self._notes[subject] = _Notes(incident, times, begins)
         return incident if begins else None
 
@@ -79,7 +79,7 @@ class IncidentTracker:
         quiet = [
             subject
             for subject, notes in self._notes.items()
-            if now - notes.times[-1] > subject.kind.quiet_seconds
+            if now - notes.times[-1] > subject.kind.about.quiet_seconds
         ]
         ended = map(self.resolve, quiet)
         return [incident for incident in ended if incident is not None]

@@ -13,73 +13,97 @@ from kinesumer.model.streams import stream_name
 QUIET_SECONDS = 60.0
 
 
-class IncidentKind(StrEnum):
-    """What lasts, what it means, and what to do."""
+class About(NamedTuple):
+    """What a kind of incident means, and when an incident of it begins and ends."""
 
     meaning: str
     remedy: str
+    # Whether records are unread or lost, or soon will be.
+    is_critical: bool = True
     # Whether one note suffices; otherwise an incident needs several within a minute.
-    begins_at_once: bool
+    begins_at_once: bool = False
     # An incident ends if it isn't noted for this long; infinite if it must be resolved.
-    quiet_seconds: float
+    quiet_seconds: float = QUIET_SECONDS
 
-    def __new__(
-        cls,
-        value: str,
-        meaning: str,
-        remedy: str,
-        begins_at_once: bool = False,
-        quiet_seconds: float = QUIET_SECONDS,
-    ) -> IncidentKind:
+
+class IncidentKind(StrEnum):
+    """What lasts. The order is that in which reports name incidents."""
+
+    about: About
+
+    def __new__(cls, value: str, about: About) -> IncidentKind:
         """Create a kind, whose text is ``value``."""
         kind = str.__new__(cls, value)
-        kind._value_ = value
-        kind.meaning, kind.remedy = meaning, remedy
-        kind.begins_at_once, kind.quiet_seconds = begins_at_once, quiet_seconds
+        kind._value_, kind.about = value, about
         return kind
 
-    # The order is that in which reports name incidents.
+    @property
+    def meaning(self) -> str:
+        """What the incident means, in a sentence."""
+        return self.about.meaning
+
+    @property
+    def remedy(self) -> str:
+        """What to do, in a sentence."""
+        return self.about.remedy
+
     CREDENTIALS = (
         "credentials",
-        "The client can't renew its AWS credentials, or they have expired.",
-        "Repair what issues them (the role, its trust policy, the token or the agent); "
-        "the client goes on by itself when it gets new ones.",
-        True,
-        math.inf,
+        About(
+            "The client can't renew its AWS credentials, or they have expired.",
+            "Repair what issues them (the role, its trust policy, the token or the "
+            "agent); the client goes on by itself when it gets new ones.",
+            begins_at_once=True,
+            quiet_seconds=math.inf,
+        ),
     )
     KMS = (
         "kms",
-        "The stream's KMS key can't be used, so its records can't be read.",
-        "Enable the key, cancel its deletion, or allow the client kms:Decrypt; the "
-        "client tries again by itself.",
-        True,
-        math.inf,
+        About(
+            "The stream's KMS key can't be used, so its records can't be read.",
+            "Enable the key, cancel its deletion, or allow the client kms:Decrypt; "
+            "the client tries again by itself.",
+            begins_at_once=True,
+            quiet_seconds=math.inf,
+        ),
     )
     READ_REFUSED = (
         "read-refused",
-        "Kinesis refuses to read the shard.",
-        "Remove the cause that the error names; the client tries again by itself.",
+        About(
+            "Kinesis refuses to read the shard.",
+            "Remove the cause that the error names; the client tries again by itself.",
+        ),
     )
     REPEATED_CLAIM = (
         "repeated-claim",
-        "The shard is claimed again and again, and is read little or not at all.",
-        "Read the log of its owners for the reason, and run kinesumer verify.",
+        About(
+            "The shard is claimed again and again, and is read little or not at all.",
+            "Read the log of its owners for the reason, and run kinesumer verify.",
+        ),
     )
     UNCONFIRMED_END = (
         "unconfirmed-end",
-        "Reads of the shard end, although Kinesis lists it as open.",
-        "Check what answers at the endpoint (an emulator or a proxy); the client "
-        "reads on from the last position, so no record is skipped.",
+        About(
+            "Reads of the shard end, although Kinesis lists it as open.",
+            "Check what answers at the endpoint (an emulator or a proxy); the client "
+            "reads on from the last position, so no record is skipped.",
+            is_critical=False,
+        ),
     )
     TRIMMED_POSITION = (
         "trimmed-position",
-        "The stream deletes records before the client reads them.",
-        "Make the retention longer, add clients, or make the handler faster.",
+        About(
+            "The stream deletes records before the client reads them.",
+            "Make the retention longer, add clients, or make the handler faster.",
+        ),
     )
     CORRUPT_AGGREGATE = (
         "corrupt-aggregate",
-        "Aggregates can't be opened, so each is delivered whole, as one record.",
-        "Find the producer that writes them, and let the handler accept or skip them.",
+        About(
+            "Aggregates can't be opened, so each is delivered whole, as one record.",
+            "Find the producer that writes them, and let the handler accept them.",
+            is_critical=False,
+        ),
     )
 
 

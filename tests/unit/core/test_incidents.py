@@ -16,7 +16,7 @@ ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 CLAIMS, TRIMMED = IncidentKind.REPEATED_CLAIM, IncidentKind.TRIMMED_POSITION
 SHARD = Subject(CLAIMS, ARN, "shardId-1")
 EPOCH = 1_700_000_000.0
-AT_ONCE = [kind for kind in IncidentKind if kind.begins_at_once]
+AT_ONCE = [kind for kind in IncidentKind if kind.about.begins_at_once]
 
 
 def note_at(tracker: IncidentTracker, *times: float, about: Subject = SHARD) -> bool:
