@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from difflib import get_close_matches
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core import lineage
+from kinesumer.core.claims import contains
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.model.streams import stream_name
+from kinesumer.model.streams import Interval, stream_name
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
 
@@ -85,6 +87,11 @@ LISTING_SECONDS = 0.5
 MAX_LISTINGS = 240  # attempts in two minutes, which is longer than a reshard takes
 
 
+# With more intervals, one query that reads all of a stream's rows costs less: DynamoDB
+# bills each query as at least 4 KB, which is about ten rows.
+MAX_STREAM_QUERIES = 100
+
+
 class ShardRows(NamedTuple):
     """The shard rows of a stream."""
 
@@ -144,6 +151,7 @@ async def read_range(
 ) -> list[ShardRow]:
     """Return the shard rows of a range, except corrupt rows, which are reported."""
     store, app = context.store, context.app
+    wanted = _to_query(range_)
     pages = await asyncio.gather(
         *(
             store.query(
@@ -153,8 +161,26 @@ async def read_range(
                 last=rows.hash_text(last) + "/~",
                 consistent=consistent,
             )
-            for arn, first, last in range_
+            for arn, first, last in wanted
         )
     )
-    stored = [row for page in pages for row in page]
-    return context.parse_rows(rows.read_shard, stored)
+    stored = context.parse_rows(
+        rows.read_shard, [row for page in pages for row in page]
+    )
+    if len(wanted) == len(range_):
+        return stored
+    return [r for r in stored if contains(range_, r.key.stream_arn, r.first_hash)]
+
+
+def _to_query(range_: Range) -> list[Interval]:
+    """Return the intervals to query, which include the range.
+
+    Each interval of a range takes a query, unless a stream has very many.
+    """
+    wanted: list[Interval] = []
+    for arn, group in groupby(range_, key=lambda interval: interval.stream_arn):
+        parts = list(group)
+        if len(parts) > MAX_STREAM_QUERIES:
+            parts = [Interval(arn, parts[0].first, parts[-1].last)]
+        wanted += parts
+    return wanted

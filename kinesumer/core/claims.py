@@ -5,8 +5,11 @@ The session reads the rows of the shards in the range that the plan gives it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.model.streams import HASH_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -17,12 +20,20 @@ if TYPE_CHECKING:
     from kinesumer.ports import Write
 
 
-def contains(range_: Range, arn: str, first_hash: int) -> bool:
-    """Return whether a shard with this starting hash key lies in a range."""
-    return any(
-        arn == interval.stream_arn and interval.first <= first_hash <= interval.last
-        for interval in range_
-    )
+def contains(
+    range_: Range, arn: str, first_hash: int, last_hash: int | None = None
+) -> bool:
+    """Return whether one interval of a range contains a shard's starting hash key.
+
+    With ``last_hash``, it must contain all hash keys up to this one. The intervals of a
+    range are in order, and do not overlap.
+    """
+    following = bisect_right(range_, (arn, first_hash, HASH_KEYS))
+    if not following:
+        return False
+    interval = range_[following - 1]
+    last = first_hash if last_hash is None else last_hash
+    return arn == interval.stream_arn and last <= interval.last
 
 
 class Pauses(NamedTuple):

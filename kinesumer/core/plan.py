@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kinesumer.core.assignment import Member, assign_range, assign_sticky
+from kinesumer.core.claims import contains
 from kinesumer.core.load_assignor import assign_load
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import HASH_KEYS
@@ -185,13 +186,7 @@ def moves_any(plan: Plan, members: Iterable[MemberRow]) -> bool:
 
 
 def _has_all(range_: Range, parts: Range) -> bool:
-    return all(
-        any(
-            arn == part.stream_arn and first <= part.first and part.last <= last
-            for arn, first, last in range_
-        )
-        for part in parts
-    )
+    return all(contains(range_, *part) for part in parts)
 
 
 def is_fully_consumed(members: Sequence[MemberRow], streams: Iterable[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from kinesumer.errors import CorruptRowError
@@ -15,6 +16,9 @@ from kinesumer.model.streams import HASH_KEYS, YEAR_10000, Interval, Range, Star
 if TYPE_CHECKING:
     from kinesumer.model.rows import Row, Value
 
+# A row of 400 KB, the limit of DynamoDB, has no room for more parts of a range with
+# whole hash keys.
+MAX_RANGE_PARTS = 5000
 # No counter reaches this number. DynamoDB's numbers can be greater.
 MAX_COUNT = 10**18
 
@@ -22,14 +26,22 @@ T = TypeVar("T", str, int, bool, frozenset[str])
 
 
 def read_range(row: Row, streams: frozenset[str]) -> Range | None:
-    """Return the attribute ``range``, or None if it is missing."""
+    """Return the attribute ``range``, or None if it is missing.
+
+    Its intervals are in order, and do not overlap.
+    """
     if "range" not in row:
         return None
     text, names = get(row, "range", str), sorted(streams)
+    if text.count(",") >= MAX_RANGE_PARTS:
+        raise corrupt(row, "range")
     try:
-        return tuple(_interval(part, names) for part in text.split(",") if part)
+        found = tuple(_interval(part, names) for part in text.split(",") if part)
     except (ValueError, IndexError):
         raise corrupt(row, "range") from None
+    if any(b[:2] <= (a.stream_arn, a.last) for a, b in pairwise(found)):
+        raise corrupt(row, "range")  # its parts overlap, or are not in order
+    return found
 
 
 def _interval(part: str, names: list[str]) -> Interval:
@@ -45,9 +57,10 @@ def _interval(part: str, names: list[str]) -> Interval:
 def read_fan_out(row: Row, streams: frozenset[str]) -> dict[str, FanOutUse]:
     """Return the attribute ``fan_out`` by stream ARN, without its invalid lines."""
     # Ignore invalid lines. The attribute is only shown to people, and a refresh() may
-    # have changed the streams since it was written.
+    # have changed the streams since it was written. Clients write at most a line for
+    # each stream, so more lines are not read.
     names, found = sorted(streams), {}
-    for line in str(row.get("fan_out", "")).split("\n"):
+    for line in str(row.get("fan_out", "")).split("\n", len(names))[: len(names)]:
         match = _FAN_OUT.fullmatch(line)
         if match is not None and int(match[1]) < len(names):
             found[names[int(match[1])]] = FanOutUse(match[2], match[3] or "")

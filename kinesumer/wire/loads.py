@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 # other values of a row's attributes, and the head of the load, take the rest of it.
 ROW_BYTES = 640
 LEAST_ENTRIES, MAX_ENTRIES = 10, 60
+# Members write at most 60 entries of 9 letters, and 12 letters for each of 60 streams.
+# A longer text is forged, and would only take time.
+MAX_TEXT_LETTERS = 4096
 KEY_SIZE, COUNT_SIZE, RATES_SIZE = 3, 2, 4
 # The letters of hash keys and of rates; the value of a letter is its place.
 KEY_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -114,18 +117,21 @@ def _rate_text(rate: float, scale: Scale) -> str:
 def read_loads(text: str, streams: frozenset[str]) -> list[LoadReport]:
     """Parse the stored text of loads. Return nothing if it is invalid."""
     # Loads only help to plan, so invalid ones are ignored.
-    head = _HEAD.match(text)
+    head = _HEAD.match(text) if len(text) <= MAX_TEXT_LETTERS else None
     if head is None:
         return []
     size, names = int(head[1]), sorted(streams)
     counts = [tuple(map(int, pair.split(":"))) for pair in head[2].split()]
     if any(index >= len(names) for index, _ in counts):
         return []
-    arns = [names[index] for index, count in counts for _ in range(count)]
     letters = KEY_SIZE + size + RATES_SIZE
     body = text[head.end() :]
-    if len(body) != letters * len(arns) or not _BODIES[size].fullmatch(body):
+    # Compare the counts with the length before they are expanded.
+    if len(body) != letters * sum(count for _, count in counts):
         return []
+    if not _BODIES[size].fullmatch(body):
+        return []
+    arns = [names[index] for index, count in counts for _ in range(count)]
     return [
         _report(arn, body[letters * at : letters * (at + 1)])
         for at, arn in enumerate(arns)

@@ -1,9 +1,10 @@
-"""Measure work in executed lines, which don't depend on the machine's speed."""
+"""Measure work in executed lines and in memory, whatever the machine's speed."""
 
 from __future__ import annotations
 
 import gc
 import sys
+import tracemalloc
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,3 +38,16 @@ def steps(work: Callable[[], object]) -> int:
 def growth(work: Callable[[int], Callable[[], object]], size: int = 100) -> float:
     """Return the factor by which the steps grow if the size is quadrupled."""
     return steps(work(4 * size)) / steps(work(size))
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """Return the peak memory of a call, including its result."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        result = work()
+        peak = tracemalloc.get_traced_memory()[1]
+        del result
+    finally:
+        tracemalloc.stop()
+    return peak

@@ -29,7 +29,8 @@ def uncovered_hash_keys(app: AppObservation) -> Iterator[Finding]:
     """Yield findings about gaps in rows, plans or listed shards, and plan overlaps."""
     for stream in app.second.streams:
         arn = stream.arn
-        lasting = _lasting(_unended(arn, app.first), _unended(arn, app.second))
+        # What is uncovered in both snapshots is what the parts of both leave.
+        lasting = holes([*_unended(arn, app.first), *_unended(arn, app.second)])
         if stream.baseline and lasting:
             yield HASH_SPACE.critical(
                 arn,
@@ -61,7 +62,7 @@ def _unplanned(arn: str, app: AppObservation) -> Iterator[Finding]:
         return
     # Another check reports the shards that max_shards leaves without a client.
     full = [(r.first_hash, r.last_hash) for r in app.second.unassignable(arn).values()]
-    if lasting := _lasting(first, [*second, *full]):
+    if lasting := holes([*first, *second, *full]):
         yield HASH_SPACE.warning(
             arn,
             f"{_describe(lasting)} have been planned for no client for "
@@ -104,17 +105,6 @@ def holes(parts: Iterable[Part]) -> list[Part]:
             result.append((following, first - 1))
         following = max(following, last + 1)
     return result
-
-
-def _lasting(first: list[Part], second: list[Part]) -> list[Part]:
-    """Return the uncovered ranges that are in both snapshots."""
-    before = holes(first)
-    return [
-        (max(a, c), min(b, d))
-        for a, b in holes(second)
-        for c, d in before
-        if max(a, c) <= min(b, d)
-    ]
 
 
 def _describe(parts: list[Part]) -> str:

@@ -23,7 +23,7 @@ from kinesumer.wire.aggregation import MAGIC, open_records
 from kinesumer.wire.records import decode_page
 from tests.support.row_edits import put
 from tests.support.spark_reading import schema
-from tests.support.steps import growth
+from tests.support.steps import growth, peak_bytes
 from tests.support.world import APP, ARN, FaultySource, World, in_virtual_time
 from tests.system.hostile.strategies import SHARD, UPPER_HALF, field, user
 from tests.unit.wire.aggregates import frame
@@ -34,19 +34,6 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Row
 
 MEGABYTE, GIGABYTE = 1 << 20, 1 << 30
-
-
-def peak_bytes(work: Callable[[], object]) -> int:
-    """Return the peak memory of a call, including its result."""
-    gc.collect()
-    tracemalloc.start()
-    try:
-        result = work()
-        peak = tracemalloc.get_traced_memory()[1]
-        del result
-    finally:
-        tracemalloc.stop()
-    return peak
 
 
 # --- pages ---

@@ -26,6 +26,10 @@ VALUES: list[Any] = [
         UnsupportedValue('{"M": {}}'),
     ),
     *("", "text", "1" * 200, "0", "9" * 40, "LATEST", "AT_TIMESTAMP 4e9", "0:0-,0:0-"),
+    # Values that claim more than they hold, or hold far more than clients write.
+    "0" + " 0:9999" * 500 + "|",
+    ",".join(f"0:{2 * n:x}-{2 * n:x}" for n in range(4000)),
+    "\n".join(["0:billing a problem"] * 4000),
     *(-1, 0, 1, 7, 10**17, 10**37, True, False),
     *(frozenset({"x"}), frozenset({"a" * 5000})),
 ]

@@ -262,6 +262,8 @@ NO_KEY = f"{0:032x}/"
 INVALID: list[tuple[str, str, str]] = [
     ("member", "range", "nonsense|2:0-7f|-1:0-7f|0:7f-0|0:-5-7f"),
     ("member", "range", f"0:0-{HASH_KEYS:x}|0:0-{HASH_KEYS + 1:x}"),
+    ("member", "range", "0:0-7f,0:7f-80|0:8-9,0:0-7|1:0-7f,0:0-7f"),
+    ("member", "range", ",".join(f"0:{n:x}-{n:x}" for n in range(5001))),
     (
         "shard",
         "sk",

@@ -1,0 +1,142 @@
+"""Test that the values of a row take time and memory in proportion to their size."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.coordination.store_queries import MAX_STREAM_QUERIES, read_range
+from kinesumer.core import claims, plan
+from kinesumer.core.plan import Assignment
+from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
+from kinesumer.wire import rows
+from kinesumer.wire.loads import MAX_TEXT_LETTERS, read_loads
+from tests.support.clients import counts, numbers, settled, spread
+from tests.support.row_edits import member_key, spoil
+from tests.support.steps import growth, peak_bytes
+from tests.support.world import ARN, World, in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.model.rows import MemberRow, Row
+
+ONE = frozenset({ARN})
+ENTRY = "AAA!!!!"
+MEMBER: Row = {
+    "sk": "c1",
+    "session": "s1",
+    "incarnation": 0,
+    "beat": 0,
+    "lease_ms": 8000,
+    "streams": ONE,
+}
+
+
+def text_of_counts(pairs: int) -> str:
+    """Return a text of loads that claims 9,999 shards in each few letters."""
+    return "0" + " 0:9999" * pairs + "|"
+
+
+def parts(count: int) -> str:
+    """Return the text of a range of this many intervals of one hash key each."""
+    return ",".join(f"0:{2 * n:x}-{2 * n:x}" for n in range(count))
+
+
+def member_with_range(text: str) -> MemberRow:
+    """Return the member whose row has this range."""
+    return rows.read_member({**MEMBER, "range": text})
+
+
+# --- loads ---
+
+
+def test_counts_of_loads_are_compared_with_the_length_before_they_are_expanded() -> (
+    None
+):
+    text = text_of_counts(500)
+    assert len(text) < MAX_TEXT_LETTERS
+    assert peak_bytes(lambda: read_loads(text, ONE)) < 100 * len(text)
+
+
+def test_a_text_of_loads_that_no_client_writes_is_not_read() -> None:
+    def text(entries: int) -> str:
+        return f"0 0:{entries}|" + ENTRY * entries
+
+    assert len(read_loads(text(580), ONE)) == 580
+    assert read_loads(text(600), ONE) == []
+
+
+def test_the_work_of_reading_loads_is_linear_and_bounded() -> None:
+    def work(entries: int) -> Callable[[], object]:
+        text = f"0 0:{entries}|" + ENTRY * entries
+        return lambda: read_loads(text, ONE)
+
+    assert growth(work) < 5
+    assert growth(work, 20_000) < 2
+    assert growth(lambda pairs: lambda: read_loads(text_of_counts(pairs), ONE)) < 5
+
+
+@pytest.mark.parametrize(
+    "load", [text_of_counts(50_000), f"0 0:9999|{ENTRY * 9999}"], ids=["counts", "body"]
+)
+@in_virtual_time
+async def test_a_forged_load_ends_no_client(world: World, load: str) -> None:
+    world.kinesis.create_stream("orders", 4)
+    clients = [world.client(name, assignor="load") for name in ("c1", "c2")]
+    await settled(world, *clients, shards=4)
+    await spoil(world, member_key("c2"), load=load)
+    spread(world, *numbers(0, 20))
+    await world.until(lambda: len(counts(*clients)) == 20)
+    await asyncio.sleep(120)
+    assert not any(client.task.done() for client in clients)
+
+
+# --- ranges ---
+
+
+def test_the_work_of_a_range_is_linear_in_its_parts() -> None:
+    def work(count: int) -> Callable[[], object]:
+        text = parts(count)
+        held = {ShardKey(ARN, f"shard-{n}"): 4 * n for n in range(count)}
+
+        def use() -> None:
+            member = member_with_range(text)
+            assert member.range is not None
+            claims.to_release(held, member.range, {}, 0.0, 1.0)
+            planned = {"c1": Assignment(0, member.range, frozenset())}
+            assert not plan.moves_any(planned, [member])
+
+        return use
+
+    assert growth(work) < 5
+
+
+@in_virtual_time
+async def test_a_range_of_very_many_parts_takes_one_query(world: World) -> None:
+    world.kinesis.create_stream("orders", 4)
+    client = world.client("c1")
+    await world.until(lambda: len(client.held) == 4)
+    quarter = HASH_KEYS // 4
+    hash_keys = [*range(0, 2 * MAX_STREAM_QUERIES, 2), quarter, 3 * quarter]
+    range_ = tuple(Interval(ARN, key, key) for key in hash_keys)
+    before = world.table.usage.requests["query"]
+    found = await read_range(world.context(), range_)
+    assert world.table.usage.requests["query"] == before + 1
+    assert [row.first_hash for row in found] == [0, quarter, 3 * quarter]
+    few = await read_range(world.context(), range_[-MAX_STREAM_QUERIES:])
+    assert world.table.usage.requests["query"] == before + 1 + MAX_STREAM_QUERIES
+    assert [row.first_hash for row in few] == [quarter, 3 * quarter]
+
+
+# --- lines of fan-out ---
+
+
+def test_no_more_lines_of_fan_out_are_read_than_there_are_streams() -> None:
+    def work(lines: int) -> Callable[[], object]:
+        text = "\n".join(["0:billing"] * lines)
+        return lambda: rows.read_member({**MEMBER, "fan_out": text})
+
+    assert growth(work) < 1.1
