@@ -17,6 +17,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.stream_consumers import check_consumer
 from kinesumer.model.streams import Start, Stream, as_start, stream_name
+from kinesumer.model.times import time_text
 from kinesumer.model.validation import require_list
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.service_time import ClockBounds, reached_time
@@ -264,14 +265,7 @@ def _check_start(stream: OpenStream) -> None:
     # Kinesis returns its time in whole seconds, so it may be a second later.
     if moment > info.now + 1:
         raise ConfigurationError(
-            f"{stream.label}: start lies {moment - info.now:.0f} s in the future; "
-            "use Start.LATEST to begin with what comes from now on"
-        )
-    if moment < info.now - info.retention_hours * 3600:
-        logger.warning(
-            "%s: start is older than the retention of %d h; "
-            "beginning with the oldest record",
-            stream.label,
-            info.retention_hours,
-            extra={"stream": stream.name},
+            f"{stream.label}: the start {time_text(moment)} is in the future, since "
+            f"Kinesis's time is {time_text(info.now)}; use LATEST to begin with what "
+            "comes from now on"
         )

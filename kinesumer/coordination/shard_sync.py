@@ -215,6 +215,7 @@ async def _create_initial_rows(
         written = await context.write(writes.create_stream(context.app, new_row))
         assert written.row is not None
         row = rows.read_stream(written.row)
+        _warn_of_expired_start(stream, row.start, info)
         # If another client stored the start before this listing, shards that closed in
         # between may hold records after the start.
         closed = closed if written.applied else frozenset()
@@ -233,6 +234,16 @@ async def _create_initial_rows(
         extra={"stream": stream.name, "shards": len(first)},
     )
     return True
+
+
+def _warn_of_expired_start(stream: OpenStream, start: Start, info: StreamInfo) -> None:
+    if start.timestamp is not None and (text := info.expired_start(start.timestamp)):
+        logger.warning(
+            "%s: %s; records may be lost, and the app begins with the oldest record",
+            stream.label,
+            text,
+            extra={"stream": stream.name},
+        )
 
 
 async def _go_positions(

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, Self
 import msgspec
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.times import parse_age, parse_time
+from kinesumer.model.times import parse_age, parse_time, time_text
 
 # Size of a stream's hash space. Hash keys are 0 to HASH_KEYS - 1.
 HASH_KEYS = 1 << 128
@@ -161,6 +161,20 @@ class StreamInfo(NamedTuple):
     # True if partition keys choose the shards. If not, a key's records may be in
     # several shards and have no order.
     routes_by_key: bool = True
+
+    def expired_start(self, timestamp: float) -> str:
+        """Return the text of a warning if records since a start may have expired.
+
+        Empty if the stream still holds all records that arrived since the time.
+        """
+        oldest = self.now - self.retention_hours * 3600.0
+        if max(timestamp, self.created_at) >= oldest:
+            return ""
+        return (
+            f"the start is {time_text(timestamp)}, but the stream holds only records "
+            f"since {time_text(oldest)}, because its retention is "
+            f"{self.retention_hours} hours"
+        )
 
 
 class Shard(NamedTuple):

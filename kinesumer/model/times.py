@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from kinesumer.errors import ConfigurationError
 
@@ -51,3 +51,8 @@ def parse_time(
             f"{name} {text} has no time zone: add Z for UTC, or an offset like +01:00"
         )
     return time
+
+
+def time_text(seconds: float) -> str:
+    """Return seconds since 1970 as RFC 3339 in UTC, in whole seconds."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -45,9 +45,10 @@ async def plan_batch(
 ) -> Offset | None:
     """Return the end of the batch that begins at a committed offset.
 
-    None if there is nothing new. The records that a batch reads in different shards
-    should have arrived at most ``skew_seconds`` apart. If that is longer than the
-    retention, it has no effect.
+    None if there is nothing new. The end keeps the positions in streams that the query
+    doesn't read now, so that it continues there when it reads them again. The records
+    that a batch reads in different shards should have arrived at most ``skew_seconds``
+    apart. If that is longer than the retention, it has no effect.
     """
     if skew_seconds > max(stream.retention_seconds for stream in streams):
         skew_seconds = inf
@@ -66,9 +67,11 @@ async def plan_batch(
     shares = _shares(shards, limits, until)
     await for_each(shards, lambda shard: shard.cut(shares.get(shard.key)))
     ends = {plan.stream.arn: plan.end() for plan in plans}
-    if start.keys() == ends.keys() and not any(ends.values()):
+    if start.keys() >= ends.keys() and not any(ends.values()):
         return None
-    return {plan.stream.arn: ends[plan.stream.arn] or plan.refreshed for plan in plans}
+    unread = {arn: replace(start[arn], origin={}) for arn in start.keys() - ends.keys()}
+    read = {plan.stream.arn: ends[plan.stream.arn] or plan.refreshed for plan in plans}
+    return unread | read
 
 
 def _begin(
@@ -79,12 +82,12 @@ def _begin(
     info = stream.info
     before = start.get(info.arn)
     if before is None:
-        return first_offset(info, stream.shards, starting(stream))
+        return first_offset(stream, starting(stream))
     # A recreated stream has the same ARN and shard ids. Only the
     # creation time differs.
     if before.created_at != info.created_at:
         stream.report_loss("", None, "the stream was recreated")
-        return first_offset(info, stream.shards, BEGINNING)
+        return first_offset(stream, BEGINNING)
     return replace(before, origin={})
 
 

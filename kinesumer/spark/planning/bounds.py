@@ -18,27 +18,38 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.spark.offsets.model import Offset, ShardPosition
+    from kinesumer.spark.offsets.model import Offset, Positions, ShardPosition
     from kinesumer.spark.planning.stream_state import StreamState
     from kinesumer.spark.planning.tasks import Pair
 
 FUTURE_SECONDS = 60.0
 
 
-def first_offset(
-    info: StreamInfo, shards: Sequence[Shard], starting: Start | StreamOffset
-) -> StreamOffset:
+def first_offset(stream: StreamState, starting: Start | StreamOffset) -> StreamOffset:
     """Return the positions at which a query begins in a stream.
 
-    The caller must list ``shards`` before it describes the stream as ``info``. Then
-    all records after the description go to shards that were open in the listing, or to
-    their descendants. Raises ConfigurationError for positions that can't be used.
+    The stream must have listed its shards before it was described. Then all records
+    after the description go to shards that were open in the listing, or to their
+    descendants. Raises ConfigurationError for positions that can't be used. A start
+    that is older than what the stream still holds is reported as data loss.
     """
+    info, shards = stream.info, stream.shards
     if isinstance(starting, StreamOffset):
         positions = _from_positions(info, shards, starting)
     else:
         positions = _from_start(info, shards, starting)
+    _report_expired_starts(stream, starting)
     return StreamOffset(info.created_at, positions, info.now, positions)
+
+
+def _report_expired_starts(stream: StreamState, starting: Start | StreamOffset) -> None:
+    positions: Positions = (
+        {"": starting} if isinstance(starting, Start) else starting.shards
+    )
+    for shard_id, start in positions.items():
+        since = start.timestamp if isinstance(start, Start) else None
+        if since is not None and (reason := stream.info.expired_start(since)):
+            stream.report_loss(shard_id, start, reason)
 
 
 def positions_in(positions: Offset, stream: StreamState) -> StreamOffset | None:

@@ -79,6 +79,8 @@ class Driver:
         self._pause_seconds = pause_seconds
         self._planned_at = -inf
         self._targets: Targets | None = None
+        # The streams of the checkpoint that the options don't name, once logged.
+        self._unread: set[str] = set()
 
     async def latest(self, start: Offset, limits: Limits) -> Offset | None:
         """Return the end of the batch after ``start``; None if nothing is new."""
@@ -97,8 +99,13 @@ class Driver:
         )
         self._planned_at = self._clock.now()
         streams = await self._refreshed()
-        for arn in start.keys() - {stream.arn for stream in streams}:
-            logger.warning("the query no longer reads stream %s", arn)
+        for arn in start.keys() - {stream.arn for stream in streams} - self._unread:
+            self._unread.add(arn)
+            logger.warning(
+                "the query doesn't read stream %s now; the checkpoint keeps its "
+                "position, and the query continues there when it reads it again",
+                arn,
+            )
         new = [stream for stream in streams if stream.arn not in start]
         if (
             new
@@ -141,7 +148,7 @@ class Driver:
         streams = {stream.arn: stream for stream in await self._refreshed()}
         require_known_streams("endingPosition", self.options.ending, streams.values())
         for arn, stream in sorted(streams.items()):
-            first = first_offset(stream.info, stream.shards, self._starting(stream))
+            first = first_offset(stream, self._starting(stream))
             pairs = await bounds(stream, first, self._ending(stream))
             ranges += await self._ranges(arn, pairs, stream, first.anchored_at)
         return self._tasks(ranges, streams)

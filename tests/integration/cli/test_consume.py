@@ -141,8 +141,7 @@ def test_the_first_signal_leaves_and_commits_and_its_copy_soon_after_is_ignored(
 def test_another_signal_stops_at_once(orders: EmbeddedAws, start: Starter) -> None:
     process = consuming(start, "--start=2020-01-01T00:00:00Z")
     process.send_signal(signal.SIGINT)
-    errors = errors_until(process, b"leaving")
-    assert b"start is older than the retention of 24 h" in errors
+    errors_until(process, b"leaving")
     assert b"stopping now" in stop(process)[1]
 
 

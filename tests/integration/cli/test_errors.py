@@ -297,7 +297,7 @@ def test_a_start_in_the_future(orders: EmbeddedAws, run: Run) -> None:
     future = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     result = run("consume", "orders", "--app", "a", "--start", future)
     assert result.exit_code == 2
-    assert "stream orders: start lies 3" in error_text(result)
+    assert "stream orders: the start 2" in error_text(result)
     assert "in the future" in error_text(result)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,6 +65,20 @@ async def test_trim_horizon_begins_with_every_listed_shard(world: World) -> None
         HASH_KEYS // 2,
         HASH_KEYS - 1,
     )
+
+
+@pytest.mark.parametrize("days", [1, 3])
+async def test_a_start_before_the_retention_is_a_warning_with_both_times(
+    world: World, caplog: pytest.LogCaptureFixture, days: int
+) -> None:
+    await asyncio.sleep(5 * 86400)  # else nothing is older than the stream itself
+    now = world.clock.wall()
+    syncer = SyncedStream(
+        world, Start(type="AT_TIMESTAMP", timestamp=now - days * 86400 + 60)
+    )
+    await syncer.sync()
+    text = r"the start is 2\S*Z, but the stream holds only records since 2\S*Z"
+    assert bool(re.search(text, caplog.text)) == (days == 3)
 
 
 async def test_latest_becomes_the_time_of_the_first_sync(world: World) -> None:

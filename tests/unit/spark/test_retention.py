@@ -6,12 +6,12 @@ An old position, a quiet shard or a wrong clock doesn't count as a loss.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kinesumer.errors import DataLossError
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import Start, Stream
 from tests.support.spark_query import simulated
 
 if TYPE_CHECKING:
@@ -122,6 +122,91 @@ async def test_a_recreated_stream_is_an_error_or_read_anew(world: World) -> None
     await allowed.drain()
     assert sorted(allowed.rows[20:]) == sorted(rows)
     assert allowed.driver.report()["data_losses"] == 1
+
+
+# --- where a query begins ------------------------------------------------------------
+
+
+def two_days_ago(world: World) -> Start:
+    return Start(type="AT_TIMESTAMP", timestamp=world.clock.wall() - 2 * DAY)
+
+
+@pytest.mark.parametrize("of_stream", [False, True])
+@simulated()
+async def test_a_start_before_the_retention_is_an_error_or_counted(
+    world: World, of_stream: bool
+) -> None:
+    world.kinesis.create_stream("orders")
+    world.put(10)
+    await world.pass_time(3 * DAY)
+    left = world.put(5)
+    start = two_days_ago(world)
+    options: dict[str, Any] = {"starting": start}
+    if of_stream:
+        options = {"streams": (Stream("orders", start=start),)}
+    query = world.query(**options)
+    with pytest.raises(
+        DataLossError, match=r"start is 2\S*Z, but .* only records since 2\S*Z, .* 24"
+    ):
+        await query.trigger()
+    with pytest.raises(DataLossError, match="only records since"):
+        await query.driver.bounded()
+    allowed = world.query(**options, fail_on_data_loss=False)
+    await allowed.drain()
+    assert allowed.rows == left
+    assert allowed.driver.report()["data_losses"] == 1
+
+
+@simulated()
+async def test_a_start_before_the_stream_was_created_loses_nothing(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("orders")
+    rows = world.put(5)
+    query = world.query(starting=two_days_ago(world))
+    await query.drain()
+    assert query.rows == rows
+
+
+@simulated()
+async def test_a_stream_that_was_left_out_for_a_run_continues_where_it_was(
+    world: World,
+) -> None:
+    for name in ("orders", "payments"):
+        world.kinesis.create_stream(name)
+    both = world.query(streams=(Stream("orders"), Stream("payments")))
+    await both.drain()
+    rows = world.put(10, "payments")
+    await both.drain()
+    one = world.query(streams=(Stream("orders"),), starting=Start.TRIM_HORIZON)
+    one.ends, one.batches = both.ends, both.batches
+    rows += world.put(10, "payments")
+    rows += world.put(3)
+    await one.drain()
+    assert len(one.rows) == 13
+    both.restart()
+    await both.drain()
+    assert sorted(both.rows) == sorted(rows)
+
+
+@simulated()
+async def test_a_stream_that_was_left_out_and_recreated_is_an_error(
+    world: World,
+) -> None:
+    for name in ("orders", "payments"):
+        world.kinesis.create_stream(name)
+    both = world.query(streams=(Stream("orders"), Stream("payments")))
+    await both.drain()
+    one = world.query(streams=(Stream("orders"),))
+    one.ends, one.batches = both.ends, both.batches
+    world.put(3)
+    await one.drain()
+    world.kinesis.delete_stream("payments")
+    await asyncio.sleep(5)
+    world.kinesis.create_stream("payments")
+    both.restart()
+    with pytest.raises(DataLossError, match="recreated"):
+        await both.drain()
 
 
 # --- a logged batch that is computed later -------------------------------------------
