@@ -6,6 +6,7 @@ command's options or of a docstring. It rewrites the blocks between two HTML com
     <!-- code: examples/blocking/consume.py:consume -->     a file, or a part of it
     <!-- commands -->                                       the help of all commands
     <!-- api: kinesumer.Record kinesumer.Batch -->          a table of public names
+    <!-- incidents -->                                      the kinds of incidents
     <!-- end -->
 
 A part of a file lies between the lines ``# docs: NAME`` and ``# docs: end``. The site
@@ -29,6 +30,7 @@ from markdown import Extension
 from markdown.preprocessors import Preprocessor
 
 from kinesumer.cli.main import cli
+from kinesumer.model.incidents import IncidentKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(
-    r"^(<!-- (code|commands|api)(?::\s([^>]+?))?\s-->)\n.*?^<!-- end -->$", re.M | re.S
+    r"^(<!-- (code|commands|api|incidents)(?::\s([^>]+?))?\s-->)\n.*?^<!-- end -->$",
+    re.M | re.S,
 )
 LANGUAGES = {
     "Dockerfile": "dockerfile",
@@ -58,7 +61,12 @@ def pages() -> list[Path]:
 
 def rendered(markdown: str) -> str:
     """Return a page with the current content of its blocks."""
-    writers = {"code": _code, "commands": _commands, "api": _api}
+    writers = {
+        "code": _code,
+        "commands": _commands,
+        "api": _api,
+        "incidents": _incidents,
+    }
 
     def block(match: re.Match[str]) -> str:
         comment, kind, argument = match.groups(default="")
@@ -130,6 +138,12 @@ def _sections(command: click.Command, ctx: click.Context, title: str) -> Iterato
             assert found is not None
             below = click.Context(found, info_name=child, parent=ctx)
             yield from _sections(found, below, f"{title} {child}".strip())
+
+
+def _incidents(_: str) -> str:
+    rows = [f"| `{k.value}` | {k.meaning} | {k.remedy} |" for k in IncidentKind]
+    head = "| kind | what it means | what to do |"
+    return "\n".join([head, "| --- | --- | --- |", *rows])
 
 
 # --- public names ---------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.admin.doctor.finding import first_three
 from kinesumer.admin.fan_out import uses_of_stream
+from kinesumer.admin.incidents import group_incidents, incident_reports
 from kinesumer.admin.lag import read_lags
 from kinesumer.admin.loads import load_report
 from kinesumer.admin.observation import FleetView, HeartbeatObserver
@@ -72,6 +73,10 @@ def report(app: str, table: str, fleet: FleetView) -> dict[str, Any]:
         "streams": streams,
         "problems": [
             *snapshot.corrupt,
+            *(
+                f"{group.subject}: {group.text(snapshot.read_at)} {group.kind.remedy}"
+                for group in group_incidents(snapshot.alive)
+            ),
             *_group_problems(snapshot),
             *(
                 f"{member.client_id} looks stalled: its heartbeat is unchanged for "
@@ -145,6 +150,7 @@ def _member(member: MemberRow, fleet: FleetView) -> dict[str, Any]:
         "shards": fleet.snapshot.owned[member.session],
         "load": load_report(fleet.loads.of_member(member)),
         "load_share": fleet.loads.share(member),
+        "incidents": incident_reports(member),
     }
 
 

@@ -36,6 +36,7 @@ from kinesumer.errors import (
     StreamRecreatedError,
     TrimmedPositionError,
 )
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Start
 from kinesumer.runtime.failure_log import logger
@@ -312,6 +313,8 @@ class ShardReader:
             level, text, about = logging.INFO, complete, owned.key.shard_id
         else:
             level, text, about = logging.WARNING, lossy, str(error)
+            kind, at = IncidentKind.TRIMMED_POSITION, owned.key._asdict()
+            self._context.incidents.note(kind, **at, error=error)
         logger.log(level, f"%s: {text}", stream.label, about, extra=owned.log_fields)
 
     def _failed(self, since: float) -> None:

@@ -215,8 +215,10 @@ class GroupConsumer:
         """Return the values of this client's gauges. Any thread may call it."""
         app, used, arns = self.context.app, max(0, self.buffer.used), [*self.streams]
         if (session := self.session) is None:
-            return ClientState(app, used, None, tuple(map(StreamState, arns)))
-        return session.gauges(app, used, arns)
+            state = ClientState(app, used, None, tuple(map(StreamState, arns)))
+        else:
+            state = session.gauges(app, used, arns)
+        return state._replace(incidents=tuple(self.context.incidents.current()))
 
     # --- running --------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from kinesumer.errors import (
     StoreThrottledError,
     StoreUnavailableError,
 )
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import CLIENT, LivenessRow, MemberRow
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import wait_and_clear
@@ -319,6 +320,7 @@ class Heartbeater:
             stuck.stack(),
             extra={"client_id": context.client_id},
         )
+        context.incidents.note(IncidentKind.STALLED, error=stuck.what)
         await context.write(writes.leave(context.app, member, self._timestamp()))
 
     def _timestamp(self) -> str:

@@ -20,6 +20,7 @@ from kinesumer.coordination.store_queries import read_range
 from kinesumer.core import claims
 from kinesumer.core.liveness import interval_seconds
 from kinesumer.errors import CorruptRowError, StoreThrottledError, StoreUnavailableError
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import rows, writes
@@ -319,6 +320,8 @@ class LeaseCoordinator:
         if error is None or position != row.position:
             return False
         self._context.failure_log.record_corrupt_row(error)
+        kind, at = IncidentKind.REJECTED_POSITION, row.key._asdict()
+        self._context.incidents.note(kind, **at, error=error.__cause__ or "")
         return True
 
     async def _claim(self, claim: Claim) -> bool:
@@ -361,6 +364,9 @@ class LeaseCoordinator:
 
     def _start_shard(self, row: ShardRow) -> None:
         app, config = self._context.app, self._context.config
+        # One claim is normal; several within a minute begin an incident.
+        kind = IncidentKind.REPEATED_CLAIM
+        self._context.incidents.note(kind, **row.key._asdict())
         owned = OwnedShard(app, row, self._lease, config.max_uncommitted_records)
         if self._callbacks is not None:
             owned.calls = self._callbacks.begin(owned)

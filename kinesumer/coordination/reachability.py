@@ -13,6 +13,7 @@ from kinesumer.errors import (
     ShardMissingError,
     TrimmedPositionError,
 )
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.timeouts import timeout
 
@@ -53,6 +54,8 @@ class Reachability:
         self._context = context
         self._client = client
         self._is_degraded = False
+        # The ARNs of the streams that were unreachable at the last check.
+        self._noted: set[str] = set()
 
     async def run(self) -> None:
         """Check every few seconds until cancelled."""
@@ -72,9 +75,18 @@ class Reachability:
                 stream.failing = None
         reading, _ = self._client.streams_by_use()
         streams = (*reading, *waiting)
-        unreachable = [s.label for s in streams if self._is_unreachable(s)]
+        unreachable = [stream for stream in streams if self._is_unreachable(stream)]
+        self._note({stream.arn for stream in unreachable})
         if bool(unreachable) != self._is_degraded:
-            self._change(unreachable)
+            self._change([stream.label for stream in unreachable])
+
+    def _note(self, arns: set[str]) -> None:
+        incidents, kind = self._context.incidents, IncidentKind.UNREACHABLE
+        for arn in self._noted - arns:
+            incidents.resolve(kind, stream_arn=arn)
+        for arn in arns - self._noted:
+            incidents.note(kind, stream_arn=arn)
+        self._noted = arns
 
     def _is_unreachable(self, stream: OpenStream) -> bool:
         if stream.failing is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from kinesumer.admin.fan_out import uses_of_stream
+from kinesumer.admin.incidents import group_incidents
 from kinesumer.core.load import work_of
 from kinesumer.exporter.scale import CATCH_UP, LOAD, Scale
 from kinesumer.model.rows import CLIENT
@@ -104,6 +105,11 @@ GAUGES = {
         retention_seconds="Time for which the stream keeps records.",
         retention_left_seconds="Time until the shard furthest behind loses records: "
         "retention - lag.",
+    ),
+    **_labelled(
+        (*STREAM_LABELS, "kind"),
+        incidents="Lasting failures that live clients report, by kind; without a "
+        "stream if they concern the clients themselves.",
     ),
     **_labelled(
         (*STREAM_LABELS, "consumer"),
@@ -204,6 +210,9 @@ def _add_app(metrics: MetricSet, app: str, reading: AppReading) -> None:
     # States without clients get samples of 0, so that alerts on them have data.
     for name in MEMBER_STATES:
         metrics.add("members", states[name], app, name)
+    for group in group_incidents(snapshot.alive):
+        labels = _stream_labels(app, group.stream_arn)
+        metrics.add("incidents", len(group.incidents), *labels, group.kind.value)
     for stream in snapshot.streams:
         _add_stream(metrics, app, stream.arn, reading)
 
@@ -217,12 +226,16 @@ def _work_by_client(fleet: FleetView) -> dict[str, float]:
     return {client_id: total / 1e6 for client_id, total in work.items()}
 
 
+def _stream_labels(app: str, arn: str) -> tuple[str, str, str, str]:
+    # The ARN was read from a row, so it may be malformed.
+    region, account = [*arn.split(":")[3:5], "", ""][:2]
+    return app, stream_name(arn), region, account
+
+
 def _add_stream(metrics: MetricSet, app: str, arn: str, reading: AppReading) -> None:
     fleet, snapshot = reading.observation, reading.observation.snapshot
     rows = snapshot.shards[arn]
-    # The ARN was read from a row, so it may be malformed.
-    region, account = [*arn.split(":")[3:5], "", ""][:2]
-    labels = app, stream_name(arn), region, account
+    labels = _stream_labels(app, arn)
     states = fleet.shard_states(arn)
     for name in SHARD_STATES:
         metrics.add("shards", states[name], *labels, name)

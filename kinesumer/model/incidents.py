@@ -81,6 +81,37 @@ class IncidentKind(StrEnum):
             "Read the log of its owners for the reason, and run kinesumer verify.",
         ),
     )
+    REJECTED_POSITION = (
+        "rejected-position",
+        About(
+            "Kinesis rejects the shard's stored position, so the shard isn't read.",
+            "Run kinesumer verify, and seek the shard to a position that exists.",
+            begins_at_once=True,
+            # The rows are read every minute while all other shards are claimed.
+            quiet_seconds=3 * QUIET_SECONDS,
+        ),
+    )
+    UNREACHABLE = (
+        "unreachable",
+        About(
+            "The client can't read the stream, so its shards move to other clients.",
+            "Check the client's network, its role and the service; the client tries "
+            "again by itself.",
+            begins_at_once=True,
+            quiet_seconds=math.inf,
+        ),
+    )
+    STALLED = (
+        "stalled",
+        About(
+            "Work made no progress for max_processing_seconds, so the client gave up "
+            "its shards.",
+            "Fix the code that the stack in the client's log shows.",
+            begins_at_once=True,
+            # The client has no row while it is stalled, so tell it for a while after.
+            quiet_seconds=10 * QUIET_SECONDS,
+        ),
+    )
     UNCONFIRMED_END = (
         "unconfirmed-end",
         About(
@@ -95,6 +126,9 @@ class IncidentKind(StrEnum):
         About(
             "The stream deletes records before the client reads them.",
             "Make the retention longer, add clients, or make the handler faster.",
+            begins_at_once=True,
+            # What is lost is lost, so tell it for a while.
+            quiet_seconds=10 * QUIET_SECONDS,
         ),
     )
     CORRUPT_AGGREGATE = (

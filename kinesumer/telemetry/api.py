@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
+    from kinesumer.model.incidents import Incident
+
 
 class StreamState(NamedTuple):
     """The values of the gauges for one stream in one client."""
@@ -39,6 +41,7 @@ class ClientState(NamedTuple):
     streams: tuple[StreamState, ...]
     work: float | None = None  # in seconds per second; None until it is measured
     clients_wanted: int | None = None  # None unless this client leads
+    incidents: tuple[Incident, ...] = ()
 
 
 class ProducerState(NamedTuple):

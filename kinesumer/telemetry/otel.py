@@ -65,6 +65,7 @@ CLIENT_GAUGES = {
     "work": "s/s",
 }
 PRODUCER_GAUGES = {"put_buffered_bytes": "By"}
+INCIDENT_GAUGES = {"incidents": "{incident}"}
 
 
 class Instruments:
@@ -93,6 +94,27 @@ class Instruments:
             meter.create_observable_gauge(
                 f"kinesumer.{name}", [self._observe_producers], unit
             )
+
+        for name, unit in INCIDENT_GAUGES.items():
+            meter.create_observable_gauge(
+                f"kinesumer.{name}", [self._observe_incidents], unit
+            )
+
+    def _observe_incidents(self, _: CallbackOptions) -> list[Observation]:
+        from opentelemetry.metrics import Observation
+
+        counts = Counter(
+            (client.app, incident.stream_arn, incident.kind.value)
+            for client in [state() for state in self.clients]
+            for incident in client.incidents
+        )
+        return [
+            Observation(
+                count,
+                {"kinesumer.app": app, "kinesumer.kind": kind} | stream_attributes(arn),
+            )
+            for (app, arn, kind), count in counts.items()
+        ]
 
     def _observe_producers(self, _: CallbackOptions) -> list[Observation]:
         from opentelemetry.metrics import Observation

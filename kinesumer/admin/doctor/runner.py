@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.admin.doctor import (
     consumers,
+    incidents,
     members,
     ownership,
     permission_probe,
@@ -53,6 +54,7 @@ GENERAL_CHECKS = (
     permission_probe.STATE_STORE,
 )
 APP_CHECKS = (
+    incidents.INCIDENTS,
     members.MEMBERS,
     ownership.HASH_SPACE,
     ownership.ORPHAN_SHARDS,
@@ -64,6 +66,7 @@ APP_CHECKS = (
     streams.HOT_SHARDS,
 )
 APP_CHECK_FUNCTIONS: tuple[Callable[[AppObservation], Iterator[Finding]], ...] = (
+    incidents.reported_incidents,
     members.member_problems,
     members.operator_pauses,
     members.split_fleet,

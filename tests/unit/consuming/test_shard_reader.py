@@ -19,6 +19,7 @@ from kinesumer.errors import (
     StreamMissingError,
     StreamRecreatedError,
 )
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from tests.support.delivery import BUDGET, ReaderDesk, read_shard
@@ -282,6 +283,9 @@ async def test_a_trimmed_position_goes_on_with_the_oldest_record_and_says_so(
     desk = read_shard(world, position=Position(number))
     assert await desk.read(1) == ["kept"]
     assert "records may be lost to retention" in caplog.text
+    [incident] = desk.incidents.current()
+    assert incident.kind is IncidentKind.TRIMMED_POSITION
+    assert incident[1:3] == desk.owned.key
 
 
 async def test_of_a_shard_read_to_its_tip_nothing_is_called_lost(
@@ -298,6 +302,7 @@ async def test_of_a_shard_read_to_its_tip_nothing_is_called_lost(
     assert await desk.read(2) == ["a", "b"]
     assert "has expired, and nothing came after it" in caplog.text
     assert "lost" not in caplog.text
+    assert desk.incidents.current() == []
 
 
 async def test_what_may_have_come_while_a_shard_was_not_read_may_be_lost(

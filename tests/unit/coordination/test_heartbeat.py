@@ -333,3 +333,5 @@ async def test_user_code_without_progress_gives_its_shards_up_until_it_goes_on(
     body.busy_since = world.clock.now()
     await asyncio.sleep(3)
     assert (body.row.incarnation, body.row.dead) == (1, False)
+    [incident] = read_incidents(body.row.incidents, body.row.streams)
+    assert (incident.kind, incident.error) == (IncidentKind.STALLED, "user code")

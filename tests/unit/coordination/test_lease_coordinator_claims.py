@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.errors import InvalidPositionError
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from tests.support.lease_owner import WHOLE, Owner, P, change, own
+from tests.support.world import ARN, World
 
 if TYPE_CHECKING:
     import pytest
 
     from kinesumer.model.rows import Key, Row
-    from tests.support.world import World
 
 
 async def test_a_stale_read_proves_no_death(
@@ -53,6 +55,35 @@ async def test_reading_goes_on_from_the_position_in_the_claims_answer(
     assert owner.owned().row.position == Position(number)
     await world.until(lambda: owner.texts)
     assert owner.texts == ["c"]
+
+
+async def test_a_shard_that_is_claimed_again_and_again_is_an_incident(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = await own(world)
+    for _ in range(2):
+        assert owner.context.incidents.current() == []
+        owner.coordinator.on_rejected(owner.owned(), None)
+        owner.coordinator.poll_now()
+        await owner.owns(P)
+    [incident] = owner.context.incidents.current()
+    assert incident.kind is IncidentKind.REPEATED_CLAIM
+    assert (incident.stream_arn, incident.shard_id) == (ARN, P)
+    assert f"shard {P} of stream orders: The shard is claimed again" in caplog.text
+
+
+async def test_a_position_that_kinesis_rejects_is_an_incident(world: World) -> None:
+    owner = await Owner(world).begin()
+    await change(world, P, sequence_number="1")
+    error = InvalidPositionError("not a position")
+    owner.source.errors += [error] * 9
+    owner.plan(WHOLE)
+    await asyncio.sleep(300)
+    [incident] = owner.context.incidents.current()
+    assert incident.kind is IncidentKind.REJECTED_POSITION
+    assert incident.shard_id == P
+    assert incident.error == "not a position"
+    assert owner.held() == []
 
 
 async def test_a_claim_answered_after_the_session_is_dropped(world: World) -> None:

@@ -16,6 +16,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.streams import Start, Stream
 from tests.support.clients import counts, numbers, settled, spread
 from tests.support.world import FaultySource, World
@@ -41,7 +42,9 @@ class Watcher:
             world.kinesis.create_stream(name)
             self.sources.append(FaultySource(world.kinesis.source(name)))
             self.reading.append(world.open(self.sources[-1]))
-        watch = Reachability(world.context(), self)
+        context = world.context()
+        self.incidents = context.incidents
+        watch = Reachability(context, self)
         self.task = world.loop.create_task(watch.run())
 
     def streams_by_use(self) -> tuple[list[OpenStream], list[OpenStream]]:
@@ -69,9 +72,13 @@ async def test_reads_that_fail_for_30_seconds_degrade_the_client(
     await watcher.fail(watcher.reading[0], 40)
     assert watcher.states == ["degraded"]
     assert "can't read stream orders: the shards move to other clients" in caplog.text
+    [incident] = watcher.incidents.current()
+    assert incident.kind is IncidentKind.UNREACHABLE
+    assert incident.stream_arn == watcher.reading[0].arn
     watcher.reading[0].failing = None  # as after one successful read
     await asyncio.sleep(6)
     assert watcher.states == ["degraded", "up"]
+    assert watcher.incidents.current() == []
 
 
 async def test_streams_whose_shards_are_gone_are_probed(world: World) -> None:

@@ -13,7 +13,7 @@ from kinesumer.core.incidents import (
 from kinesumer.model.incidents import Incident, IncidentKind
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
-CLAIMS, TRIMMED = IncidentKind.REPEATED_CLAIM, IncidentKind.TRIMMED_POSITION
+CLAIMS, REFUSED = IncidentKind.REPEATED_CLAIM, IncidentKind.READ_REFUSED
 SHARD = Subject(CLAIMS, ARN, "shardId-1")
 EPOCH = 1_700_000_000.0
 AT_ONCE = [kind for kind in IncidentKind if kind.about.begins_at_once]
@@ -52,7 +52,7 @@ def test_notes_about_different_shards_or_kinds_are_not_counted_together() -> Non
     tracker = IncidentTracker()
     for number in range(5):
         assert not note_at(tracker, 1.0, about=SHARD._replace(shard_id=f"{number}"))
-    assert not note_at(tracker, 1.0, about=SHARD._replace(kind=TRIMMED))
+    assert not note_at(tracker, 1.0, about=SHARD._replace(kind=REFUSED))
 
 
 @pytest.mark.parametrize("kind", AT_ONCE)
@@ -94,11 +94,11 @@ def test_resolving_what_is_not_yet_an_incident_ends_nothing() -> None:
 
 def test_the_kinds_that_matter_most_come_first() -> None:
     tracker = IncidentTracker()
-    note_at(tracker, 0.0, 1.0, 2.0, about=SHARD._replace(kind=TRIMMED))
+    note_at(tracker, 0.0, 1.0, 2.0, about=SHARD._replace(kind=REFUSED))
     note_at(tracker, 3.0, about=Subject(IncidentKind.KMS, ARN))
     note_at(tracker, 4.0, about=Subject(IncidentKind.CREDENTIALS))
     kinds = [incident.kind for incident in tracker.current()]
-    assert kinds == [IncidentKind.CREDENTIALS, IncidentKind.KMS, TRIMMED]
+    assert kinds == [IncidentKind.CREDENTIALS, IncidentKind.KMS, REFUSED]
 
 
 def test_an_error_is_one_short_line() -> None:

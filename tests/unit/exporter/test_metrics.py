@@ -243,6 +243,22 @@ def test_several_apps_are_exported_together() -> None:
     assert of(samples(*accounts)["up"], app="b") == 0
 
 
+def test_incidents_are_counted_by_kind_and_stream() -> None:
+    streams = frozenset({ARN})
+    shards = "repeated-claim 9 3 0/shardId-0\nrepeated-claim 9 3 0/shardId-1"
+    found = [
+        member("a", streams=streams, incidents=f"credentials 9 1 -\n{shards}"),
+        member("b", streams=streams, incidents="credentials 9 1 -"),
+        member("c", streams=streams, incidents="later-kind 9 1 -"),
+    ]
+    metrics = metrics_of(replace(SNAPSHOT, members=found))["incidents"]
+    assert len(metrics) == 2
+    assert of(metrics, kind="repeated-claim") == 2
+    nowhere = {"stream": "", "region": "", "account": ""}
+    assert of(metrics, kind="credentials", **nowhere) == 2
+    assert "incidents" not in metrics_of()
+
+
 @pytest.mark.parametrize("name", [*GAUGES, *COUNTERS])
 def test_metrics_follow_prometheus_conventions(name: str) -> None:
     """Check base units, suffixes and snake case."""

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kinesumer.errors import PutFailedError
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import ISOLATING_DEATHS, Deaths
 from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import HASH_KEYS
@@ -153,6 +154,24 @@ async def test_shards_that_are_read_in_isolation_are_counted(world: World) -> No
     owned.row = owned.row._replace(deaths=Deaths(ISOLATING_DEATHS))
     assert sdk.values("isolated_leases") == [(ORDERS, 1)]
     await one.stop()
+
+
+async def test_incidents_are_counted_by_kind_and_stream(world: World) -> None:
+    sdk = Sdk()
+    put(world, 0)
+    one, _ = sdk.client(world, "one")
+    two, _ = sdk.client(world, "two")
+    assert sdk.values("incidents") == []
+    for client in (one, two):
+        client.group.context.incidents.note(IncidentKind.CREDENTIALS)
+    one.group.context.incidents.note(IncidentKind.KMS, stream_arn=ARN)
+    app = {"kinesumer.app": "app"}
+    assert sdk.values("incidents") == [
+        (app | {"kinesumer.kind": "credentials"}, 2),
+        (ORDERS | {"kinesumer.kind": "kms"}, 1),
+    ]
+    await one.stop()
+    await two.stop()
 
 
 async def test_spans_cover_rounds_commits_and_hand_overs(world: World) -> None:
