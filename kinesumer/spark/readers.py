@@ -20,6 +20,7 @@ from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.runtime.event_loop import event_loop_thread
 from kinesumer.spark.runtime.garbage import collect_garbage_rarely
 from kinesumer.spark.runtime.jvm import stop_on_sigterm
+from kinesumer.spark.runtime.loads import warn_of_other_loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._options.app is not None:  # otherwise stop() has nothing to do
                 stop_on_sigterm()
             collect_garbage_rarely()
+            warn_of_other_loads(stream.name for stream in self._options.streams)
             self._driver = event_loop_thread().run(self._open())
         return self._driver
 

@@ -1,0 +1,56 @@
+"""Warn if an application reads Kinesis through several ``load()``s.
+
+Shards of one ``load()`` advance together, within ``maxSkewPerBatch``. Several loads do
+not: Spark runs each in a process of its own, and tells none which query it belongs to.
+If a query unites them first and sets one watermark afterwards, Spark drops the rows of
+the load that is behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+logger: logging.Logger = logging.getLogger("kinesumer.spark")
+
+FILE = "kinesumer-loads"
+
+
+def warn_of_other_loads(
+    streams: Iterable[str], environment: Mapping[str, str] = os.environ
+) -> None:
+    """Note that this process reads streams, and warn if another process reads, too.
+
+    Spark gives all Python processes of an application one directory of their own. Do
+    nothing where Spark names no such directory.
+    """
+    directory = environment.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    if not os.path.isdir(directory):
+        return
+    path = Path(directory, FILE)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{os.getpid()} {', '.join(streams)}\n")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    loads = {int(pid): text for pid, text in (line.split(" ", 1) for line in lines)}
+    others = [text for pid, text in loads.items() if pid != os.getpid() and _runs(pid)]
+    if others:
+        logger.warning(
+            "this application also reads Kinesis through another load() (%s): if one "
+            "query unites the loads, set withWatermark on each load before the union, "
+            "or name all streams in one load(); one watermark after the union drops "
+            "rows of the load that is behind",
+            "; ".join(others),
+        )
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
