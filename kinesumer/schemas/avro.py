@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import cache
 from io import BytesIO
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.schemas.avro_costs import (
+    BOUNDED_DECIMAL,
+    SchemaBounds,
+    bounded_decimal,
+    bounded_decoder,
+)
 from kinesumer.schemas.values import T, converter
 
 if TYPE_CHECKING:
@@ -53,7 +62,10 @@ class AvroDecoder(Generic[T]):
 
 
 class AvroSchema:
-    """A valid schema with the schemas that it refers to. Raises ValueError."""
+    """A valid schema with the schemas that it refers to.
+
+    Raises ValueError, also if its data could cost far more than it weighs.
+    """
 
     def __init__(self, schema: Any, references: Sequence[Any] = ()) -> None:
         parse = fastavro().parse_schema
@@ -69,11 +81,12 @@ class AvroSchema:
             self.plain: Any = self.wrapped
             if self.is_record:
                 self.plain = parse(definition, named_schemas=named)
+                SchemaBounds(self.plain)
+            self.is_recursive: bool = SchemaBounds(self.wrapped).is_recursive
         except ConfigurationError:
             raise
         except Exception as error:  # fastavro raises any error for malformed schemas
             raise ValueError(f"{type(error).__name__}: {error}") from error
-        self.is_recursive: bool = _is_recursive(self.wrapped)
 
 
 def configured_schema(name: str, schema: Any) -> AvroSchema:
@@ -97,9 +110,7 @@ def payload_decoder(
     is_plain = writer.is_record and (reader is None or reader.is_record)
     read = fastavro().schemaless_reader
     if writer.is_recursive or (reader is not None and reader.is_recursive):
-        # The compiled reader has no limit of depth: deeply nested data would end the
-        # process. The one in Python raises RecursionError.
-        from fastavro._read_py import schemaless_reader as read
+        read = _reader_in_python()
     writers: Any = writer.plain if is_plain else writer.wrapped
     readers: Any = None
     if reader is not None:
@@ -131,7 +142,25 @@ def fastavro() -> Any:
         raise ConfigurationError(
             "Avro needs fastavro: pip install 'kinesumer[avro]'"
         ) from error
+    readers = module.read.LOGICAL_READERS
+    for kind in ("bytes", "fixed"):
+        name = f"{kind}-{BOUNDED_DECIMAL}"
+        readers.setdefault(name, bounded_decimal(readers[f"{kind}-decimal"]))
     return module
+
+
+@cache
+def _reader_in_python() -> Any:
+    """Return fastavro's reader in Python, for recursive schemas.
+
+    The compiled reader has no limit of depth: deeply nested data would end the process.
+    The one in Python raises RecursionError.
+    """
+    from fastavro import _read_py
+
+    read, name = _read_py.schemaless_reader, "BinaryDecoder"
+    names = {**read.__globals__, name: bounded_decoder(read.__globals__[name])}
+    return FunctionType(read.__code__, names, None, read.__defaults__)
 
 
 def json_value(schema: Any) -> Any:
@@ -141,26 +170,4 @@ def json_value(schema: Any) -> Any:
     """
     if isinstance(schema, str) and schema.lstrip()[:1] in ('"', "{", "["):
         return msgspec.json.decode(schema)
-    return schema
-
-
-def _is_recursive(schema: Any) -> bool:
-    """Return whether a type of a parsed schema contains itself."""
-    named = schema.get("__named_schemas", {})
-
-    def contains(node: Any, above: frozenset[str]) -> bool:
-        if isinstance(node, list):
-            return any(contains(each, above) for each in node)
-        if isinstance(node, str):
-            return node in above or (node in named and contains(named[node], above))
-        if not isinstance(node, dict):
-            return False
-        if "fields" in node:
-            within = above | {node["name"]}
-            return node["name"] in above or any(
-                contains(field["type"], within) for field in node["fields"]
-            )
-        inner = (node.get(key) for key in ("type", "items", "values"))
-        return any(contains(each, above) for each in inner)
-
-    return contains(schema, frozenset())
+    return deepcopy(schema)  # fastavro may keep parts of it
