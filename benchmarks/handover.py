@@ -1,12 +1,14 @@
 """Measure how long a planned move interrupts a shard, and the usual delay of records.
 
-    python -m benchmarks.handover [--tls]
+    python -m benchmarks.handover [--tls] [--fan-out] [--calm-seconds 8]
 
 Each client is a process, and uses the embedded AWS over HTTP, or through TLS. A second
 client joins and leaves several times while records are put into eight shards. The gap
 of a move is the time from a shard's last record at one client to its first record at
 the other. A part of it is the usual wait for the next read, since a caught-up shard is
-read four times a second.
+read four times a second. With ``--fan-out``, Kinesis permits a new owner's subscription
+only five seconds after the last one began. ``--calm-seconds`` is the time between a
+join and a leave, in which the second client also starts.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from benchmarks.report import Report, percentile
 
 MOVES = 3
 PER_SECOND = 160.0
-CALM_SECONDS = 8.0
 
 
 class Seen(NamedTuple):
@@ -37,20 +38,25 @@ def main() -> None:
     """Print gaps, duplicates and latencies."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.handover")
     parser.add_argument("--tls", action="store_true")
-    with fleet(tls=parser.parse_args().tls) as made:
+    parser.add_argument("--fan-out", action="store_true")
+    parser.add_argument("--calm-seconds", type=float, default=8.0)
+    options = parser.parse_args()
+    calm_seconds: float = options.calm_seconds
+    with fleet(tls=options.tls) as made:
         made.aws.create_stream("orders", shards=8)
-        one = made.start("app", "orders", "each")
+        stream = "orders@app" if options.fan_out else "orders"
+        one = made.start("app", stream, "each")
         seen: list[Seen] = []
         with producing(made.aws, ["orders"], PER_SECOND):
             one_began = time.time()
             for number in range(MOVES):
-                time.sleep(CALM_SECONDS)
-                two = made.start("app", "orders", "each")
-                time.sleep(CALM_SECONDS)
+                time.sleep(calm_seconds)
+                two = made.start("app", stream, "each")
+                time.sleep(calm_seconds)
                 seen += parsed(two.leave(), f"two-{number}")
             time.sleep(2)
         seen += parsed(one.leave(), "one")
-    report_on(seen, calm_until=one_began + CALM_SECONDS)
+    report_on(seen, calm_until=one_began + calm_seconds)
 
 
 def parsed(lines: list[str], client: str) -> list[Seen]:

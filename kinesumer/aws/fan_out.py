@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.kinesis_errors import SubscriptionInUseError
 from kinesumer.aws.starting_positions import subscription_position
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import (
@@ -20,6 +19,7 @@ from kinesumer.errors import (
     FatalError,
     InvalidPositionError,
     KinesumerError,
+    SourceThrottledError,
     SourceUnavailableError,
 )
 from kinesumer.model.stream_consumers import (
@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 
 # Five seconds after a subscription began, another one may replace it.
 REPLACE_SECONDS = 5.0
-# The time between two tries to replace a subscription. AWS permits 5 calls a second.
-RETRY_SECONDS = 0.5
-IN_USE_SECONDS = REPLACE_SECONDS + 2 * RETRY_SECONDS
+# AWS permits one call of SubscribeToShard a second for each consumer and shard.
+CALL_SECONDS = 1.0
+# The last client's call may also have been less than a second ago.
+IN_USE_SECONDS = REPLACE_SECONDS + 2 * CALL_SECONDS
 # How often a client that polls instead tries fan-out again.
 FALLBACK_SECONDS = 180.0
 _PREFIX = "subscription:"
@@ -166,7 +167,7 @@ class FanOutSource:
 
     ``get_iterator()`` returns a token, and ``get_records()`` subscribes there and
     returns the events one after the other. A subscription that ends is renewed after
-    the last returned event.
+    the last returned event. Two calls for one shard are CALL_SECONDS apart.
     """
 
     def __init__(
@@ -178,12 +179,14 @@ class FanOutSource:
     ) -> None:
         """Create a source.
 
-        It waits for ``in_use_seconds`` if a shard has another subscription, which
-        cannot be replaced yet.
+        It waits for ``in_use_seconds`` if Kinesis does not permit a subscription yet,
+        since another one of the shard began a short time ago.
         """
         self._source, self._begin, self._consumer = source, subscribe, consumer
         self._in_use_seconds = in_use_seconds
         self._subscriptions: dict[str, _Subscription] = {}
+        # By shard id: when the next call of SubscribeToShard is permitted.
+        self._next_call_at: dict[str, float] = {}
 
     async def describe(self) -> StreamInfo:
         """Return the stream's current description. Raise StreamMissingError."""
@@ -269,6 +272,7 @@ class FanOutSource:
         page = decode_event(frame.payload)
         if page.next_iterator is None:
             self.release(token.shard_id)
+            self._next_call_at.pop(token.shard_id, None)
             return page
         after = {"Type": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": page.next_iterator}
         next_token = _Token(token.shard_id, dict(after)).encode()
@@ -309,25 +313,35 @@ class FanOutSource:
         return lasts and self._consumer.lost(error)
 
     async def _subscribe(self, token: _Token) -> EventStream:
-        """Subscribe, and wait if a subscription began less than five seconds ago."""
+        """Subscribe, as soon as Kinesis permits it.
+
+        Raise SourceThrottledError if Kinesis refuses it for too long.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._in_use_seconds
         while True:
+            await asyncio.sleep(self._next_call_at.get(token.shard_id, 0) - loop.time())
             arn = self._consumer.arn()
             if arn is None:
                 raise ExpiredIteratorError("fan-out is not possible at present")
             try:
-                stream = await self._begin(arn, token.shard_id, token.position)
-            except SubscriptionInUseError:
+                stream = await self._call(arn, token)
+            except SourceThrottledError:
                 if loop.time() >= deadline:
                     raise
-                await asyncio.sleep(RETRY_SECONDS)
             except (FatalError, ConfigurationError) as error:
                 if not self._polls_after(error):
                     raise
             else:
                 self._consumer.works()
                 return stream
+
+    async def _call(self, arn: str, token: _Token) -> EventStream:
+        try:
+            return await self._begin(arn, token.shard_id, token.position)
+        finally:  # count from the answer: AWS counts from when the call arrived
+            now = asyncio.get_running_loop().time()
+            self._next_call_at[token.shard_id] = now + CALL_SECONDS
 
 
 async def open_reading_source(

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 # the leader's interval, the lease, one heartbeat interval (two if the leader died), and
 # 0.5 s for requests.
 TAKEOVER_SECONDS = {"client": 11.5, "leader": 13.5}
-# A subscription may replace one that began five seconds ago, and clients try twice a
+# A subscription may replace one that began five seconds ago, and clients try once a
 # second.
-REPLACE_SECONDS = 5.5
+REPLACE_SECONDS = 6.0
 CHILD_SECONDS = 2.0
 # With ``max_shards``, the owner of the parents may not own the child. Then the child
 # waits for a new plan: two heartbeats of the leader, and one of the new owner.

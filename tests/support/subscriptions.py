@@ -85,7 +85,7 @@ async def fan_out_aws(
         "idle_event_seconds": 0.1,
         "subscription_replace_seconds": 0.0,
     }
-    patch.setattr(fan_out, "RETRY_SECONDS", 0.02)
+    patch.setattr(fan_out, "CALL_SECONDS", 0.02)
     patch.setattr(stream_consumers, "LOOK_SECONDS", 0.02)
     async with AsyncExitStack() as stack:
         aws = EmbeddedAws(limits=Limits(**(quick | limits)))

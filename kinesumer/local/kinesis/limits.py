@@ -67,7 +67,7 @@ class Limits:
     creating_consumers_per_stream: int = 5
     consumer_creating_seconds: float = 0
     consumer_deleting_seconds: float = 0
-    subscribe_calls_per_second: float = 5
+    subscribe_calls_per_second: float = 1
     # A later subscription may replace one that began at least so long ago.
     subscription_replace_seconds: float = 5
     subscription_seconds: float = 300

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.aws.fan_out import (
+    CALL_SECONDS,
     FALLBACK_SECONDS,
     IN_USE_SECONDS,
-    RETRY_SECONDS,
     Consumer,
     FanOutSource,
 )
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tests.support.world import World
 
 SHARD = "shardId-000000000000"
+LATEST = Start.LATEST
 TIME_IS_OVER = None  # an event stream that ends without an error
 INITIAL_RESPONSE = Frame("event", "initial-response", b"{}")
 DENIED = FatalError("not authorized to perform kinesis:SubscribeToShard")
@@ -73,11 +75,13 @@ class Subscriber:
         await self.consumer.open()
         return await self.source.get_iterator(SHARD, after)
 
-    async def read(self, iterator: str | None, *frames: Frame | None) -> Page:
+    async def read(
+        self, iterator: str | None, *frames: Frame | OSError | None
+    ) -> Page:
         """Return the next page of the open subscription, which sends these frames."""
         assert iterator is not None
         reading = asyncio.ensure_future(self.source.get_records(iterator, 10_000))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(CALL_SECONDS + 0.01)
         self.last.send(*frames)
         return await reading
 
@@ -95,7 +99,7 @@ async def test_a_renewal_begins_after_the_last_event(world: World) -> None:
     page = await reader.read(await reader.begin(), event("a", continuation="7"))
     page = await reader.read(page.next_iterator, event("b", continuation="8"))
     renewing = asyncio.ensure_future(reader.read(page.next_iterator, TIME_IS_OVER))
-    await asyncio.sleep(1)
+    await asyncio.sleep(3 * CALL_SECONDS)
     reader.last.send(event("c", continuation="9"))
     assert texts(await renewing) == ["c"]
     first, second = reader.calls.streams
@@ -111,7 +115,7 @@ async def test_an_event_without_records_moves_the_position_on(world: World) -> N
     page = await reader.read(await reader.begin(Start.LATEST), event(continuation="7"))
     assert page.records == []
     renewing = asyncio.ensure_future(reader.read(page.next_iterator, TIME_IS_OVER))
-    await asyncio.sleep(1)
+    await asyncio.sleep(3 * CALL_SECONDS)
     reader.last.send(event("a"))
     await renewing
     assert reader.last.position["SequenceNumber"] == "7"
@@ -124,7 +128,7 @@ async def test_an_older_iterator_begins_a_subscription_at_its_own_position(
     first = await reader.begin(Position("5"))
     await reader.read(first, event("a"))
     again = asyncio.ensure_future(reader.source.get_records(first, 10_000))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(CALL_SECONDS)
     reader.last.send(event("a"))
     assert texts(await again) == ["a"]
     assert [stream.position for stream in reader.calls.streams] == [
@@ -255,20 +259,58 @@ async def test_a_released_shard_has_no_subscription(world: World) -> None:
 # --- a subscription that is too early ---
 
 
+async def test_a_shards_calls_are_a_second_apart(world: World) -> None:
+    """AWS permits one call of SubscribeToShard a second, consumer and shard."""
+    calls = ScriptedCalls()
+    reader = Subscriber(calls)
+    iterator: str | None = await reader.begin()
+    for _ in range(5):
+        page = await reader.read(iterator, event("a"), ConnectionResetError("reset"))
+        iterator = page.next_iterator
+        with pytest.raises(SourceUnavailableError):
+            await reader.source.get_records(iterator or "", 1)
+    waits = [after - before for before, after in pairwise(calls.subscribed_at)]
+    assert len(waits) == 4  # each subscription broke
+    assert min(waits) >= CALL_SECONDS
+
+
+async def test_shards_do_not_wait_for_each_other(world: World) -> None:
+    calls = ScriptedCalls()
+    reader = Subscriber(calls)
+    await reader.begin()
+    shards = [await reader.source.get_iterator(f"shard-{n}", LATEST) for n in range(9)]
+    reads = [reader.source.get_records(iterator, 1) for iterator in shards]
+    reading = asyncio.gather(*reads)
+    await asyncio.sleep(0.01)
+    assert len(calls.subscribed_at) == 9
+    for stream in calls.streams:
+        stream.send(event("a"))
+    await reading
+
+
+async def test_a_call_that_kinesis_throttles_is_made_again(world: World) -> None:
+    """The former owner may have called less than a second ago."""
+    calls = ScriptedCalls()
+    calls.refusals.append(SourceThrottledError("rate exceeded"))
+    reader = Subscriber(calls)
+    page = await reader.read(await reader.begin(), event("a"))
+    assert texts(page) == ["a"]
+
+
 async def test_a_subscription_in_use_is_replaced_as_soon_as_kinesis_permits(
     world: World,
 ) -> None:
     calls = ScriptedCalls()
-    calls.refusals.extend(SubscriptionInUseError("in use") for _ in range(9))
+    calls.refusals.extend(SubscriptionInUseError("in use") for _ in range(6))
     reader = Subscriber(calls)
     iterator = await reader.begin()
     reading = asyncio.ensure_future(reader.source.get_records(iterator, 1))
-    await asyncio.sleep(9 * RETRY_SECONDS + 0.01)
+    await asyncio.sleep(6 * CALL_SECONDS + 0.01)
     reader.last.send(event("a"))
     assert texts(await reading) == ["a"]
     first = calls.subscribed_at[0]
     waits = [round(moment - first, 3) for moment in calls.subscribed_at]
-    assert waits == [RETRY_SECONDS * number for number in range(10)]
+    assert waits == [CALL_SECONDS * number for number in range(7)]
 
 
 async def test_a_subscription_that_stays_in_use_is_given_up_in_time(
@@ -281,7 +323,7 @@ async def test_a_subscription_that_stays_in_use_is_given_up_in_time(
     with pytest.raises(SourceThrottledError, match="in use"):
         await reader.source.get_records(iterator, 1)
     seconds = calls.subscribed_at[-1] - calls.subscribed_at[0]
-    assert 3.0 <= seconds < 3.0 + 2 * RETRY_SECONDS
+    assert 3.0 <= seconds < 3.0 + 2 * CALL_SECONDS
 
 
 # --- fallback ---
