@@ -6,8 +6,9 @@ A fleet of 3 clients and 16 shards runs in processes over HTTP, and the embedded
 counts the units. A fleet of 100 clients and 1,000 shards runs in memory and in virtual
 time. N clients with a heartbeat each H seconds consume 60 N / H write units a minute.
 If all S shards are active, commits (one each 5 s) add 12 S, but at most 48,000 for one
-stream. A heartbeat consumes one unit for up to about ten streams. It consumes one more
-for each further KB of the client's row, which contains the streams' ARNs.
+stream. A heartbeat consumes a unit for each started KB of the client's row, which
+contains the streams' ARNs. So a client of some to fifty streams, with ARNs of 66
+letters, runs in memory with two assignors.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import random
 import time
 from contextlib import nullcontext
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from benchmarks.fleet import fleet, producing
 from benchmarks.report import Report
@@ -43,6 +44,8 @@ SETTLE_SECONDS = 15.0
 # Both windows are multiples of the intervals of heartbeats and commits.
 WINDOW_SECONDS = 40.0
 VIRTUAL_SECONDS = 120.0
+STREAM_COUNTS = (1, 5, 8, 10, 20, 50)
+ARN_LETTERS = 66
 
 
 class Bill(NamedTuple):
@@ -58,10 +61,18 @@ class Bill(NamedTuple):
         return Bill(*(60 * (now - then) / seconds for now, then in pairs))
 
 
+class HeartbeatCost(NamedTuple):
+    """What the heartbeats of a client consume, and whether they report a load."""
+
+    units: float
+    has_load: bool
+
+
 def main() -> None:
     """Print a table for each fleet."""
     report_on(3, 16, *over_http(3, 16))
     report_on(100, 1000, *in_memory(100, 1000))
+    report_on_streams()
 
 
 def report_on(clients: int, shards: int, active: Bill, idle: Bill) -> None:
@@ -80,6 +91,18 @@ def report_on(clients: int, shards: int, active: Bill, idle: Bill) -> None:
         else:
             report.note(f"{name}, read units", f"{bill.read_units:,.4g}")
         report.note(f"{name}, requests", f"{bill.requests:,.4g}")
+    report.print()
+
+
+def report_on_streams() -> None:
+    """Print what one client's heartbeats cost, by its number of streams."""
+    report = Report("one client, 2 shards a stream: write units of a heartbeat")
+    for streams in STREAM_COUNTS:
+        for assignor in ("range", "load"):
+            loop = VirtualLoop(random.Random(1))
+            cost = loop.run(World(loop, 2, streams).measure_heartbeats(assignor))
+            text = f"{cost.units:.2f}" + ("" if cost.has_load else ", without a load")
+            report.note(f"{streams} streams, {assignor}", text)
     report.print()
 
 
@@ -124,13 +147,17 @@ def in_memory(clients: int, shards: int) -> tuple[Bill, Bill]:
 
 
 class World:
-    """A store, a stream, and clients that consume it."""
+    """A store, some streams, and clients that consume them."""
 
-    def __init__(self, loop: VirtualLoop, shards: int) -> None:
+    def __init__(self, loop: VirtualLoop, shards: int, streams: int = 1) -> None:
         self.clock = loop.services
         self.store = MemoryStore(self.clock)
         self.kinesis = MemoryKinesis(self.clock)
-        self.stream = self.kinesis.create_stream("orders", shards)
+        first = self.kinesis.create_stream("orders", shards)
+        letters = ARN_LETTERS - len(first.arn) + len("orders")
+        names = [f"orders-{n:02}".ljust(letters, "x") for n in range(1, streams)]
+        others = [self.kinesis.create_stream(name, shards) for name in names]
+        self.streams = {"orders": first, **dict(zip(names, others, strict=True))}
         self._ids = count()
         self._active = True
 
@@ -142,6 +169,16 @@ class World:
         active = await self._window()
         producer.cancel()
         return active, await self._window()
+
+    async def measure_heartbeats(self, assignor: Any) -> HeartbeatCost:
+        """Return the units of one client's heartbeats once it has measured its load."""
+        asyncio.ensure_future(self._consume("client-000", assignor))  # noqa: RUF006
+        producer = asyncio.ensure_future(self._produce())
+        await asyncio.sleep(2 * SETTLE_SECONDS)
+        producer.cancel()
+        bill = await self._window()
+        [row] = self.store.rows("member#app")
+        return HeartbeatCost(bill.write_units * HEARTBEAT / 60, "load" in row)
 
     async def _window(self) -> Bill:
         await asyncio.sleep(2 * SETTLE_SECONDS)
@@ -155,15 +192,16 @@ class World:
 
     async def _produce(self) -> None:
         while True:
-            for shard in self.stream.open:
-                self.kinesis.put("orders", b"x", "", shard.shard.first_hash)
+            for name, stream in self.streams.items():
+                for shard in stream.open:
+                    self.kinesis.put(name, b"x", "", shard.shard.first_hash)
             await asyncio.sleep(2.5)
 
-    async def _consume(self, client_id: str) -> None:
+    async def _consume(self, client_id: str, assignor: Any = "range") -> None:
         context = ClientContext(
             app="app",
             client_id=client_id,
-            config=Config(),
+            config=Config(assignor=assignor),
             store=self.store,
             clock=self.clock,
             random=random.Random(client_id),
@@ -180,9 +218,8 @@ class World:
 
         async def begin() -> None:
             # Read rarely to save time: reads don't use the state store.
-            await group.start(
-                Stream("orders", min_read_interval_seconds=2.5), Start.TRIM_HORIZON
-            )
+            streams = [Stream(n, min_read_interval_seconds=2.5) for n in self.streams]
+            await group.start(streams, Start.TRIM_HORIZON)
 
         async for _ in Records(delivery, begin):
             pass

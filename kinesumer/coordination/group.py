@@ -18,7 +18,7 @@ from kinesumer.consuming.streams import (
 from kinesumer.consuming.watchdog import oldest_of
 from kinesumer.coordination.departure import Departure
 from kinesumer.coordination.heartbeat import Heartbeater
-from kinesumer.coordination.load_publisher import LoadPublisher
+from kinesumer.coordination.member_reports import MemberReports
 from kinesumer.coordination.membership import (
     Failed,
     LeaderElected,
@@ -249,7 +249,7 @@ class GroupConsumer:
             notify=notify,
             oldest_work=lambda: oldest_of(self.delivery, self.owned_shards(), clock),
             fan_out=lambda: fan_out_uses(self.streams),
-            load=LoadPublisher(context.clock, self.owned_shards),
+            reports=MemberReports(context, self.owned_shards),
         )
         return self._heartbeater
 

@@ -22,7 +22,7 @@ from kinesumer.model.rows import CLIENT, LivenessRow, MemberRow
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import rows, writes
-from kinesumer.wire.incidents import incidents_text
+from kinesumer.wire.row_size import room_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class Heartbeater:
         notify: Notify,
         oldest_work: Callable[[], InFlightWork | None],
         fan_out: Callable[[], Mapping[str, FanOutUse]] = dict,
-        load: Callable[[MemberRow], str] = lambda _: "",
+        reports: Callable[[MemberRow, int], dict[str, str]] = lambda *_: {},
         kind: str = CLIENT,
     ) -> None:
         self.state: str = "up"
@@ -71,7 +71,7 @@ class Heartbeater:
         self._notify = notify
         self._oldest_work = oldest_work
         self._fan_out = fan_out
-        self._load = load
+        self._reports = reports
         self._kind = kind
         self._beat_now = asyncio.Event()
         self._lease_ms = round(context.config.lease_duration_seconds * 1000)
@@ -210,7 +210,7 @@ class Heartbeater:
         clock, config = self._context.clock, self._context.config
         configured = config.heartbeat_interval_seconds, config.lease_duration_seconds
         beat, next_update = 0, clock.now() + UPDATE_SECONDS
-        row = member
+        row, room = member, 0
         while True:
             # If the lease has run out, send the next heartbeat at once.
             if lease.permits(clock.now()):
@@ -227,10 +227,11 @@ class Heartbeater:
             trusted_ms = min(self._lease_ms, next_lease_ms)
             self._lease_ms = next_lease_ms
             timestamp = self._timestamp() if update else None
-            written = await self._beat(row, beat, timestamp)
+            reports = self._reports(row, room)
+            written = await self._beat(row, beat, timestamp, reports)
             if not written.applied or written.row is None:
                 return
-            row = rows.read_member(written.row)
+            row, room = rows.read_member(written.row), room_bytes(written.row)
             # Count from the first attempt, not from a retry: observers may have counted
             # from it. Otherwise a new owner could deliver while this one still does.
             lease.deadline = first_sent + SAFE_LEASE_SHARE * trusted_ms / 1000
@@ -239,12 +240,14 @@ class Heartbeater:
             self._notify(SessionRenewed(lease, row))
 
     async def _beat(
-        self, member: MemberRow, beat: int, timestamp: str | None
+        self,
+        member: MemberRow,
+        beat: int,
+        timestamp: str | None,
+        reports: Mapping[str, str],
     ) -> WriteResult:
         """Send one heartbeat, and repeat it until the store answers."""
         context, fan_out = self._context, self._fan_out()
-        incidents = incidents_text(context.incidents.current(), member.streams)
-        load = self._load(member._replace(incidents=incidents))
         while True:
             # Every attempt has the same beat number. So an attempt that arrives late
             # isn't taken for a new heartbeat.
@@ -256,8 +259,7 @@ class Heartbeater:
                 lease_ms=self._lease_ms,
                 moment=timestamp,
                 fan_out=fan_out,
-                load=load,
-                incidents=incidents,
+                reports=reports,
             )
             try:
                 written = await self._try(write)

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from kinesumer.core.incidents import IncidentTracker, Subject
+from kinesumer.model.streams import stream_name
 from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
@@ -77,9 +78,9 @@ class IncidentLog:
 
 
 def _fields(incident: Incident) -> dict[str, object]:
-    return {
-        "incident": incident.kind.value,
-        "stream_arn": incident.stream_arn,
-        "shard_id": incident.shard_id,
-        "error": incident.error,
-    }
+    fields: dict[str, object] = {"incident": incident.kind.value}
+    if incident.stream_arn:
+        fields["stream"] = stream_name(incident.stream_arn)
+    if incident.shard_id:
+        fields["shard_id"] = incident.shard_id
+    return fields | {"error": incident.error}

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 STREAMS = frozenset({ARN})
 RECORD_BYTES = 1000
+# About what is left of a write unit in the row of a client of one stream.
+ROOM_BYTES = 600
 
 
 def zipf(shards: int, random: Random, records_per_second: float) -> list[float]:
@@ -182,7 +184,8 @@ class LoadFleet:
                 (ShardKey(ARN, str(number)), self.starts[number]): load
                 for number, load in averages.items()
             }
-            reports = report_loads(known, max_entries(member, len(known)))
+            entries = max_entries(ROOM_BYTES, len(STREAMS), len(known))
+            reports = report_loads(known, entries)
             text = load_text(reports, STREAMS)
             self.members[client_id] = member._replace(load=text)
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from kinesumer.errors import StateStoreMissingError, StoreThrottledError
 from kinesumer.model.rows import Key
 from kinesumer.ports import AllOf, Compare, WriteResult
+from kinesumer.wire.row_size import row_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.model.rows import Row, Value
+    from kinesumer.model.rows import Row
     from kinesumer.ports import Clock, Condition, Write
 
     OnWrite = Callable[[Write, Row | None, Row | None], None]
@@ -74,7 +75,7 @@ class _Partition:
     def size(self, sk: str) -> int:
         size = self.sizes.get(sk)
         if size is None:
-            size = self.sizes[sk] = _row_bytes(self.rows.get(sk))
+            size = self.sizes[sk] = row_bytes(self.rows.get(sk, {}))
         return size
 
 
@@ -139,7 +140,7 @@ class MemoryStore:
         row = self._row(key)
         if age and (past := self._overlay(age)):
             row = past.get(key, row)
-        self.usage.read("get", _row_bytes(row), consistent=consistent)
+        self.usage.read("get", row_bytes(row or {}), consistent=consistent)
         return None if row is None else row.copy()
 
     def query_now(
@@ -351,23 +352,6 @@ def _check_write(write: Write) -> None:
             raise ValueError(f"{name}={value!r} can't be stored")
         if name == "last_update" and not (isinstance(value, str) and value):
             raise ValueError(f"last_update is an index key, not {value!r}")
-
-
-def _row_bytes(row: Row | None) -> int:
-    """Return the size of a row as DynamoDB counts it."""
-    if row is None:
-        return 0
-    return sum([len(name) + _value_bytes(value) for name, value in row.items()])
-
-
-def _value_bytes(value: Value) -> int:
-    if isinstance(value, str):
-        return len(value) if value.isascii() else len(value.encode())
-    if isinstance(value, bool):
-        return 1
-    if isinstance(value, int):
-        return (len(str(abs(value))) + 1) // 2 + 1
-    return sum(len(part.encode()) for part in value)
 
 
 def _index_units(before: Row | None, after: Row | None) -> int:

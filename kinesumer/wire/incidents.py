@@ -16,32 +16,34 @@ from kinesumer.model.incidents import Incident, IncidentKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Each started KB of a row costs a write unit, so a row holds only a few incidents: one
-# with a full error, or about four with short ones.
+# A row holds a few incidents: one with a full error, or about four with short errors.
 MAX_BYTES = 240
 # No version writes more letters than this into the attribute; the rest is ignored.
 MAX_READ_LETTERS = 1024
 
 
-def incidents_text(incidents: Sequence[Incident], streams: frozenset[str]) -> str:
-    """Return the stored text of the incidents that fit, in the order of reports.
+def incidents_text(
+    incidents: Sequence[Incident], streams: frozenset[str], room: int
+) -> str:
+    """Return the stored text of the incidents that fit into ``room`` bytes.
 
-    The first of each kind come first, so that no kind hides another. Incidents of
-    streams that aren't in ``streams`` are left out.
+    The first of each kind come first, so that no kind hides another. The very first
+    one is written even without room, since an incident is rare and must be seen.
+    Incidents of streams that aren't in ``streams`` are left out.
     """
     index = {arn: at for at, arn in enumerate(sorted(streams))}
     known = [it for it in incidents if not it.stream_arn or it.stream_arn in index]
-    heads = [(it, _head(it, index)) for it in _each_kind_first(known)]
-    room, lines = MAX_BYTES, []
-    for incident, head in heads:
-        room -= len(head.encode()) + 1
-        if room < 0:
+    room, lines = min(room, MAX_BYTES), list[tuple[str, str]]()
+    for incident in _each_kind_first(known):
+        head = _head(incident, index)
+        size = len(head.encode()) + 1
+        if lines and size > room:
             break
+        room -= size
         lines.append((head, incident.error))
-    room = MAX_BYTES - sum(len(head.encode()) + 1 for head, _ in lines)
     texts = []
     for head, error in lines:
-        cut = f" {error}".encode()[:room].decode(errors="ignore")
+        cut = f" {error}".encode()[: max(0, room)].decode(errors="ignore")
         room -= len(cut.encode())
         texts.append((head + cut).rstrip())
     return "\n".join(texts)

@@ -18,16 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model.loads import Load, LoadReport
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.wire.rows import fan_out_text, range_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.model.rows import MemberRow
-
-# With more bytes than 1 KB, each heartbeat costs another write unit. The names and the
-# other values of a row's attributes, and the head of the load, take the rest of it.
-ROW_BYTES = 640
+# A plan by load needs at least so many entries, even if they cost another write unit.
 LEAST_ENTRIES, MAX_ENTRIES = 10, 60
 # Members write at most 60 entries of 9 letters, and 12 letters for each of 60 streams.
 # A longer text is forged, and would only take time.
@@ -60,25 +55,15 @@ class Scale(NamedTuple):
 SCALES = Scale(30.0, 6, 1), Scale(0.03, 6, 1), Scale(1e-6, 9, 2)
 
 
-def max_entries(member: MemberRow, shards: int) -> int:
-    """Return how many entries keep a member's row below 1 KB; a few at least.
+def max_entries(room: int, streams: int, shards: int) -> int:
+    """Return how many entries fit into ``room`` bytes of a text.
 
-    If the member has more ``shards``, entries must count their shards, and take more
-    room.
+    The text names ``streams`` streams. If there are more ``shards`` than entries,
+    entries must count their shards, and take more room.
     """
-    texts = (
-        member.client_id,
-        member.session,
-        member.label,
-        *member.streams,
-        *member.syncs,
-        range_text(member.range or (), member.streams),
-        fan_out_text(member.fan_out, member.streams),
-        member.incidents,
-    )
-    room = ROW_BYTES - sum(len(text.encode()) for text in texts)
+    room -= len("0|") + streams * len(f" {streams}:{MAX_ENTRIES}")
     single, counted = (
-        max(LEAST_ENTRIES, min(MAX_ENTRIES, room // (KEY_SIZE + size + RATES_SIZE)))
+        max(0, min(MAX_ENTRIES, room // (KEY_SIZE + size + RATES_SIZE)))
         for size in (0, COUNT_SIZE)
     )
     return single if shards <= single else counted

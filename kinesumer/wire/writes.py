@@ -21,6 +21,7 @@ from kinesumer.wire.conditions import (
     is_owned,
     is_same,
 )
+from kinesumer.wire.row_size import REPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,13 +89,12 @@ def heartbeat(
     lease_ms: int,
     moment: str | None = None,
     fan_out: Mapping[str, FanOutUse] | None = None,
-    load: str | None = None,
-    incidents: str | None = None,
+    reports: Mapping[str, str] | None = None,
 ) -> Write:
     """Increase the beat by one. Repeating the same beat is accepted.
 
-    ``fan_out``, ``load`` and ``incidents`` are stored if they differ from those in
-    ``member``.
+    ``fan_out`` and ``reports`` are stored if they differ from those in ``member``.
+    ``reports`` are texts by their attributes' names.
     """
     condition = AllOf(
         Compare("session", "=", member.session),
@@ -110,10 +110,11 @@ def heartbeat(
         text = rows.fan_out_text(fan_out, member.streams)
         if text != rows.fan_out_text(member.fan_out, member.streams):
             changed["fan_out"] = text
-    if load is not None and load != member.load:
-        changed["load"] = load
-    if incidents is not None and incidents != member.incidents:
-        changed["incidents"] = incidents
+    changed |= {
+        name: text
+        for name, text in (reports or {}).items()
+        if text != getattr(member, name)
+    }
     values |= {name: text for name, text in changed.items() if text}
     remove = tuple(name for name, text in changed.items() if not text)
     return Write(rows.member_key(app, member.client_id), condition, values, remove)
@@ -128,7 +129,7 @@ def request_streams(app: str, member: MemberRow, streams: frozenset[str]) -> Wri
     key = rows.member_key(app, member.client_id)
     # These attributes name streams by their index. The next heartbeat writes all but
     # the range again.
-    removed = ("range", "fan_out", "load", "incidents")
+    removed = ("range", "fan_out", *REPORTS)
     return Write(key, condition, {"streams": streams}, remove=removed)
 
 

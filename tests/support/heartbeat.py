@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.watchdog import InFlightWork
 from kinesumer.coordination.heartbeat import Heartbeater
+from kinesumer.coordination.member_reports import MemberReports
 from kinesumer.coordination.membership import Event, SessionRenewed
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
@@ -34,6 +35,7 @@ class Body:
             notify=self._notify,
             oldest_work=self._oldest_work,
             fan_out=lambda: self.fan_out,
+            reports=MemberReports(self.context, lambda: ()),
         )
         self.task = world.loop.create_task(self.heartbeater.run())
 

@@ -30,7 +30,8 @@ async def test_an_incident_is_logged_once_with_its_meaning_and_remedy(
         f"shard shardId-1 of stream orders: {CLAIMS.meaning} {CLAIMS.remedy} "
         "Last error: not a position"
     )
-    assert record.__dict__["incident"] == "repeated-claim"
+    fields = [record.__dict__[name] for name in ("incident", "stream", "shard_id")]
+    assert fields == ["repeated-claim", "orders", "shardId-1"]
     [incident] = log.current()
     assert incident.count == 10
 

@@ -37,7 +37,7 @@ def test_incidents_are_read_as_they_were_written() -> None:
         Incident(CLAIMS, B, SHARD, 1_700_000_001.0, 12),
         Incident(IncidentKind.KMS, A, "", 1_700_000_002.0, 3, "key is disabled: 1 -"),
     ]
-    text = incidents_text(found, BOTH)
+    text = incidents_text(found, BOTH, MAX_BYTES)
     assert text == (
         "credentials 1700000000 2 - token expired\n"
         f"repeated-claim 1700000001 12 1/{SHARD}\n"
@@ -48,7 +48,7 @@ def test_incidents_are_read_as_they_were_written() -> None:
 
 @given(st.lists(incidents, max_size=20))
 def test_the_text_is_short_and_names_what_fits(found: list[Incident]) -> None:
-    text = incidents_text(found, BOTH)
+    text = incidents_text(found, BOTH, MAX_BYTES)
     assert len(text.encode()) <= MAX_BYTES
     read = read_incidents(text, BOTH)
     assert bool(read) is bool(found)
@@ -56,16 +56,26 @@ def test_the_text_is_short_and_names_what_fits(found: list[Incident]) -> None:
     assert all(incident[:5] in named for incident in read)
 
 
+@given(st.lists(incidents, min_size=1, max_size=20), st.integers(-9, 500))
+def test_without_room_one_incident_is_written_without_its_error(
+    found: list[Incident], room: int
+) -> None:
+    text = incidents_text(found, BOTH, room)
+    [first, *_] = read_incidents(text, BOTH)
+    assert len(text.encode()) <= max(room, len(incidents_text(found, BOTH, 0)))
+    assert first[:5] == found[0][:5]
+
+
 def test_many_incidents_of_one_kind_do_not_hide_another() -> None:
     many = [Incident(CLAIMS, A, f"shardId-{n:012}", 1.7e9) for n in range(50)]
     last = Incident(IncidentKind.TRIMMED_POSITION, B, SHARD, 1.7e9)
-    read = read_incidents(incidents_text([*many, last], BOTH), BOTH)
+    read = read_incidents(incidents_text([*many, last], BOTH, MAX_BYTES), BOTH)
     assert read[:2] == [many[0], last]
     assert len(read) > 2
 
 
 def test_a_stream_that_the_member_does_not_request_is_left_out() -> None:
-    assert incidents_text([Incident(CLAIMS, A, SHARD)], frozenset({B})) == ""
+    assert incidents_text([Incident(CLAIMS, A, SHARD)], frozenset({B}), MAX_BYTES) == ""
 
 
 @pytest.mark.parametrize(

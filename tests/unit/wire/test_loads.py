@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.model.loads import Load, LoadReport
-from kinesumer.model.rows import MemberRow, Value
-from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
-from kinesumer.wire import rows, writes
-from kinesumer.wire.loads import KEY_UNIT, load_text, max_entries, read_loads
+from kinesumer.model.streams import HASH_KEYS, ShardKey
+from kinesumer.wire.loads import (
+    KEY_UNIT,
+    MAX_ENTRIES,
+    load_text,
+    max_entries,
+    read_loads,
+)
 from tests.support.stored_loads import stored_loads
 
 A, B = (f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}" for name in "ab")
@@ -99,68 +101,26 @@ def test_no_text_is_an_error(text: str) -> None:
     read_loads(f"2 0:1|{text}", BOTH)
 
 
-def stored_bytes(member: MemberRow, text: str) -> int:
-    """Return the size of a member's row, as DynamoDB counts it."""
-    registered = writes.register("billing", member, None, "2026-11-23T00:00:00.000Z")
-    beat = writes.heartbeat(
-        "billing",
-        member,
-        10**7,
-        state="degraded",
-        lease_ms=86_400_000,
-        fan_out=member.fan_out,
-        load=text,
-    )
-    plan: dict[str, Value] = {
-        "index": 1000,
-        "range": rows.range_text(member.range or (), member.streams),
-        "clients": 1000,
-        "leader_epoch": 10**6,
-        "plan_version": 10**9,
-        "notice": 10**6,
-    }
-    key: dict[str, Value] = {"pk": "member#billing", "sk": member.client_id}
-    row = {**key, **registered.set, **beat.set}
-    size = 0
-    for name, value in {**row, **plan}.items():
-        size += len(name)
-        match value:
-            case str():
-                size += len(value.encode())
-            case frozenset():
-                size += 3 + sum(1 + len(one.encode()) for one in value)
-            case _:  # a number takes a byte, and one for each two digits
-                size += 2 + len(str(value)) // 2
-    return size
-
-
-@pytest.mark.parametrize("count", [60, 600])
-@pytest.mark.parametrize("streams", [[A], [A, B], [A, B, f"{A}-by-region-and-account"]])
-def test_a_row_with_many_shards_takes_less_than_a_kilobyte(
-    streams: list[str], count: int
+@given(st.integers(1, 700), st.integers(1, 3), st.integers(0, 700))
+def test_the_entries_that_fit_take_no_more_room(
+    shards: int, streams: int, room: int
 ) -> None:
-    draw = random.Random(1)
-    member = MemberRow(
-        "consumer-6d9f7c5b8-x2x7k-1a2b3c4d",
-        "0" * 32,
-        streams=frozenset(streams),
-        label="us-east-1a",
-        max_shards=1000,
-        range=tuple(Interval(arn, 2**126 + 1, 2**127 + 1) for arn in streams),
-    )
+    arns = [f"{A}{number}" for number in range(streams)]
     loads = {
-        shard(arn, number, count): Load(draw.random(), draw.random(), draw.random())
-        for arn in streams
-        for number in range(count // len(streams))
+        shard(arn, number, shards): Load(1.0 + number % 7, 1.0, 0.1)
+        for arn in arns
+        for number in range(shards)
     }
-    text = stored_loads(loads, member.streams, max_entries(member, count))
-    assert stored_bytes(member, text) < 1024
-    found = read_loads(text, member.streams)
-    assert sum(one.shards for one in found) == count
-    if len(streams) == 1 and count == 60:
-        assert len(found) == 60
+    entries = max_entries(room, streams, len(loads))
+    text = stored_loads(loads, frozenset(arns), entries)
+    found = read_loads(text, frozenset(arns))
+    assert sum(one.shards for one in found) == len(loads)
+    assert len(text) <= room or entries < streams
 
 
-def test_a_row_with_little_room_reports_a_few_entries() -> None:
-    member = MemberRow("c1", "s1", streams=frozenset(f"{A}{n:0100}" for n in range(9)))
-    assert max_entries(member, 10) == max_entries(member, 1000) == 10
+def test_a_row_of_one_stream_has_room_for_sixty_shards() -> None:
+    assert max_entries(600, 1, 60) == MAX_ENTRIES == 60
+    assert max_entries(600, 1, 61) == 60
+    assert max_entries(100, 1, 13) == 13
+    assert max_entries(100, 1, 14) == 10
+    assert max_entries(0, 1, 1) == 0

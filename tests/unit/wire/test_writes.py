@@ -268,7 +268,8 @@ def test_a_heartbeat_stores_a_load_that_has_changed(load: str | None) -> None:
     before = row_after(None, writes.register(APP, MINE, None, NOW))
     before["load"] = "1 0:1|AAA!!!!"
     member = rows.read_member(before)
-    write = writes.heartbeat(APP, member, 1, state="up", lease_ms=8000, load=load)
+    reports = None if load is None else {"load": load}
+    write = writes.heartbeat(APP, member, 1, state="up", lease_ms=8000, reports=reports)
     after = rows.read_member(row_after(before, write))
     assert after.load == (member.load if load is None else load)
     assert ("load" in write.set) is (load == "1 0:1|BBB!!!!")
@@ -282,16 +283,3 @@ def test_other_streams_need_another_load_and_range() -> None:
     after = rows.read_member(row_after(before, write))
     assert (after.load, after.range, after.fan_out) == ("", None, {})
     assert after.incidents == ""
-
-
-@pytest.mark.parametrize("incidents", ["", "kms 1 1 0", "kms 1 2 0", None])
-def test_a_heartbeat_stores_incidents_that_have_changed(incidents: str | None) -> None:
-    before = row_after(None, writes.register(APP, MINE, None, NOW))
-    before["incidents"] = "kms 1 1 0"
-    member = rows.read_member(before)
-    write = writes.heartbeat(
-        APP, member, 1, state="up", lease_ms=8000, incidents=incidents
-    )
-    after = rows.read_member(row_after(before, write))
-    assert after.incidents == (member.incidents if incidents is None else incidents)
-    assert ("incidents" in write.set) is (incidents == "kms 1 2 0")
