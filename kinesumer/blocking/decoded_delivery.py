@@ -66,7 +66,9 @@ class DecodedThreadDelivery(ThreadDelivery):
             decode = partial(self._policy.decode, self._telemetry)
             try:
                 decoded = _finished(
-                    decode_batch(decode, current, batch, _no_pause, self._skip)
+                    decode_batch(
+                        decode, current, batch, _no_pause, self._skip, self.buffer_bytes
+                    )
                 )
             except BaseException as error:
                 if self._is_end(error):

@@ -9,6 +9,7 @@ from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.errors import DecodeError
 from kinesumer.model.records import Batch
 from kinesumer.runtime.clock import YIELD_EVERY_SECONDS, yield_to_loop
+from kinesumer.runtime.decompression import DECOMPRESSED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -82,7 +83,12 @@ class DecodedDelivery(RecordDelivery):
                 batch = delivered.whole(self._clock.now())
                 try:
                     decoded = await decode_batch(
-                        decode, delivered, batch, self._pause, self._skip
+                        decode,
+                        delivered,
+                        batch,
+                        self._pause,
+                        self._skip,
+                        self.buffer_bytes,
                     )
                 except DecodeError:
                     raise
@@ -135,15 +141,22 @@ async def decode_batch(
     batch: Batch,
     pause: Callable[[], Awaitable[None]],
     skip: Callable[[DeliveredBatch, Record], None],
+    most_bytes: int,
 ) -> Batch[Any]:
     """Decode what was handed out, up to the first record whose error is raised.
 
     That record and those after it are taken back. If there is no record before it, it
-    stays handed out, and its DecodeError is raised. ``pause`` is awaited before each
-    record. ``skip`` is called with the records for which ``decode`` returns None.
+    stays handed out, and its DecodeError is raised. As soon as data was decompressed to
+    ``most_bytes``, the records after it are taken back, too. ``pause`` is awaited
+    before each record. ``skip`` is called with the records for which ``decode`` returns
+    None.
     """
     records: list[Record[Any]] = []
+    most = DECOMPRESSED.total + most_bytes
     for index, record in enumerate(batch.records):
+        if index and DECOMPRESSED.total >= most:
+            delivered.keep_back_from(batch, index)
+            break
         await pause()
         try:
             decoded = await decode(record)

@@ -95,6 +95,12 @@ class RecordDelivery:
                 "consume() calls no handlers: give refresh() only the streams"
             )
 
+    @property
+    def buffer_bytes(self) -> int:
+        """The memory limit of the buffer, which decompressed data has, too."""
+        assert self._buffer is not None
+        return self._buffer.limit
+
     # --- the engine's side ----------------------------------------------------------
 
     def oldest_work(self) -> InFlightWork | None:

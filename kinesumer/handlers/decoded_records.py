@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import DecodeError
 from kinesumer.model.records import decode_error
+from kinesumer.runtime.decompression import DECOMPRESSED, DecompressionRoom
 
 if TYPE_CHECKING:
     from kinesumer.consuming.decoders import Decoder
@@ -37,6 +38,9 @@ class RecordDecoding:
     # Whether the records that cannot be decoded are taken out of a batch, and given up
     # first. Otherwise a batch ends before such a record.
     _takes_out: bool
+    # What the decoded records of all items may be decompressed to. While it is full,
+    # an item gets one record at a time.
+    _room: DecompressionRoom
 
     async def __call__(self, item: WorkItem, stop: int) -> list[Record[Any]]:
         """Return the next records of an item, decoded, up to ``stop`` or earlier.
@@ -44,6 +48,7 @@ class RecordDecoding:
         Raises DecodeError if the next record, ``item.done``, cannot be decoded. Raises
         ShardStopped, and errors of the decoder of which no record is the cause.
         """
+        self.release(item)
         first = item.done
         if not self._whole:
             stop = min(stop, first + MAX_DECODED)
@@ -53,16 +58,21 @@ class RecordDecoding:
         item.activity = "the decoder"
         try:
             for index in range(first, stop):
+                if decoded and self._room.is_full:
+                    break
                 if self._clock.now() >= self._gate.due:
                     item.busy_since = None
                     await self._gate(item)
                 item.busy_since = self._clock.now()
+                before = DECOMPRESSED.total
                 try:
                     decoded.append(await self._decode(item.records[index]))
                 except DecodeError as error:
                     failed[index] = error
                     if index == first or not self._takes_out:
                         break
+                finally:
+                    self._count(item, DECOMPRESSED.total - before)
         finally:
             item.busy_since, item.activity = None, "user code"
             item.seconds += self._clock.now() - began
@@ -72,6 +82,14 @@ class RecordDecoding:
         if first in failed:
             raise failed[first]
         return decoded
+
+    def release(self, item: WorkItem) -> None:
+        """Give back the room of the records that an item had decoded."""
+        self._count(item, -item.decompressed)
+
+    def _count(self, item: WorkItem, decompressed: int) -> None:
+        item.decompressed += decompressed
+        self._room.take(decompressed)
 
     async def _decode(self, record: Record) -> Record[Any]:
         try:

@@ -45,6 +45,13 @@ class HandlerExecutor:
 
     async def handle(self, item: WorkItem) -> None:
         """Handle all records of an item. Raises ShardStopped or a fatal error."""
+        try:
+            await self._handle(item)
+        finally:
+            if self._decoding is not None:
+                self._decoding.release(item)
+
+    async def _handle(self, item: WorkItem) -> None:
         if item.queue.owned.suspects is not None:
             await self._try_suspect(item, item.queue.owned.suspects)
         end = len(item.records)

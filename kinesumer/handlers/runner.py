@@ -15,6 +15,7 @@ from kinesumer.handlers.failure_policy import log_end
 from kinesumer.handlers.invokers import Gate
 from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped
 from kinesumer.handlers.stream_callers import StreamCallers, Tools
+from kinesumer.runtime.decompression import DecompressionRoom
 from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ class HandlerRunner:
         self._checkpointer = checkpointer
         self.thread = threading.get_ident()
         gate = Gate(self._clock, self._busy_since)
-        self.callers.connect(Tools(self._clock, gate, self._threads, telemetry))
+        room = DecompressionRoom(buffer.limit)
+        tools = Tools(self._clock, gate, self._threads, telemetry, room)
+        self.callers.connect(tools)
 
     async def open(self, clients: ClientFactory) -> None:
         """Keep the AWS clients for the targets of dead letters."""

@@ -43,6 +43,8 @@ class WorkItem:
     # Total duration of the successful calls, and how much of it the queue has counted.
     seconds: float = 0.0
     reported_seconds: float = 0.0
+    # Number of bytes to which the data of the decoded records was decompressed.
+    decompressed: int = 0
     # The name, in the watchdog's reports, of what is running now.
     activity: str = "user code"
     # The last failure of the record at ``done``.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kinesumer.handlers.queues import Queue
     from kinesumer.handlers.stream_handlers import StreamHandlers
     from kinesumer.ports import Clock
+    from kinesumer.runtime.decompression import DecompressionRoom
     from kinesumer.telemetry.api import Telemetry
 
 
@@ -42,6 +43,7 @@ class Tools(NamedTuple):
     gate: Gate
     threads: Executor
     telemetry: Telemetry
+    room: DecompressionRoom
 
 
 class StreamCaller(NamedTuple):
@@ -102,7 +104,7 @@ class StreamCallers:
                 targets.push_async_callback(letters.aclose)
 
     async def _new_executor(self, options: RunOptions) -> HandlerExecutor:
-        clock, gate, threads, telemetry = self._tools
+        clock, gate, threads, telemetry, _ = self._tools
         function, whole = options.function, options.function.takes_batches
         if options.traceparent is not None and not whole:
             function = traced(function, telemetry, options.traceparent)
@@ -113,7 +115,7 @@ class StreamCallers:
             await self._new_failure_policy(options),
             self._random,
             Tracing(telemetry, options.traceparent, links=whole),
-            _decoding(options, gate, clock),
+            _decoding(options, self._tools),
             one_by_one=not whole,
         )
 
@@ -121,7 +123,7 @@ class StreamCallers:
         if options.dead_letters is None:
             is_shard = options.on_failure == "stop-shard"
             return stop_shard if is_shard else stop_client
-        clock, gate, _, telemetry = self._tools
+        clock, gate, _, telemetry, _ = self._tools
         letters = await self._open(options.dead_letters)
         return DeadLetterPolicy(
             letters, self._app, clock, self._random, gate, telemetry
@@ -138,14 +140,16 @@ class StreamCallers:
         return self.letters[target]
 
 
-def _decoding(options: RunOptions, gate: Gate, clock: Clock) -> RecordDecoding | None:
+def _decoding(options: RunOptions, tools: Tools) -> RecordDecoding | None:
     if options.decoder is None:
         return None
     whole = options.function.takes_batches
     # Other policies than dead letters end the handling at the first failed record, so
     # the records before it must be handled first.
     takes_out = whole and options.dead_letters is not None
-    return RecordDecoding(options.decoder, gate, clock, whole, takes_out)
+    return RecordDecoding(
+        options.decoder, tools.gate, tools.clock, whole, takes_out, tools.room
+    )
 
 
 def _warn_unordered(stream: OpenStream, concurrency: int) -> None:

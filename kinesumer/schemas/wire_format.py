@@ -11,6 +11,8 @@ from __future__ import annotations
 import zlib
 from uuid import UUID
 
+from kinesumer.runtime.decompression import DECOMPRESSED
+
 GLUE_VERSION = 3
 GLUE_HEADER_BYTES = 18
 NO_COMPRESSION, ZLIB = 0, 5
@@ -59,6 +61,7 @@ def _decompressed(data: bytes, max_bytes: int) -> bytes:
             f"{len(data):,} bytes decompress to more than the limit of {max_bytes:,} "
             "bytes (max_decompressed_bytes)"
         )
+    DECOMPRESSED.add(len(plain))
     if not decompressor.eof:
         raise ValueError("the compressed data is truncated")
     if decompressor.unused_data:
