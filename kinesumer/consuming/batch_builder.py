@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.prefetch import FetchedBatch, memory_size
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from kinesumer.wire.aggregation import open_records, with_source
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.records import Record
     from kinesumer.model.streams import Start
-    from kinesumer.telemetry.api import Telemetry
+    from kinesumer.runtime.context import ClientContext
     from kinesumer.wire.aggregation import OpenedRecords
 
 
@@ -25,13 +26,11 @@ class BatchBuilder:
     were built. A batch has at most half of ``max_uncommitted_records``.
     """
 
-    def __init__(
-        self, owned: OwnedShard, telemetry: Telemetry, max_uncommitted_records: int
-    ) -> None:
+    def __init__(self, owned: OwnedShard, context: ClientContext) -> None:
         self.after: Position | Start = owned.row.position or owned.row.start
         self._skip_to: Position | Start | None = self.after
-        self._owned, self._telemetry = owned, telemetry
-        self._batch_records = max(1, max_uncommitted_records // 2)
+        self._owned, self._context = owned, context
+        self._batch_records = max(1, context.config.max_uncommitted_records // 2)
 
     def build(self, records: list[Record], millis_behind: int) -> list[FetchedBatch]:
         """Return the batches of records of which none is an aggregate."""
@@ -41,15 +40,27 @@ class BatchBuilder:
     def open(self, records: list[Record], millis_behind: int) -> list[FetchedBatch]:
         """Open aggregates, and return the batches of their user records.
 
-        Count the user records outside the shard's range of hash keys.
+        Count the user records outside the shard's range of hash keys, and the
+        aggregates that can't be opened.
         """
         opened = open_records(records, self._owned.source)
         if opened.outside:
             self._owned.outside_hash_range += opened.outside
-            self._telemetry.count(
+            self._context.telemetry.count(
                 "records_outside_hash_range", self._owned.key.stream_arn, opened.outside
             )
+        if opened.unopened:
+            self._note_unopened(opened.unopened)
         return list(self._batches(opened, millis_behind))
+
+    def _note_unopened(self, records: list[Record]) -> None:
+        self._context.failure_log.record_corrupt_aggregates(records)
+        self._context.incidents.note(
+            IncidentKind.CORRUPT_AGGREGATE,
+            stream_arn=self._owned.key.stream_arn,
+            shard_id=self._owned.key.shard_id,
+            error=f"sequence number {records[0].sequence_number}",
+        )
 
     def _batches(
         self, opened: OpenedRecords, millis_behind: int

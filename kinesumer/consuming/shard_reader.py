@@ -83,9 +83,7 @@ class ShardReader:
         self._stream = stream
         self._owned = owned
         self._buffer = buffer
-        self._builder = BatchBuilder(
-            owned, context.telemetry, context.config.max_uncommitted_records
-        )
+        self._builder = BatchBuilder(owned, context)
         self._iterator: str | None = None
         self._is_pushed = False  # whether Kinesis sends the records unasked
         self._is_answered = False  # whether Kinesis answered the last call

@@ -9,7 +9,10 @@ from kinesumer.errors import SourceThrottledError, StoreThrottledError
 from kinesumer.telemetry.api import Telemetry
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kinesumer.errors import CorruptRowError, ShardThrottledError
+    from kinesumer.model.records import Record
     from kinesumer.ports import Clock
 
 logger: logging.Logger = logging.getLogger("kinesumer")
@@ -20,8 +23,9 @@ RECOVERY_SECONDS = 5.0
 # The same for throttled reads. The time is longer, since throttled reads are normal if
 # apps share a shard.
 THROTTLE_RECOVERY_SECONDS = 300.0
-CORRUPT_ROW_LOG_SECONDS = 60.0  # interval at which a corrupt row is logged again
-MAX_CORRUPT_ROWS = 1000
+# Interval at which a corrupt row, or a shard with corrupt aggregates, is logged again.
+CORRUPT_LOG_SECONDS = 60.0
+MAX_CORRUPT = 1000
 
 
 class _Failures:
@@ -55,7 +59,7 @@ class FailureLog:
         self._telemetry = telemetry or Telemetry()
         self._failing = _Failures(RECOVERY_SECONDS)
         self._throttled = _Failures(THROTTLE_RECOVERY_SECONDS)
-        # The time of the next log line for a corrupt row, by the error's text.
+        # The time of the next log line about something corrupt, by its name.
         self._corrupt: dict[str, float] = {}
 
     def record_failure(self, what: str, error: Exception) -> None:
@@ -98,13 +102,33 @@ class FailureLog:
         The corrupt row stops only the stream, shard or member that it describes.
         """
         self._telemetry.count("corrupt_rows")
-        now, text = self._clock.now(), str(error)
-        if now < self._corrupt.get(text, now):
-            return
-        if len(self._corrupt) >= MAX_CORRUPT_ROWS:
+        text = str(error)
+        if self._is_due(text):
+            logger.error("%s", text, extra={"error": text})
+
+    def record_corrupt_aggregates(self, records: Sequence[Record]) -> None:
+        """Record a shard's aggregates that can't be opened, and log it at intervals."""
+        first = records[0]
+        self._telemetry.count("corrupt_aggregates", first.stream_arn, len(records))
+        if self._is_due(f"{first.stream_arn} {first.shard_id}"):
+            logger.warning(
+                "%s %s: records that begin like KPL aggregates can't be opened, and "
+                "are delivered whole (the first has the sequence number %s)",
+                first.stream,
+                first.shard_id,
+                first.sequence_number,
+                extra={"stream": first.stream, "shard_id": first.shard_id},
+            )
+
+    def _is_due(self, what: str) -> bool:
+        """Return whether something corrupt is logged now, and not only counted."""
+        now = self._clock.now()
+        if now < self._corrupt.get(what, now):
+            return False
+        if len(self._corrupt) >= MAX_CORRUPT:
             self._corrupt.clear()
-        self._corrupt[text] = now + CORRUPT_ROW_LOG_SECONDS
-        logger.error("%s", text, extra={"error": text})
+        self._corrupt[what] = now + CORRUPT_LOG_SECONDS
+        return True
 
     def record_success(self, what: str) -> None:
         """Record a success, and log the recovery."""

@@ -34,6 +34,7 @@ COUNTERS = {
     "lost_leases": "{shard}",
     "throttles": "{request}",
     "corrupt_rows": "{row}",
+    "corrupt_aggregates": "{record}",
     "decode_failures": "{record}",
     "handler_failures": "{call}",
     "dead_letters": "{record}",

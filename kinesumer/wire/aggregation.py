@@ -16,7 +16,9 @@ MD5 digest::
     }
 
 There are two readers: a fast one for the layout that producers write, and one for every
-valid message.
+valid message. Both require only what a user record needs: its data and its partition
+key. Writers other than the KPL fill the remaining fields as they like. A hash key that
+isn't a number, or isn't in the table, counts as missing.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ DIGEST_BYTES = 16
 # Maximum number of an aggregate's partition keys that are hashed, as long as none of
 # them is outside the shard's range.
 KEYS_HASHED = 8
+# Groups within groups that are skipped. Protobuf's own readers have the same limit.
+MAX_GROUPS = 100
 
 _KEY, _HASH, _RECORD = 0x0A, 0x12, 0x1A
 _KEY_INDEX, _HASH_INDEX, _DATA = 0x08, 0x10, 0x1A
@@ -53,34 +57,40 @@ class OpenedRecords(NamedTuple):
     last: str | None
     # Number of aggregated records whose hash keys lie outside the shard's range.
     outside: int
+    # The Kinesis records that begin like an aggregate, but can't be opened.
+    unopened: list[Record]
 
 
 def open_records(records: list[Record], source: Source) -> OpenedRecords:
     """Set every record's source, and replace aggregates by their user records.
 
-    Data that isn't a valid aggregate is delivered unchanged. ``outside`` counts only
-    records within aggregates. For other records, Kinesis doesn't return an explicit
-    hash key.
+    Data that can't be opened is delivered unchanged. ``outside`` counts only records
+    within aggregates. For other records, Kinesis doesn't return an explicit hash key.
     """
-    unopened = with_source(records, source)
+    as_read = with_source(records, source)
     if not has_aggregates(records):
-        return unopened
+        return as_read
     opened: list[Record] = []
+    failed: list[Record] = []
     count = _OutsideCounter(source)
     for record in records:
-        parts = _open(record, count) if record.data.startswith(MAGIC) else None
-        if parts is None:
-            opened.append(record)
-        else:
+        is_aggregate = record.data.startswith(MAGIC)
+        parts = _open(record, count) if is_aggregate else None
+        if parts is not None:
             opened += parts
-    return OpenedRecords(opened, unopened.last, count.total)
+            continue
+        opened.append(record)
+        if is_aggregate:
+            failed.append(record)
+    return OpenedRecords(opened, as_read.last, count.total, failed)
 
 
 def with_source(records: list[Record], source: Source) -> OpenedRecords:
     """Set every record's source, and leave aggregates unopened."""
     for record in records:
         record.source = source
-    return OpenedRecords(records, records[-1].sequence_number if records else None, 0)
+    last = records[-1].sequence_number if records else None
+    return OpenedRecords(records, last, 0, [])
 
 
 def has_aggregates(records: list[Record]) -> bool:
@@ -112,7 +122,7 @@ def _open(record: Record, count: _OutsideCounter) -> list[Record] | None:
     for read in (_read_common, _read_any):
         try:
             parts, hashes = read(record, message)
-        except (IndexError, ValueError):
+        except (LookupError, ValueError):
             continue
         count.add(parts, hashes)
         return parts
@@ -125,11 +135,14 @@ def md5_digest(data: bytes) -> bytes:
     return md5(data, usedforsecurity=False).digest()
 
 
-def _read_common(record: Record, message: bytes) -> tuple[list[Record], list[str]]:
+def _read_common(
+    record: Record, message: bytes
+) -> tuple[list[Record], list[str | None]]:
     """Read a message whose tables come first and whose varints take one or two bytes.
 
-    Return the user records and the table of hash keys. Raise ValueError or IndexError
-    for any other message. Reading from a stream takes half the time of slicing.
+    Partition keys must be UTF-8. Return the user records and the table of hash keys.
+    Raise ValueError or LookupError for any other message. Reading from a stream takes
+    half the time of slicing.
     """
     number, arrived = record.sequence_number, record.approximate_arrival_timestamp
     source, heads = record.source, _heads()
@@ -145,8 +158,7 @@ def _read_common(record: Record, message: bytes) -> tuple[list[Record], list[str
             key, length = known
         else:
             key, entry, length = _read_head(stream, message, stream.tell() - len(head))
-            if entry is not None:
-                hash_key = hashes[entry]
+            hash_key = _entry(hashes, entry)
         user = read(length)
         add(Record(number, user, keys[key], arrived, hash_key, part, source))
         part += 1
@@ -168,11 +180,11 @@ def _heads() -> dict[bytes, tuple[int, int]]:
     }
 
 
-def _read_tables(stream: BytesIO) -> tuple[list[str], list[str]]:
+def _read_tables(stream: BytesIO) -> tuple[list[str], list[str | None]]:
     """Return the partition keys and hash keys, and seek to the first user record."""
     read = stream.read
     keys: list[str] = []
-    hashes: list[str] = []
+    hashes: list[str | None] = []
     while True:
         tag, size = read(2)
         if tag == _RECORD:
@@ -224,17 +236,18 @@ def _two_bytes(low: int, high: int) -> int:
     return low + (high << 7) - 128
 
 
-def _read_any(record: Record, data: bytes) -> tuple[list[Record], list[str]]:
+def _read_any(record: Record, data: bytes) -> tuple[list[Record], list[str | None]]:
     """Read any valid message: entries in any order, and unknown fields.
 
-    Raise ValueError or IndexError if the message is invalid.
+    Raise ValueError or LookupError if the message is invalid.
     """
     keys: list[str] = []
-    hashes: list[str] = []
+    hashes: list[str | None] = []
     parts: list[tuple[int, int | None, bytes]] = []
     for tag, value, stop in _fields(data, 0, len(data)):
         if tag == _KEY:
-            keys.append(data[value:stop].decode())
+            # Two keys that aren't UTF-8 may become equal, as in the KCL.
+            keys.append(data[value:stop].decode(errors="replace"))
         elif tag == _HASH:
             hashes.append(_hash_key(data[value:stop]))
         elif tag == _RECORD:
@@ -245,7 +258,7 @@ def _read_any(record: Record, data: bytes) -> tuple[list[Record], list[str]]:
             user,
             keys[key],
             record.approximate_arrival_timestamp,
-            None if entry is None else hashes[entry],
+            _entry(hashes, entry),
             index,
             record.source,
         )
@@ -272,8 +285,9 @@ def _part(data: bytes, at: int, end: int) -> tuple[int, int | None, bytes]:
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield each field's tag and either its number or its start and end.
 
-    Groups, which protobuf has deprecated, are invalid.
+    Groups, which protobuf has deprecated, are skipped with all fields in them.
     """
+    groups: list[int] = []  # the numbers of the groups that have begun
     while at < end:
         tag, at = _varint(data, at, min(end, at + 5))
         kind = tag & 7
@@ -281,21 +295,38 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
             raise ValueError
         if kind == 0:
             value, at = _varint(data, at, end)
-            yield tag, value, at
+            if not groups:
+                yield tag, value, at
             continue
-        if kind == 2:
+        if kind in (_GROUP, _GROUP_END):
+            _nest(groups, tag)
+            continue
+        size = _SIZES[kind]
+        if size is None:
             size, at = _varint(data, at, min(end, at + 5))
-        elif kind in _FIXED:
-            size = _FIXED[kind]
-        else:
-            raise ValueError
         if size > end - at:
             raise ValueError
-        yield tag, at, at + size
+        if not groups:
+            yield tag, at, at + size
         at += size
+    if groups:
+        raise ValueError
 
 
-_FIXED = {1: 8, 5: 4}
+_GROUP, _GROUP_END = 3, 4
+# The size of a value of each other kind; None if the value begins with its size.
+_SIZES: dict[int, int | None] = {1: 8, 2: None, 5: 4}
+
+
+def _nest(groups: list[int], tag: int) -> None:
+    """Begin a group, or end the last one."""
+    number, kind = divmod(tag, 8)
+    if kind == _GROUP:
+        groups.append(number)
+    elif groups.pop() != number:
+        raise ValueError
+    if len(groups) > MAX_GROUPS:
+        raise ValueError
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -309,10 +340,18 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise ValueError
 
 
-def _hash_key(text: bytes) -> str:
-    if not (text.isdigit() and len(text) < 40 and int(text) < HASH_KEYS):
-        raise ValueError
-    return text.decode()
+def _hash_key(text: bytes) -> str | None:
+    """Return a hash key's text, or None for any other text."""
+    # JavaScript writes "undefined" for records without a hash key.
+    is_valid = text.isdigit() and len(text) < 40 and int(text) < HASH_KEYS
+    return text.decode() if is_valid else None
+
+
+def _entry(hashes: list[str | None], index: int | None) -> str | None:
+    """Return a user record's hash key. Some writers set an index without a table."""
+    if index is None or index >= len(hashes):
+        return None
+    return hashes[index]
 
 
 class _OutsideCounter:
@@ -326,7 +365,7 @@ class _OutsideCounter:
         # The page's partition keys that were hashed and are in range.
         self._inside: set[str] = set()
 
-    def add(self, parts: list[Record], hashes: list[str]) -> None:
+    def add(self, parts: list[Record], hashes: list[str | None]) -> None:
         """Count an aggregate's records whose hash keys lie outside the shard's range.
 
         ``hashes`` are the aggregate's explicit hash keys.
@@ -340,7 +379,8 @@ class _OutsideCounter:
         sample = parts[:: -(-len(parts) // KEYS_HASHED)]
         keys = {p.partition_key or "" for p in sample if p.explicit_hash_key is None}
         keys -= self._inside
-        if any(map(self._misses, [*map(int, hashes), *map(hash_key_of, keys)])):
+        explicit = [int(text) for text in hashes if text is not None]
+        if any(map(self._misses, [*explicit, *map(hash_key_of, keys)])):
             # Hash each key only once, since a producer may use a long key for many
             # records.
             pairs = Counter((p.partition_key or "", p.explicit_hash_key) for p in parts)

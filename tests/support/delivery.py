@@ -122,6 +122,7 @@ class ReaderDesk:
         pace: float = 0.2,
         max_records_per_read: int = 10_000,
         source: FaultySource | None = None,
+        telemetry: Telemetry | None = None,
         **row: Any,
     ) -> None:
         self.world = world
@@ -131,6 +132,7 @@ class ReaderDesk:
         self.buffer = PrefetchBuffer(BUDGET)
         self.batches: list[FetchedBatch] = []
         context = world.context(
+            telemetry=telemetry,
             max_uncommitted_records=max_uncommitted_records,
             max_records_per_read=max_records_per_read,
         )

@@ -167,6 +167,8 @@ class RecordRows:
 
     def __init__(self, records: list[Record], *, deaggregate: bool) -> None:
         self._records, self._deaggregate = records, deaggregate
+        # The aggregates that ``batch()`` couldn't open.
+        self.unopened: list[Record] = []
 
     def __len__(self) -> int:
         return len(self._records)
@@ -191,7 +193,10 @@ class RecordRows:
         """Return the user records of a slice as rows."""
         records = self._records[slice_.first : slice_.stop]
         if self._deaggregate:
-            records = _opened(records, shard, slice_)
+            source = Source(Fence(shard, 0), 0, HASH_KEYS - 1)
+            opened = open_records(records, source)
+            self.unopened = opened.unopened
+            records = _within(opened.records, slice_)
         seconds = [record.approximate_arrival_timestamp for record in records]
         micros = [None if s is None else round(s * MICROSECONDS) for s in seconds]
         values = {
@@ -205,14 +210,12 @@ class RecordRows:
         return columns.batch(shard, values, len(records))
 
 
-def _opened(records: list[Record], shard: ShardKey, slice_: Slice) -> list[Record]:
-    source = Source(Fence(shard, 0), 0, HASH_KEYS - 1)
-    opened = open_records(records, source).records
+def _within(records: list[Record], slice_: Slice) -> list[Record]:
     if slice_.after is not None:
-        opened = [record for record in opened if record.position > slice_.after]
+        records = [record for record in records if record.position > slice_.after]
     if slice_.last is not None:
-        opened = [record for record in opened if record.position <= slice_.last]
-    return opened
+        records = [record for record in records if record.position <= slice_.last]
+    return records
 
 
 Rows = TableRows | RecordRows

@@ -22,6 +22,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey, Start
+from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.spark.columnar.rows import RecordRows, parse
 from kinesumer.spark.offsets.model import After, At, End
 from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, seen_at
@@ -79,6 +80,11 @@ class ReadContext:
     # The total time in which Spark blocked the event loop, and nothing was fetched.
     paused_seconds: float = 0.0
     wire_formats: WireFormatCache = field(default_factory=WireFormatCache)
+    failure_log: FailureLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Create the log of the task's failures."""
+        self.failure_log = FailureLog(self.clock)
 
     def running(self) -> float:
         """Return the time on a clock that stops while Spark blocks the loop."""
@@ -286,7 +292,10 @@ class RangeFetcher:
         self._check_end(page, rows)
         if taken.first == taken.stop:
             return None
-        return rows.batch(self._key, columns, taken)
+        batch = rows.batch(self._key, columns, taken)
+        if isinstance(rows, RecordRows) and rows.unopened:
+            self._context.failure_log.record_corrupt_aggregates(rows.unopened)
+        return batch
 
     def _period(self, page: Page, payload: int) -> float:
         options = self._context.options

@@ -11,6 +11,7 @@ import hashlib
 import json
 from unittest import mock
 
+from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,10 +29,18 @@ from tests.system.hostile.strategies import (
     user,
     with_examples,
 )
-from tests.unit.wire.aggregates import frame
+from tests.unit.wire.aggregates import User, by_protobuf, frame, users_in, varint
 
 ALL = Columns(schema(*COLUMNS))
 KEY, GIGABYTE = field(0x0A, b"k"), 1 << 30
+
+
+def odd_user(key: int, hash_key: int, data: bytes) -> bytes:
+    """Return a user record with a hash key's index and fields that no one knows."""
+    start = b"\x08" + varint(key) + b"\x10" + varint(hash_key)
+    return field(0x1A, start + b"\x22\x01\xff\x2b\x2c" + field(0x1A, data))
+
+
 CORPUS = [
     b"",
     field(0x0A, b"k", GIGABYTE),
@@ -44,13 +53,25 @@ CORPUS = [
     field(0x0A, b"\xff") + user(0, b"x"),
     KEY + field(0x12, b"9" * 39) + user(0, b"x"),
     KEY + field(0x12, "٩".encode()) + user(0, b"x"),
+    KEY + field(0x12, b"undefined") + user(0, b"x"),
+    KEY + field(0x1A, b"\x08\x00\x10\x05\x1a\x01x"),
     user(0, b"x") + KEY,
     KEY + b"\x1b" * 100_000,
+    KEY + b"\x1b\x1c" * 50_000 + user(0, b"x"),
     KEY + b"\x80" * 100_000,
     KEY + field(0x22, b"unknown") + user(0, b"x"),
 ]
+# Hash keys as other writers put them into the table, whether user records refer to them
+# or not.
+odd_hash_keys = st.sampled_from(
+    [b"undefined", b"null", b"-1", b"", b"\xff", b"0x10", b"9" * 39, b"9" * 5000]
+)
 pieces = st.one_of(
     st.binary(max_size=8),
+    st.just(KEY),
+    st.builds(field, st.just(0x12), odd_hash_keys),
+    st.builds(odd_user, st.integers(0, 2), st.integers(0, 3), st.binary(max_size=5)),
+    st.sampled_from([b"\x20\x07", b"\x25abcd", b"\x21abcdefgh", b"\x23\x20\x01\x24"]),
     st.builds(field, st.sampled_from([0x0A, 0x12, 0x1A, 0x22, 8]), st.binary()),
     st.builds(user, st.integers(0, 3), st.binary(max_size=200)),
     st.builds(user, st.integers(0, 300), st.binary(max_size=5), st.integers(0, 300)),
@@ -76,8 +97,27 @@ def test_spark_opens_a_frame_like_other_clients(data: bytes) -> None:
     assert [row["data"] for row in read] == [r.data for r in opened.records]
     assert opened.last == "1"
     assert opened.outside <= len(opened.records)
+    assert len(opened.unopened) == (expected_users(data) is None)
     # A forged length yields no more data than the record has.
     assert sum(len(part.data) for part in opened.records) <= len(data)
+
+
+def expected_users(data: bytes) -> list[User] | None:
+    """Return a frame's user records by protobuf, or None if it can't be opened."""
+    message = data[len(MAGIC) : -16]
+    if frame(message) != data:
+        return None
+    try:
+        return by_protobuf(message)
+    except (DecodeError, IndexError):
+        return None
+
+
+@with_examples(map(frame, CORPUS))
+@given(frames)
+def test_a_frame_is_opened_if_protobuf_can_read_its_keys_and_data(data: bytes) -> None:
+    users = expected_users(data)
+    assert users_in(data) == users
 
 
 def test_a_key_that_a_thousand_records_share_is_hashed_once() -> None:

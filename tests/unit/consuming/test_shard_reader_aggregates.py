@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire.put_records import Entry, aggregate
-from tests.support.delivery import read_shard
+from tests.support.delivery import CountingTelemetry, read_shard
+from tests.unit.wire.aggregates import field, frame
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.support.world import World
 
 SHARD = "shardId-000000000000"
@@ -57,6 +62,49 @@ async def test_an_empty_last_aggregate_ends_the_page(world: World) -> None:
     await desk.read(2)
     desk.owned.progress.done_through(2)
     assert desk.owned.position == Position(number)
+
+
+BROKEN = aggregate([user("a")])[:-1] + b"!"
+
+
+async def test_an_aggregate_of_a_javascript_writer_is_opened(world: World) -> None:
+    message = field(0x0A, b"key") + field(0x12, b"undefined")
+    message += field(0x1A, b"\x08\x00\x1a\x01a") + field(0x1A, b"\x08\x00\x1a\x01b")
+    world.kinesis.put("orders", frame(message), explicit_hash_key=0)
+    assert await read_shard(world).read(2) == ["a", "b"]
+
+
+async def test_aggregates_that_cannot_be_opened_are_delivered_whole_with_a_warning(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry = CountingTelemetry()
+    _, number = world.kinesis.put("orders", BROKEN, explicit_hash_key=0)
+    put_aggregate(world, "b", "c")
+    desk = read_shard(world, telemetry=telemetry)
+    await world.until(lambda: len(desk.records) == 3)
+    assert [record.data for record in desk.records] == [BROKEN, b"b", b"c"]
+    assert telemetry.counted["corrupt_aggregates"] == 1
+    assert warnings(caplog) == [
+        f"orders {SHARD}: records that begin like KPL aggregates can't be opened, and "
+        f"are delivered whole (the first has the sequence number {number})"
+    ]
+
+
+async def test_a_shard_of_broken_aggregates_warns_once_a_minute_and_is_an_incident(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = read_shard(world)
+    for _ in range(14):
+        world.kinesis.put("orders", BROKEN, explicit_hash_key=0)
+        await asyncio.sleep(10)
+    assert len(warnings(caplog)) == 3
+    (incident,) = desk.incidents.current()
+    assert incident.kind is IncidentKind.CORRUPT_AGGREGATE
+    assert (incident.shard_id, incident.count) == (SHARD, 14)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.message for r in caplog.records if r.levelname == "WARNING"]
 
 
 async def test_records_outside_the_hash_range_are_counted(world: World) -> None:

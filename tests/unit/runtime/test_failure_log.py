@@ -12,8 +12,8 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.runtime.failure_log import (
-    CORRUPT_ROW_LOG_SECONDS,
-    MAX_CORRUPT_ROWS,
+    CORRUPT_LOG_SECONDS,
+    MAX_CORRUPT,
     RECOVERY_SECONDS,
     THROTTLE_RECOVERY_SECONDS,
     FailureLog,
@@ -98,7 +98,7 @@ async def test_a_corrupt_row_is_counted_each_time_and_logged_at_intervals(
         for _ in range(5):
             log.record_corrupt_row(CorruptRowError("row a"))
             log.record_corrupt_row(CorruptRowError("row b"))
-        await asyncio.sleep(CORRUPT_ROW_LOG_SECONDS)
+        await asyncio.sleep(CORRUPT_LOG_SECONDS)
     assert telemetry.rows == 30
     messages = [r.message for r in caplog.records if r.levelname == "ERROR"]
     assert messages == 3 * ["row a", "row b"]
@@ -108,7 +108,7 @@ async def test_the_memory_of_corrupt_rows_is_bounded(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = FailureLog(world.clock)
-    for number in range(3 * MAX_CORRUPT_ROWS):
+    for number in range(3 * MAX_CORRUPT):
         log.record_corrupt_row(CorruptRowError(f"row {number}"))
-    assert len(log._corrupt) <= MAX_CORRUPT_ROWS
-    assert len(caplog.records) == 3 * MAX_CORRUPT_ROWS
+    assert len(log._corrupt) <= MAX_CORRUPT
+    assert len(caplog.records) == 3 * MAX_CORRUPT

@@ -118,6 +118,20 @@ def test_a_range_may_begin_and_end_within_an_aggregate(bench: Bench) -> None:
     ]
 
 
+def test_aggregates_that_cannot_be_opened_are_delivered_whole_with_one_warning(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.put(20, lambda place: packed(place)[:-1])
+    rows = bench.rows(bench.whole(ONE, OTHER))
+    whole = sorted(packed(place)[:-1] for place in range(20))
+    assert sorted(row["data"] for row in rows) == whole
+    assert sorted(caplog.messages) == [
+        f"orders {shard}: records that begin like KPL aggregates can't be opened, and "
+        f"are delivered whole (the first has the sequence number {numbers[0]})"
+        for shard, numbers in sorted(bench.numbers.items())
+    ]
+
+
 def test_aggregates_are_delivered_raw_on_request(bench: Bench) -> None:
     bench.put(20, packed)
     task = bench.task((ONE, bench.after(ONE, 0), bench.after(ONE, 3)))

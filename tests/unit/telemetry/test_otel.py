@@ -96,6 +96,7 @@ async def test_a_small_run_records_every_metric(
     elsewhere = (int.from_bytes(md5(b"key").digest()) + HASH_KEYS // 2) % HASH_KEYS
     frame = aggregate([Entry(b"user data!", "key", None)])
     world.kinesis.put("orders", frame, "", elsewhere)
+    world.kinesis.put("orders", frame[:-1], "")
     use = FanOutUse("billing", "access denied")
     monkeypatch.setattr(Polled, "fan_out", lambda _: use)
     one, _ = sdk.client(world, "one")
@@ -119,9 +120,11 @@ async def test_a_small_run_records_every_metric(
     points = [point for points in metrics.values() for point in points]
     attributes = {key for point in points for key in point.attributes}
     assert attributes == {*ORDERS, "kinesumer.service"}
-    assert len(one.seen) == 21
-    assert sdk.values("records_processed") == [(ORDERS, 21)]
-    assert sdk.values("data_bytes_processed") == [(ORDERS, 210)]
+    assert len(one.seen) == 22
+    assert sdk.values("records_processed") == [(ORDERS, 22)]
+    size = 210 + len(frame[:-1])
+    assert sdk.values("data_bytes_processed") == [(ORDERS, size)]
+    assert sdk.values("corrupt_aggregates") == [(ORDERS, 1)]
     assert sdk.values("records_outside_hash_range") == [(ORDERS, 1)]
     assert sdk.values("total_leases") == [(ORDERS, 4)]
     assert sdk.values("current_leases") == [(ORDERS, 1)]

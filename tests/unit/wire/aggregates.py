@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import md5
 from typing import Any, NamedTuple
 
@@ -17,19 +18,22 @@ WHOLE = Source(
 
 
 def message_class() -> Any:
-    """Return protobuf's class for the message, built from the message's definition."""
+    """Return protobuf's class for the message, built from the message's definition.
+
+    It leaves out the tags of user records, since nothing reads them.
+    """
     file = descriptor_pb2.FileDescriptorProto(name="kpl.proto", syntax="proto2")
     layout: dict[str, list[tuple[str, int, str, str]]] = {
-        "Tag": [("key", 1, "required", "string"), ("value", 2, "optional", "string")],
         "Record": [
             ("partition_key_index", 1, "required", "uint64"),
             ("explicit_hash_key_index", 2, "optional", "uint64"),
             ("data", 3, "required", "bytes"),
-            ("tags", 4, "repeated", ".Tag"),
         ],
         "AggregatedRecord": [
-            ("partition_key_table", 1, "repeated", "string"),
-            ("explicit_hash_key_table", 2, "repeated", "string"),
+            # Strings in the KPL's definition. Python's protobuf reads only those that
+            # are UTF-8, unlike Java's.
+            ("partition_key_table", 1, "repeated", "bytes"),
+            ("explicit_hash_key_table", 2, "repeated", "bytes"),
             ("records", 3, "repeated", ".Record"),
         ],
     }
@@ -74,8 +78,8 @@ def message(users: list[User]) -> bytes:
     names = dict.fromkeys(user.key for user in users)
     keys = {name: place for place, name in enumerate(names)}
     hashes = list(dict.fromkeys(u.hash_key for u in users if u.hash_key is not None))
-    written.partition_key_table.extend(keys)
-    written.explicit_hash_key_table.extend(map(str, hashes))
+    written.partition_key_table.extend(key.encode() for key in keys)
+    written.explicit_hash_key_table.extend(str(key).encode() for key in hashes)
     for user in users:
         part = written.records.add()
         part.partition_key_index = keys[user.key]
@@ -130,16 +134,29 @@ ONE = User("k", None, b"x")
 
 
 def by_protobuf(body: bytes) -> list[User]:
-    """Return the user records as protobuf reads them. Raises DecodeError."""
+    """Return the user records as protobuf reads them.
+
+    Raises DecodeError for a message that it can't read, and IndexError for a user
+    record without a partition key.
+    """
     read = AggregatedRecord()
     read.ParseFromString(body)
+    keys = [key.decode(errors="replace") for key in read.partition_key_table]
+    hashes = list(map(valid_hash, read.explicit_hash_key_table))
     return [
         User(
-            read.partition_key_table[part.partition_key_index],
-            int(read.explicit_hash_key_table[part.explicit_hash_key_index])
+            keys[part.partition_key_index],
+            dict(enumerate(hashes)).get(part.explicit_hash_key_index)
             if part.HasField("explicit_hash_key_index")
             else None,
             part.data,
         )
         for part in read.records
     ]
+
+
+def valid_hash(text: bytes) -> int | None:
+    """Return a hash key as a number, or None if the text isn't one."""
+    if re.fullmatch(rb"[0-9]{1,39}", text) and int(text) < HASH_KEYS:
+        return int(text)
+    return None
