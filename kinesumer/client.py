@@ -111,6 +111,11 @@ class Kinesumer:
         self._entered = False
 
     async def __aenter__(self) -> Self:
+        from anyio import CancelScope
+
+        # Create it now, because this imports modules. Leaving must work without new
+        # file descriptors.
+        self._shield = CancelScope(shield=True)
         if self._stop_signals:
             self._signals.enter_context(self._lifecycle.stop_signals())
         self._entered = True
@@ -122,11 +127,9 @@ class Kinesumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        from anyio import CancelScope
-
         # In a cancelled scope, anyio would cancel each await, and no shard would be
         # released.
-        with self._signals, CancelScope(shield=True):
+        with self._signals, self._shield:
             await self._lifecycle.end(error)
 
     @overload

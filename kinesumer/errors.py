@@ -24,6 +24,10 @@ class TransientError(KinesumerError):
     """A temporary fault of a service, after which the library usually tries again."""
 
 
+class ThreadRefusedError(TransientError, OSError):
+    """The system starts no more threads for now."""
+
+
 # --- configuration and credentials -------------------------------------------------
 
 

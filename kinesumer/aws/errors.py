@@ -32,6 +32,7 @@ from kinesumer.errors import (
     StateStoreMissingError,
     TransientError,
 )
+from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.wire.cbor import CborError, CborReader, is_map
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ FOREIGN = (
     ClientError,
     ResponseParserError,
     aiohttp.ClientError,
+    MemoryError,
     OSError,
 )
 # Errors that occur while a response is read, if it is truncated or from a proxy.
@@ -64,10 +66,12 @@ def translated_errors(
 ) -> Iterator[None]:
     """Raise ``unavailable`` if the block fails to read a response.
 
-    Such a response isn't from AWS, or it is truncated.
+    Such a response isn't from AWS, or it is truncated. Do the same if the system
+    refuses a thread or memory.
     """
     try:
-        yield
+        with refusal_errors(operation, unavailable):
+            yield
     except MALFORMED as error:
         if isinstance(error, KinesumerError):
             raise

@@ -29,6 +29,7 @@ from kinesumer.model.stream_consumers import (
     consumer_name,
 )
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.wire.event_stream import decode_event, fault_message
 
 if TYPE_CHECKING:
@@ -269,7 +270,8 @@ class FanOutSource:
             kept = subscription._replace(pending=frame)
             self._subscriptions[token.shard_id] = kept
             await reservation.grow(size)
-        page = decode_event(frame.payload)
+        with refusal_errors("SubscribeToShard", SourceUnavailableError):
+            page = decode_event(frame.payload)
         if page.next_iterator is None:
             self.release(token.shard_id)
             self._next_call_at.pop(token.shard_id, None)

@@ -48,6 +48,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ports import Polled
+from kinesumer.runtime.refusals import is_refusal, refusal_errors
 from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire.put_records import decode_results
 from kinesumer.wire.records import HashKeyRange, decode_iterator, decode_page
@@ -185,6 +186,16 @@ class KinesisSource(Polled):
 
         Spark decodes pages into columns.
         """
+        with refusal_errors("GetRecords", SourceUnavailableError):
+            return await self._decoded(iterator, limit, decode, reservation)
+
+    async def _decoded(
+        self,
+        iterator: str,
+        limit: int,
+        decode: Callable[[bytearray], T],
+        reservation: Reservation | None,
+    ) -> T:
         if reservation is not None and reservation.asks_cbor and self._cbor.is_usable:
             try:
                 page = decode(
@@ -384,6 +395,8 @@ def _may_be_the_format(error: KinesumerError) -> bool:
     if isinstance(error, (ExpiredIteratorError, SourceThrottledError, SlowAnswerError)):
         return False
     cause = error.__cause__
+    if is_refusal(error):
+        return False
     is_unreadable = isinstance(error, SourceUnavailableError)
     return isinstance(cause, ClientError) or (
         is_unreadable and not isinstance(cause, FOREIGN)

@@ -29,7 +29,12 @@ from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.http.subscriptions import EventStreamPool
 from kinesumer.aws.settings import Settings, new_session
 from kinesumer.config import MAX_CONNECTIONS
-from kinesumer.errors import ConfigurationError
+from kinesumer.errors import (
+    ConfigurationError,
+    KinesumerError,
+    SourceUnavailableError,
+)
+from kinesumer.runtime.refusals import is_refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -321,8 +326,10 @@ def role_session_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_+=,.@-]", "-", text)[:64].ljust(2, "-")
 
 
-def _refused(error: Exception) -> ConfigurationError:
+def _refused(error: Exception) -> KinesumerError:
     fault = failure_of(error)
+    if is_refusal(error):
+        return SourceUnavailableError(f"can't create an AWS client: {fault.text}")
     if isinstance(error, NOT_OBTAINED) or fault.kind is Kind.NO_CREDENTIALS:
         return credentials_error(fault)
     return ConfigurationError(

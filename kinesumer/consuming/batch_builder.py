@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.prefetch import FetchedBatch, memory_size
+from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
+from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.wire.aggregation import open_records, with_source
 
 if TYPE_CHECKING:
@@ -33,17 +36,24 @@ class BatchBuilder:
         self._batch_records = max(1, context.config.max_uncommitted_records // 2)
 
     def build(self, records: list[Record], millis_behind: int) -> list[FetchedBatch]:
-        """Return the batches of records of which none is an aggregate."""
-        opened = with_source(records, self._owned.source)
-        return list(self._batches(opened, millis_behind))
+        """Return the batches of records of which none is an aggregate.
+
+        Raise SourceUnavailableError if the system refuses the memory for them. Then
+        ``after`` is unchanged, so the records can be read again.
+        """
+        with self._kept_in_place():
+            opened = with_source(records, self._owned.source)
+            return list(self._batches(opened, millis_behind))
 
     def open(self, records: list[Record], millis_behind: int) -> list[FetchedBatch]:
         """Open aggregates, and return the batches of their user records.
 
         Count the user records outside the shard's range of hash keys, and the
-        aggregates that can't be opened.
+        aggregates that can't be opened. Raise errors as ``build()`` does.
         """
-        opened = open_records(records, self._owned.source)
+        with self._kept_in_place():
+            opened = open_records(records, self._owned.source)
+            batches = list(self._batches(opened, millis_behind))
         if opened.outside:
             self._owned.outside_hash_range += opened.outside
             self._context.telemetry.count(
@@ -51,7 +61,18 @@ class BatchBuilder:
             )
         if opened.unopened:
             self._note_unopened(opened.unopened)
-        return list(self._batches(opened, millis_behind))
+        return batches
+
+    @contextmanager
+    def _kept_in_place(self) -> Iterator[None]:
+        """Restore where reading continues if the system refuses the block memory."""
+        place = self.after, self._skip_to
+        try:
+            with refusal_errors("a page's records", SourceUnavailableError):
+                yield
+        except SourceUnavailableError:
+            self.after, self._skip_to = place
+            raise
 
     def _note_unopened(self, records: list[Record]) -> None:
         self._context.failure_log.record_corrupt_aggregates(records)

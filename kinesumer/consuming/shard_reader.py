@@ -134,6 +134,10 @@ class ShardReader:
                 return self._backoff()
             next_at = await self._take(page, request, self._began)
             return self._context.clock.now() if self._is_pushed else next_at
+        except SourceUnavailableError as error:  # no memory to build batches
+            self._context.failure_log.record_failure(self._stream.label, error)
+            self._forget_iterator()
+            return self._backoff()
         finally:
             request.close()
 

@@ -18,6 +18,7 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
 from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.runtime.refusals import is_refusal
 from kinesumer.runtime.stop_signals import StopSignals
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from kinesumer.consuming.delivery_protocol import Starter
     from kinesumer.model.streams import Start, Stream
     from kinesumer.telemetry.otel import OpenTelemetry
+
+# The wait for a thread, a descriptor or memory that the system has refused. It only has
+# to be long enough to cost little.
+REFUSED_SECONDS = 1.0
 
 
 class Identity(NamedTuple):
@@ -197,7 +202,7 @@ class ClientLifecycle:
 
     async def _begin(self, request: _StartRequest) -> None:
         try:
-            self.group = await self._build_group(request.delivery)
+            self.group = await self._built(request.delivery)
             await self.group.start(request.streams, request.position)
         except Exception:
             await self._undo_start(request.delivery)
@@ -219,6 +224,22 @@ class ClientLifecycle:
             await self._close_all()
             if isinstance(delivery, RecordDelivery):
                 delivery.reopen()
+
+    async def _built(self, delivery: DeliveryProtocol) -> GroupConsumer:
+        """Build the client's parts. Try again while the system refuses one of them."""
+        while True:
+            try:
+                return await self._build_group(delivery)
+            except Exception as error:
+                if not is_refusal(error):
+                    raise
+                await self._close_all()
+                logger.warning(
+                    "the client can't start, trying again: %s",
+                    error,
+                    extra={"client_id": self._identity.client_id},
+                )
+            await asyncio.sleep(REFUSED_SECONDS)
 
     async def _build_group(self, delivery: DeliveryProtocol) -> GroupConsumer:
         # These imports are slow, so they aren't made when the package is imported.

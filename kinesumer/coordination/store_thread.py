@@ -7,14 +7,16 @@ their answers have arrived.
 from __future__ import annotations
 
 import asyncio
-import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kinesumer.errors import KinesumerError
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.refusals import is_refusal, start_thread
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Coroutine
     from contextlib import AbstractAsyncContextManager
 
@@ -49,16 +51,14 @@ class StoreThread:
         self._main: asyncio.Task[None] | None = None
         self._calls: set[Future[Any]] = set()
         self._ended = False
-        self._thread = threading.Thread(
-            target=self._run, name="kinesumer-state-store", daemon=True
-        )
+        self._thread: threading.Thread | None = None
 
     async def start(self) -> StateStore:
         """Open the store; return a store for use on other event loops.
 
-        Raises any error of opening the store.
+        Raises ThreadRefusedError, and any error of opening the store.
         """
-        self._thread.start()
+        self._thread = start_thread(self._run, "kinesumer-state-store")
         # Shield the future, which the thread sets even if the caller is cancelled.
         await asyncio.shield(asyncio.wrap_future(self._opened))
         return _RemoteStore(self)
@@ -93,7 +93,7 @@ class StoreThread:
     async def stop(self) -> None:
         """Close the store and end the thread, cancelling open calls."""
         is_cancelled = False
-        while self._thread.is_alive():
+        while self._thread is not None and self._thread.is_alive():
             # A thread that has just started has no task to cancel yet.
             if not is_cancelled and self._main is not None:
                 is_cancelled = True
@@ -104,9 +104,18 @@ class StoreThread:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            with asyncio.Runner() as runner:
+                runner.get_loop()  # needs descriptors, which the system may refuse
+                runner.run(self._serve())
         except asyncio.CancelledError:
             pass  # stop() has cancelled _serve()
+        except Exception as error:
+            if not self._opened.done():
+                self._opened.set_exception(error)
+            elif not is_refusal(error):
+                raise
+            else:  # asyncio starts a thread to end those of its executor
+                logger.warning("asyncio can't end its threads: %s", error)
         finally:
             self._ended = True
             # No event loop is left to answer the remaining calls.

@@ -115,12 +115,17 @@ class Producer:
 
     async def __aenter__(self) -> Self:
         # These imports are slow, so they aren't made when the package is imported.
+        from anyio import CancelScope
+
         from kinesumer.aws.kinesis import open_source
         from kinesumer.aws.session import ClientFactory
         from kinesumer.telemetry.otel import OpenTelemetry
 
         if self._clients is not None:
             raise ConfigurationError("a producer can be entered once: make a new one")
+        # Create it now, because this imports modules. Leaving must work without new
+        # file descriptors.
+        self._shield = CancelScope(shield=True)
         self._clients = ClientFactory(
             self._session, region=self._region, role_session_name="kinesumer-producer"
         )
@@ -142,7 +147,7 @@ class Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        from anyio import CancelScope, move_on_after
+        from anyio import move_on_after
 
         assert self._records and self._telemetry and self._clients
         records, is_complete = self._records, False
@@ -158,7 +163,7 @@ class Producer:
         finally:
             self._telemetry.unwatch()
             self._records = None
-            with CancelScope(shield=True):
+            with self._shield:
                 await records.abandon(_closed())
                 await self._clients.__aexit__(None, None, None)
             self._counts = records.counts

@@ -6,10 +6,11 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.consuming import batch_builder
 from kinesumer.consuming.decoded_delivery import DecodedDelivery
 from kinesumer.consuming.decoders import read_policy
 from kinesumer.consuming.delivery import RecordDelivery
-from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
+from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer, memory_size
 from kinesumer.consuming.records import Records
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
@@ -18,6 +19,8 @@ from tests.support.checkpoints import FakeCheckpointer
 from tests.support.world import FaultySource, World, batch_of, hold, shard_row
 
 if TYPE_CHECKING:
+    import pytest
+
     from kinesumer.consuming.decoders import OnDecodeError
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
@@ -102,6 +105,18 @@ class Desk:
         """Return what a commit would store now."""
         self.delivery.sync_progress()
         return owned.position
+
+
+def refuse_memory(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Let the system refuse the memory for the next batches."""
+    refusals = [MemoryError() for _ in range(times)]
+
+    def size(records: list[Record]) -> int:
+        if refusals:
+            raise refusals.pop()
+        return memory_size(records)
+
+    monkeypatch.setattr(batch_builder, "memory_size", size)
 
 
 def read_shard(world: World, **options: Any) -> ReaderDesk:

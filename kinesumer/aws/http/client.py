@@ -34,6 +34,7 @@ from kinesumer.aws.http.sigv4 import (
 )
 from kinesumer.aws.settings import LIBRARIES
 from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.runtime.refusals import is_refusal
 from kinesumer.wire import cbor
 
 if TYPE_CHECKING:
@@ -218,6 +219,8 @@ class DirectCalls:
         except (KinesumerError, *FOREIGN):
             raise
         except Exception as error:
+            if is_refusal(error):
+                raise
             _warn(self._service.name, f"{type(error).__name__}: {error}")
             return None
 

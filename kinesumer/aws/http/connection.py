@@ -143,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         except StopIteration as end:
             self._waiting.set_result(end.value)
             self._expect_head()
-        except MalformedAnswerError as error:
+        except (MalformedAnswerError, MemoryError) as error:
             self._fail(error)
 
     def eof_received(self) -> None:

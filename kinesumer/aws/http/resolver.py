@@ -1,4 +1,4 @@
-"""Resolve host names on daemon threads.
+"""Resolve host names on daemon threads. An IP address needs no thread.
 
 When an event loop ends, it waits for asyncio's own threads. If no name server responds,
 a look-up takes a minute. On one of those threads, it would delay the end of the
@@ -10,11 +10,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-import threading
 from contextlib import suppress
+from functools import partial
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, cast
 
 from aiohttp.abc import AbstractResolver
+
+from kinesumer.errors import ThreadRefusedError
+from kinesumer.runtime.refusals import start_thread
 
 if TYPE_CHECKING:
     from aiohappyeyeballs import AddrInfoType
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
 # How long a host's addresses are cached. Many connections may be opened at once.
 CACHE_SECONDS = 10.0
+NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
 class AddressCache:
@@ -37,25 +42,33 @@ class AddressCache:
 
     async def find(self, host: str, port: int) -> list[AddrInfoType]:
         """Return a host's addresses, rotated at each call. Raise OSError on failure."""
+        if _is_literal(host):
+            return _addresses(host, port, NUMERIC)
         until, addresses = self._known.get((host, port), (0.0, []))
         if asyncio.get_running_loop().time() > until:
-            addresses = await asyncio.shield(self._answer((host, port)))
+            try:
+                answer = self._answer((host, port))
+            except ThreadRefusedError:
+                # Without a thread, the last known addresses are the best ones.
+                if not addresses:
+                    raise
+            else:
+                addresses = await asyncio.shield(answer)
         first = next(self._turn) % len(addresses)
         return addresses[first:] + addresses[:first]
 
     def _answer(self, address: Address) -> Answer:
-        """Return the result of the look-up. Start a look-up unless one is running."""
+        """Return the result of the look-up. Start a look-up unless one is running.
+
+        Raise ThreadRefusedError if none can start.
+        """
         answer = self._pending.get(address)
         if answer is None:
             answer = asyncio.get_running_loop().create_future()
+            start_thread(partial(_resolve, address, answer), "kinesumer-addresses")
+            # The thread's result can't arrive before the loop's next step.
             answer.add_done_callback(lambda _: self._take(address))
             self._pending[address] = answer
-            threading.Thread(
-                target=_resolve,
-                args=(address, answer),
-                name="kinesumer-addresses",
-                daemon=True,
-            ).start()
         return answer
 
     def _take(self, address: Address) -> None:
@@ -83,7 +96,7 @@ class Resolver(AbstractResolver):
                 "port": port,
                 "family": kind,
                 "proto": protocol,
-                "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+                "flags": NUMERIC,
             }
             for kind, _, protocol, _, address in addresses
             if family in (socket.AF_UNSPEC, kind)
@@ -98,9 +111,22 @@ def _resolve(address: Address, answer: Answer) -> None:
     loop = answer.get_loop()
     with suppress(RuntimeError):  # raised if the loop has ended
         try:
-            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            addresses = cast("list[AddrInfoType]", infos)
+            addresses = _addresses(host, port)
         except Exception as error:  # a name that can't be encoded raises UnicodeError
             loop.call_soon_threadsafe(answer.set_exception, error)
         else:
             loop.call_soon_threadsafe(answer.set_result, addresses)
+
+
+def _addresses(host: str, port: int, flags: int = 0) -> list[AddrInfoType]:
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return cast("list[AddrInfoType]", infos)
+
+
+def _is_literal(host: str) -> bool:
+    """Return whether a host is an IP address, which needs no look-up."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

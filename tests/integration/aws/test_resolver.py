@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesumer.aws.http import resolver
 from kinesumer.aws.http.resolver import AddressCache
 
 if TYPE_CHECKING:
@@ -83,3 +84,40 @@ def test_a_silent_name_server_holds_up_the_end_of_no_loop(server: NameServer) ->
     server.answers.set()
     waiting.join(10)
     assert server.asked == ["a"]
+
+
+async def test_a_refused_thread_is_tried_again_at_the_next_call(
+    monkeypatch: pytest.MonkeyPatch, server: NameServer
+) -> None:
+    addresses = AddressCache()
+    server.answers.set()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _refuse)
+        for _ in range(2):
+            with pytest.raises(OSError, match="can't start new thread"):
+                await asyncio.wait_for(hosts(addresses), 5)
+    assert await hosts(addresses) == HOSTS
+
+
+def _refuse(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+async def test_without_a_thread_the_last_addresses_are_used(
+    monkeypatch: pytest.MonkeyPatch, server: NameServer
+) -> None:
+    addresses = AddressCache()
+    server.answers.set()
+    assert await hosts(addresses) == HOSTS
+    monkeypatch.setattr(resolver, "CACHE_SECONDS", -1.0)
+    assert await hosts(addresses) == HOSTS[::-1]
+    monkeypatch.setattr(threading.Thread, "start", _refuse)
+    assert await hosts(addresses) == HOSTS
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_an_ip_address_needs_no_thread(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", _refuse)
+    assert await hosts(AddressCache(), host) == [host]

@@ -1,14 +1,16 @@
 """Programs that consume until a signal. Their main function is named as argument.
 
-    python -m tests.integration.client.programs MAIN [STUCK]
+    python -m tests.integration.client.programs MAIN [STUCK] [FULL]
 
 Each prints a line for each record, and "ended" at its end. With STUCK, user code never
-finishes its first record.
+finishes its first record. With FULL, the system gives the program no descriptors from
+its first record on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import sys
 import time
 from functools import partial
@@ -29,13 +31,20 @@ QUICK = Config(
 )
 leader.FIRST_PLAN_DELAY_SECONDS = 0.0
 OLDEST = Start.TRIM_HORIZON
-STUCK = "STUCK" in sys.argv
+STUCK, FULL = "STUCK" in sys.argv, "FULL" in sys.argv
 
 print = partial(print, flush=True)
 
 
-async def handle(record: Record) -> None:
+def show(record: Record) -> None:
+    if FULL:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
     print(record.data.decode())
+
+
+async def handle(record: Record) -> None:
+    show(record)
     if STUCK:
         await asyncio.sleep(3600)
 
@@ -54,7 +63,7 @@ async def run() -> None:
 def blocking_loop() -> None:
     with kinesumer.blocking.Kinesumer("app", config=QUICK, stop_signals=True) as client:
         for record in client.consume("orders", start=OLDEST):
-            print(record.data.decode())
+            show(record)
             if STUCK:
                 time.sleep(3600)
 

@@ -63,13 +63,29 @@ def test_a_signal_lets_the_client_leave_and_the_program_end(
         process.send_signal(number)
         assert process.communicate() == ("ended\n", "")
     assert process.returncode == 0
-    # The record is done, and the client has left.
+    assert_left()
+
+
+def assert_left() -> None:
+    """Assert that the record is done, and that the client has left."""
     info = subprocess.check_output(
         [sys.executable, "-m", "kinesumer.cli", "status", "--app=app", "--json"]
     )
     status = json.loads(info)
     assert status["members"] == []
     assert status["streams"][0]["millis_behind_latest"] == 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("main", ["loop", "run", "blocking_loop", "blocking_run"])
+def test_leaving_needs_no_descriptor_not_even_to_import_a_module(
+    kinesumer_aws: EmbeddedAws, main: str
+) -> None:
+    with program(kinesumer_aws, main, "FULL") as process:
+        process.send_signal(TERM)
+        output, errors = process.communicate()
+    assert (output, process.returncode) == ("ended\n", 0), errors
+    assert_left()
 
 
 @pytest.mark.process

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.system.chaos.storm import MAX_SQUEEZE_SECONDS, Mishap
+from tests.system.process.machine import DESCRIPTORS, THREADS
 
 if TYPE_CHECKING:
     from tests.system.chaos.storm import Storm
@@ -86,6 +87,15 @@ def squeeze(storm: Storm) -> str:
         squeeze=storm.chance.uniform(0.5, MAX_SQUEEZE_SECONDS), left_bytes=left
     )
     return f"{victim.client_id}, {left >> 10} KiB left"
+
+
+def refuse(storm: Storm) -> str:
+    victim = storm.any()
+    kinds = storm.chance.choice(
+        ([THREADS], [DESCRIPTORS], [THREADS, DESCRIPTORS], [THREADS, DESCRIPTORS])
+    )
+    victim.order(refused=kinds, refuse=storm.chance.uniform(0.5, MAX_SQUEEZE_SECONDS))
+    return f"{victim.client_id}, {' and '.join(kinds)}"
 
 
 # --- streams --------------------------------------------------------------------------
@@ -261,6 +271,7 @@ MISHAPS = (
     Mishap("a handler fails", fail),
     Mishap("a wall clock jumps", jump),
     Mishap("memory pressure", squeeze),
+    Mishap("no threads or descriptors", refuse),
     Mishap("split", split, 1.5),
     Mishap("merge", merge, 1.5),
     Mishap("reshards in a chain", reshard_in_a_chain, 0.5),

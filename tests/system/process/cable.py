@@ -33,7 +33,8 @@ class Cable:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._ready.result()[2]}"
+        # A name, so that clients have to look it up.
+        return f"http://localhost:{self._ready.result()[2]}"
 
     def set(self, state: State) -> None:
         """Set the cable's state. ``cut`` and ``whole`` break existing connections."""

@@ -1,4 +1,4 @@
-"""Simulates jumps of a machine's wall clock, and lack of memory.
+"""Simulates jumps of a machine's wall clock, and lack of memory and other resources.
 
 Leases and timers don't use the wall clock, so its jumps don't affect them.
 """
@@ -71,3 +71,33 @@ def _hold(seconds: float, left: int) -> None:
         time.sleep(seconds)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, unlimited)
+
+
+# --- threads and descriptors ----------------------------------------------------------
+
+FEW_DESCRIPTORS = 16  # what ``ulimit -n 16`` permits; a client has more
+THREADS, DESCRIPTORS = "threads", "descriptors"
+NO_THREAD = "can't start new thread"
+_start = threading.Thread.start
+_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def refuse(kinds: list[str], seconds: float) -> None:
+    """Give this process no new threads or descriptors for some seconds."""
+    threading.Thread(target=_refuse, args=(kinds, seconds), daemon=True).start()
+
+
+def _refuse(kinds: list[str], seconds: float) -> None:
+    try:
+        if THREADS in kinds:  # root has no limit of them that could be set
+            threading.Thread.start = _start_nothing  # type: ignore[method-assign]
+        if DESCRIPTORS in kinds:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (FEW_DESCRIPTORS, _files[1]))
+        time.sleep(seconds)
+    finally:
+        threading.Thread.start = _start  # type: ignore[method-assign]
+        resource.setrlimit(resource.RLIMIT_NOFILE, _files)
+
+
+def _start_nothing(self: threading.Thread) -> None:
+    raise RuntimeError(NO_THREAD)

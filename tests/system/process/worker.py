@@ -82,6 +82,8 @@ class Orders(msgspec.Struct):
     wall: float | None = None  # set the wall clock ahead by these seconds
     squeeze: float = 0.0  # seconds with only ``left_bytes`` of memory
     left_bytes: int = 256 << 10
+    refused: list[str] = []  # what the system refuses for ``refuse`` seconds
+    refuse: float = 0.0
 
 
 class Journal:
@@ -137,10 +139,15 @@ class Worker:
         self._streams = settings.streams
         self._client = self._new_client()
         self._is_leaving = False
+        self.status: int | None = None  # the exit status, at the end of the client
         self._sessions = Sessions()
         logging.getLogger("kinesumer").addHandler(self._sessions)
 
     async def run(self, orders: Connection) -> int:
+        self.status = await self._run(orders)
+        return self.status
+
+    async def _run(self, orders: Connection) -> int:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, print_tasks)
         listen(orders, lambda order: loop.call_soon_threadsafe(self.obey, order))
@@ -173,6 +180,9 @@ class Worker:
         if orders.squeeze:
             self._journal.event("squeezed", f"{orders.squeeze}")
             machine.squeeze(orders.squeeze, orders.left_bytes)
+        if orders.refused:
+            self._journal.event("refused", " ".join(orders.refused))
+            machine.refuse(orders.refused, orders.refuse)
         if orders.consume:
             self._streams = orders.consume
             self._in_background(self._refresh(orders.consume))
@@ -313,4 +323,11 @@ def main(text: str, orders: Connection) -> int:
         from tests.system.process import blocking_worker
 
         return blocking_worker.run(settings, orders)
-    return asyncio.run(Worker(settings).run(orders))
+    worker = Worker(settings)
+    try:
+        return asyncio.run(worker.run(orders))
+    except RuntimeError as error:
+        # To end, asyncio.run() starts a thread, which the system may refuse.
+        if str(error) != machine.NO_THREAD or worker.status is None:
+            raise
+        return worker.status

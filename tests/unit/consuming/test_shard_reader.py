@@ -22,7 +22,7 @@ from kinesumer.errors import (
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-from tests.support.delivery import BUDGET, ReaderDesk, read_shard
+from tests.support.delivery import BUDGET, ReaderDesk, read_shard, refuse_memory
 from tests.support.world import APP, World
 
 if TYPE_CHECKING:
@@ -72,6 +72,17 @@ async def test_an_expired_iterator_is_renewed_where_it_was(world: World) -> None
     world.put("c", "d")
     assert await desk.read(4) == ["a", "b", "c", "d"]
     assert desk.source.iterators[1:] == [(SHARD, Position(last))]
+
+
+async def test_records_for_which_there_is_no_memory_are_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.put("a", "b")
+    desk = read_shard(world)
+    assert await desk.read(2) == ["a", "b"]
+    refuse_memory(monkeypatch, times=3)
+    world.put("c", "d")
+    assert await desk.read(4) == ["a", "b", "c", "d"]
 
 
 async def test_throttled_reads_back_off_and_lose_nothing(world: World) -> None:

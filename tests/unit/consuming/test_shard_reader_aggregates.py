@@ -9,7 +9,7 @@ from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire.put_records import Entry, aggregate
-from tests.support.delivery import CountingTelemetry, read_shard
+from tests.support.delivery import CountingTelemetry, read_shard, refuse_memory
 from tests.unit.wire.aggregates import field, frame
 
 if TYPE_CHECKING:
@@ -113,3 +113,13 @@ async def test_records_outside_the_hash_range_are_counted(world: World) -> None:
     desk = read_shard(world, last_hash=HASH_KEYS // 2)
     assert await desk.read(2) == ["in", "out"]
     assert desk.owned.outside_hash_range == 1
+
+
+async def test_an_aggregate_for_which_there_is_no_memory_is_opened_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = put_aggregate(world, "a", "b", "c")
+    refuse_memory(monkeypatch, times=3)
+    put_aggregate(world, "d", "e")
+    desk = read_shard(world, position=Position(number, 0))
+    assert await desk.read(4) == ["b", "c", "d", "e"]

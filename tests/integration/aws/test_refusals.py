@@ -1,0 +1,109 @@
+"""Test that what the system refuses, such as a thread, is asked for again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiobotocore.session import AioSession
+
+from kinesumer.aws.dynamodb import open_store
+from kinesumer.aws.http import connection
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
+from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
+from kinesumer.model.rows import Key
+from kinesumer.model.streams import Stream
+from kinesumer.wire.records import decode_page
+
+if TYPE_CHECKING:
+    from tests.integration.aws.stub import AwsStub
+
+LARGE = b'{"Records":[],"NextShardIterator":"%s"}' % (b"y" * 100_000)
+EMPTY = {"Records": [], "NextShardIterator": "next", "MillisBehindLatest": 0}
+KEY = Key("group#app", "group")
+
+
+def no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+async def test_an_aws_client_that_gets_no_thread_is_only_unavailable(
+    aws: AwsStub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    aws.answer("GetRecords", EMPTY)
+    aws.answer("GetItem", {})
+    monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url.replace("127.0.0.1", "localhost"))
+    async with ClientFactory() as clients:
+        source = await open_source(clients, Stream("orders"))
+        store = await open_store(clients, "table")
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            for _ in range(2):
+                with pytest.raises(SourceUnavailableError, match="start new thread"):
+                    await source.describe()
+                with pytest.raises(SourceUnavailableError, match="start new thread"):
+                    await source.get_records("iterator", 10)
+                with pytest.raises(StoreUnavailableError, match="start new thread"):
+                    await store.get(KEY)
+        page = await source.get_records("iterator", 10)
+        assert page.next_iterator == "next"
+        assert await store.get(KEY) is None
+    assert not caplog.records  # the calls are still made directly
+
+
+async def test_an_answer_for_which_there_is_no_memory_is_asked_for_again(
+    aws: AwsStub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    aws.answer_raw("GetRecords", LARGE)
+
+    def allocate(size: Any = b"") -> bytearray:
+        if size == len(LARGE):
+            raise MemoryError
+        return bytearray(size)
+
+    async with ClientFactory() as clients:
+        source = await open_source(clients, Stream("orders"))
+        with monkeypatch.context() as patch:
+            patch.setattr(connection, "bytearray", allocate, raising=False)
+            with pytest.raises(SourceUnavailableError, match="out of memory"):
+                await source.get_records("iterator", 10)
+        assert (await source.get_records("iterator", 10)).wire_bytes == len(LARGE)
+    assert not caplog.records
+
+
+async def test_records_for_which_there_is_no_memory_are_read_again(
+    aws: AwsStub,
+) -> None:
+    aws.answer("GetRecords", EMPTY)
+
+    def decode(_: bytearray) -> None:
+        raise MemoryError
+
+    async with ClientFactory() as clients:
+        source = await open_source(clients, Stream("orders"))
+        with pytest.raises(SourceUnavailableError, match="out of memory"):
+            await source.read("iterator", 10, decode)
+        assert (await source.read("iterator", 10, decode_page)).next_iterator == "next"
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), MemoryError()], ids=str
+)
+async def test_a_client_that_cannot_be_created_for_now_is_no_wrong_setting(
+    aws: AwsStub, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    create = AioSession._create_client
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    async with ClientFactory() as clients:
+        monkeypatch.setattr(AioSession, "_create_client", refuse)
+        with pytest.raises(SourceUnavailableError, match="can't create an AWS client"):
+            await open_source(clients, Stream("orders"))
+        monkeypatch.setattr(AioSession, "_create_client", create)
+        await open_source(clients, Stream("orders"))

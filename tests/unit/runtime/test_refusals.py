@@ -1,0 +1,82 @@
+"""Test which errors say that the system refuses a resource, and refused threads."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+import pytest
+
+from kinesumer.errors import SourceUnavailableError, ThreadRefusedError
+from kinesumer.runtime.refusals import is_refusal, refusal_errors, start_thread
+
+
+def caused_by(cause: Exception) -> SourceUnavailableError:
+    error = SourceUnavailableError("GetRecords")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+        OSError(errno.ENFILE, os.strerror(errno.ENFILE)),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        ThreadRefusedError("no thread"),
+        caused_by(MemoryError()),
+    ],
+    ids=str,
+)
+def test_a_refused_resource_is_known_by_its_error(error: Exception) -> None:
+    assert is_refusal(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)),
+        RuntimeError("can't create new thread at interpreter shutdown"),
+        RuntimeError("cannot schedule new futures after shutdown"),
+        SourceUnavailableError("GetRecords"),
+        caused_by(ConnectionResetError(errno.ECONNRESET, "reset")),
+    ],
+    ids=str,
+)
+def test_other_errors_are_no_refusals(error: Exception) -> None:
+    assert not is_refusal(error)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EMFILE, "no more")])
+def test_only_a_refused_thread_or_memory_is_translated(error: Exception) -> None:
+    with pytest.raises(SourceUnavailableError if not str(error) else OSError):
+        with refusal_errors("a read", SourceUnavailableError):
+            raise error
+    with pytest.raises(RuntimeError, match="bug"):
+        with refusal_errors("a read", SourceUnavailableError):
+            raise RuntimeError("bug")
+
+
+def test_a_thread_starts() -> None:
+    ran = threading.Event()
+    thread = start_thread(ran.set, "kinesumer-test")
+    assert ran.wait(10)
+    thread.join(10)
+    assert (thread.name, thread.daemon) == ("kinesumer-test", True)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError])
+def test_a_refused_thread_is_an_error_of_the_library(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise error
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(ThreadRefusedError, match="refuses the thread kinesumer-test"):
+        start_thread(print, "kinesumer-test")
