@@ -241,7 +241,7 @@ class FailedRecord(NamedTuple):
     """A record that wasn't put, or may not have been, and the reason."""
 
     data: bytes
-    partition_key: str
+    partition_key: str | None
     explicit_hash_key: str | None
     reason: str
 
@@ -266,6 +266,13 @@ class PutFailedError(KinesumerError):
 
 
 MAX_REASONS = 3  # number of different reasons in the message
+
+
+class RecordRefusedError(FatalError):
+    """Kinesis refuses a record, such as one that is larger than its stream allows.
+
+    Kinesis then refuses the whole request, and stores none of its records.
+    """
 
 
 # --- dead letters --------------------------------------------------------------------

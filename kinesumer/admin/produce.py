@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from kinesumer.errors import ConfigurationError, KinesumerError, PutFailedError
-from kinesumer.wire.put_records import Entry, refusal
+from kinesumer.errors import (
+    ConfigurationError,
+    KinesumerError,
+    PutFailedError,
+    RecordRefusedError,
+)
+from kinesumer.wire.put_records import Entry
 
 if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 
+    from kinesumer.errors import FailedRecord
     from kinesumer.producer.pending import PutFuture
-    from kinesumer.producer.record_producer import PutCounts, RecordProducer
+    from kinesumer.producer.put_requests import PutCounts
+    from kinesumer.producer.record_producer import RecordProducer
 
 PACE_SECONDS = 0.05  # with --rate, shorter waits are left out
 # The largest record is 10 MiB, and base64 makes it a third longer.
@@ -56,7 +63,7 @@ class RecordLine(msgspec.Struct):
 
 
 class KeySource(NamedTuple):
-    """The source of partition keys: ``random``, ``field:NAME`` or ``constant:TEXT``."""
+    """The source of partition keys, as ``--key`` says it. ``none`` is no key."""
 
     kind: str
     text: str = ""
@@ -69,9 +76,11 @@ def parse_key(text: str) -> KeySource:
         raise ConfigurationError(
             f"--key {text!r} contains characters that can't be printed: remove them"
         )
-    if (kind == "random" and not rest) or (kind in ("field", "constant") and rest):
+    if kind in (("field", "constant") if rest else ("random", "none")):
         return KeySource(kind, rest)
-    raise ConfigurationError(f"--key {text}: give random, field:NAME or constant:TEXT")
+    raise ConfigurationError(
+        f"--key {text}: give random, field:NAME, constant:TEXT or none"
+    )
 
 
 class LineParser:
@@ -82,12 +91,10 @@ class LineParser:
         *,
         jsonl: bool,
         key: KeySource | None,
-        record_bytes: int,
         chance: random.Random,
     ) -> None:
         self._jsonl = jsonl
         self._key = key if key or jsonl else KeySource("random")
-        self._record_bytes = record_bytes
         self._chance = chance
 
     def parse(self, line: bytes) -> Entry | str | None:
@@ -105,14 +112,14 @@ class LineParser:
         # msgspec raises RecursionError for deeply nested JSON.
         except (ValueError, msgspec.DecodeError, RecursionError) as error:
             return str(error)
-        reason = refusal(data, key, record.explicit_hash_key, self._record_bytes)
-        if reason is not None:
-            return reason
-        assert data is not None and key is not None
+        if data is None:
+            return "data is null"
         return Entry(data, key, record.explicit_hash_key)
 
-    def _partition_key(self, data: bytes | None) -> str:
+    def _partition_key(self, data: bytes | None) -> str | None:
         assert self._key is not None
+        if self._key.kind == "none":
+            return None
         if self._key.kind == "random":
             return f"{self._chance.getrandbits(64):016x}"
         if self._key.kind == "constant":
@@ -217,21 +224,42 @@ class LineProducer:
             if self._stopped.is_set():
                 break
         await self._producer.flush()
+        self._take_results()
 
     async def _put_line(self, line: bytes) -> None:
         self._lines += 1
         entry = self._parser.parse(line)
-        if isinstance(entry, str):
-            self._fail(FailedLines(self._lines, self._lines, entry))
-        elif entry is not None:
+        reason = entry if isinstance(entry, str) else None
+        if isinstance(entry, Entry):
+            reason = await self._producer.stream.refusal(entry)
+        if reason is not None:
+            self._fail(FailedLines(self._lines, self._lines, reason))
+        elif isinstance(entry, Entry):
             self._records += 1
             self._adding = self._lines
             future = await self._producer.add(entry)
             self._adding = None
             self._pending.append((self._lines, future))
-            while self._pending and self._pending[0][1].done():
-                self._pending[0][1].result()  # raises an error of the line
-                self._pending.popleft()
+            self._take_results()
+
+    def _take_results(self) -> None:
+        """Take the first results, as far as they have arrived.
+
+        Raise PutFailedError unless Kinesis has refused only the line itself.
+        """
+        while self._pending and self._pending[0][1].done():
+            line, future = self._pending[0]
+            error = future.exception()
+            if error is not None and not self._note_refusal(line, error):
+                raise error
+            self._pending.popleft()
+
+    def _note_refusal(self, line: int, error: PutFailedError) -> bool:
+        """Return whether Kinesis has refused only the line itself. If so, report it."""
+        is_refused = isinstance(error.__cause__, RecordRefusedError)
+        if is_refused:
+            self._fail(FailedLines(line, line, error.records[0].reason))
+        return is_refused
 
     async def _pace(self) -> None:
         if self._rate is None:
@@ -242,7 +270,11 @@ class LineProducer:
                 await asyncio.wait_for(self._stopped.wait(), due - self._now())
 
     def _fail_pending(self, reason: str) -> None:
-        numbers = [n for n, future in self._pending if future.exception() is not None]
+        numbers = []
+        for line, future in self._pending:
+            error = future.exception()
+            if error is not None and not self._note_refusal(line, error):
+                numbers.append(line)
         if self._adding is not None:
             numbers.append(self._adding)
         for first, last in number_ranges(numbers):
@@ -251,6 +283,10 @@ class LineProducer:
     def _fail(self, lines: FailedLines) -> None:
         self._not_put.append(lines)
         self._on_failed(lines)
+
+
+def reported_by_its_line(_: FailedRecord) -> None:
+    """Do nothing about a refused record: LineProducer reports its line."""
 
 
 def number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:

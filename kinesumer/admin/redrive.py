@@ -9,8 +9,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import FatalError, KinesumerError, PutFailedError
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters import DeadLetter
     from kinesumer.dead_letters.base import ReadableDeadLetters, StoredEntry
+    from kinesumer.errors import FailedRecord
+    from kinesumer.model.streams import StreamInfo
     from kinesumer.producer.pending import PutFuture
 
 # The number of letters removed together; after a crash their records may be repeated.
@@ -96,9 +96,14 @@ def shard_order(letter: DeadLetter) -> tuple[str, str, int, str, int]:
     return letter.stream_arn, letter.shard_id, len(number), number, sub or 0
 
 
-def to_entry(letter: DeadLetter) -> Entry:
-    """Return the record to put; use the letter's id if there is no partition key."""
-    key = letter.id if letter.partition_key is None else letter.partition_key
+def to_entry(letter: DeadLetter, stream: StreamInfo) -> Entry:
+    """Return the record to put.
+
+    If it has no partition key and the stream needs one, use the letter's id.
+    """
+    key = letter.partition_key
+    if key is None and stream.routes_by_key:
+        key = letter.id
     return Entry(letter.data, key, letter.explicit_hash_key)
 
 
@@ -136,42 +141,45 @@ class Redrive:
     async def _into(self, stream: str, letters: list[StoredLetter]) -> None:
         try:
             source = await open_source(self._clients, self._roles.stream(stream))
-            max_bytes = (await source.describe()).max_record_bytes
+            info = await source.describe()
         except KinesumerError as error:
             self._fail(letters, str(error))
             return
         fitting = []
         for held in letters:
-            data, key, hash_key = msgspec.structs.astuple(to_entry(held.letter))
-            reason = refusal(data, key, hash_key, max_bytes)
+            reason = refusal(to_entry(held.letter, info), info)
             if reason is None:
                 fitting.append(held)
             else:
                 self._fail([held], reason)
         for start in range(0, len(fitting), BATCH_LETTERS):
-            await self._put(source, fitting[start : start + BATCH_LETTERS])
+            await self._put(source, info, fitting[start : start + BATCH_LETTERS])
 
-    async def _put(self, source: KinesisSource, letters: list[StoredLetter]) -> None:
+    async def _put(
+        self, source: KinesisSource, info: StreamInfo, letters: list[StoredLetter]
+    ) -> None:
         producer = RecordProducer(
-            source.put_records,
-            ordered=True,
+            source,
+            info,
+            ordered=info.routes_by_key,
             chance=self._chance,
+            on_refused=_reported_by_its_future,
             give_up_seconds=GIVE_UP_SECONDS,
         )
         futures: dict[str, PutFuture] = {}
+        reason = ""  # why letters without a future weren't put
         try:
             for held in letters:
-                futures[held.letter.id] = await producer.add(to_entry(held.letter))
+                entry = to_entry(held.letter, info)
+                futures[held.letter.id] = await producer.add(entry)
             await producer.flush()
         except PutFailedError as error:
-            put = {name for name, future in futures.items() if not future.exception()}
-            left = [held for held in letters if held.letter.id not in put]
-            self._fail(left, str(error.__cause__))
-            letters = [held for held in letters if held.letter.id in put]
+            reason = str(error.__cause__)
         finally:
             await producer.abandon(
                 KinesumerError("the redrive ended early; run it again")
             )
+        letters = [held for held in letters if self._is_put(held, futures, reason)]
         self._outcome.put.extend(held.letter for held in letters)
         try:
             await self._target.remove([one for held in letters for one in held.copies])
@@ -184,5 +192,22 @@ class Redrive:
                 f"their records: {ids}: {error}"
             ) from error
 
+    def _is_put(
+        self, held: StoredLetter, futures: dict[str, PutFuture], reason: str
+    ) -> bool:
+        """Return whether a letter's record was put. If not, note why."""
+        future = futures.get(held.letter.id)
+        failure = future.exception() if future is not None else None
+        if failure is not None:
+            reason = failure.records[0].reason
+        elif future is not None:
+            return True
+        self._fail([held], reason)
+        return False
+
     def _fail(self, letters: Sequence[StoredLetter], reason: str) -> None:
         self._outcome.failed.extend((held.letter, reason) for held in letters)
+
+
+def _reported_by_its_future(_: FailedRecord) -> None:
+    """Do nothing about a refused record, so that it doesn't end the others."""

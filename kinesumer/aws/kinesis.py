@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager, nullcontext
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -20,10 +19,11 @@ from kinesumer.aws.errors import (
     refusal,
     translated_errors,
 )
-from kinesumer.aws.http.client import KinesisCalls
+from kinesumer.aws.http.client import BODY, KINESIS, KinesisCalls
 from kinesumer.aws.kinesis_errors import (
     NOT_FOUND,
     OF_CONSUMER,
+    PUT,
     READS,
     SUBSCRIBE,
     ConsumerStateError,
@@ -75,7 +75,8 @@ T = TypeVar("T")
 ANSWER_SECONDS = 30.0
 # After so many failures in CBOR alone, a stream is read as JSON only.
 MAX_CBOR_FAILURES = 3
-DIRECT_CALLS = (*READS, "PutRecords")
+DIRECT_CALLS = (*READS, PUT)
+DESCRIBE = "DescribeStreamSummary"
 
 
 async def open_source(clients: ClientFactory, stream: Stream) -> KinesisSource:
@@ -98,6 +99,7 @@ class KinesisSource(Polled):
 
     def __init__(self, opened: OpenClient, stream: StreamName) -> None:
         self._client = opened.client
+        KINESIS.keep_bodies(opened.client.meta.events, DESCRIBE)
         self._direct = KinesisCalls(opened)
         self._stream = stream
         self._expired = opened.expired
@@ -107,10 +109,11 @@ class KinesisSource(Polled):
     async def describe(self) -> StreamInfo:
         """Return the stream's current description. Raise StreamMissingError."""
         answer = await self._call(
-            "DescribeStreamSummary", self._client.describe_stream_summary, self._named
+            DESCRIBE, self._client.describe_stream_summary, self._named
         )
-        with translated_errors("DescribeStreamSummary", SourceUnavailableError):
-            summary = msgspec.convert(answer["StreamDescriptionSummary"], _Summary)
+        with translated_errors(DESCRIBE, SourceUnavailableError):
+            # Older versions of botocore leave out the strategy of distribution.
+            summary = _decode_description(answer[BODY]).summary
             now = service_time(answer)
         # Send the ARN from now on. If the credentials change, the name alone could mean
         # a stream of another account.
@@ -118,7 +121,7 @@ class KinesisSource(Polled):
         return StreamInfo(
             arn=summary.arn,
             status=summary.status,
-            created_at=summary.created.timestamp(),
+            created_at=summary.created,
             retention_hours=summary.retention_hours,
             now=now,
             max_record_bytes=summary.max_record_kib * 1024,
@@ -235,10 +238,11 @@ class KinesisSource(Polled):
         """Put up to 500 records, and return the result of each.
 
         Raise SourceThrottledError or SourceUnavailableError if the whole request fails.
-        Even so, its records may have been stored.
+        Even so, its records may have been stored. Raise RecordRefusedError if Kinesis
+        refuses one of the records, and thus stores none.
         """
         arguments = {"records": records, **self._named}
-        answer = await self._call("PutRecords", self._direct.put_records, arguments)
+        answer = await self._call(PUT, self._direct.put_records, arguments)
         return decode_results(answer, len(records))
 
     @property
@@ -453,11 +457,18 @@ _Arn = Annotated[
 class _Summary(msgspec.Struct):
     arn: _Arn = msgspec.field(name="StreamARN")
     status: str = msgspec.field(name="StreamStatus")
-    created: datetime = msgspec.field(name="StreamCreationTimestamp")
+    created: float = msgspec.field(name="StreamCreationTimestamp")
     retention_hours: int = msgspec.field(name="RetentionPeriodHours")
     max_record_kib: int = msgspec.field(name="MaxRecordSizeInKiB", default=1024)
     # Only streams in on-demand mode have this field.
     distribution: str = msgspec.field(name="RecordDistributionStrategy", default="")
+
+
+class _Description(msgspec.Struct):
+    summary: _Summary = msgspec.field(name="StreamDescriptionSummary")
+
+
+_decode_description = msgspec.json.Decoder(_Description).decode
 
 
 class _Shard(msgspec.Struct, rename="pascal"):

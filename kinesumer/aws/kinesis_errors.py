@@ -9,6 +9,7 @@ from kinesumer.errors import (
     ExpiredIteratorError,
     InvalidPositionError,
     KinesumerError,
+    RecordRefusedError,
     ShardMissingError,
     ShardThrottledError,
     SourceThrottledError,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 READS = ("GetRecords", "GetShardIterator")
 SUBSCRIBE = "SubscribeToShard"
+PUT = "PutRecords"
 # Operations for which "not found" concerns the stream consumer, not the stream.
 OF_CONSUMER = ("DescribeStreamConsumer", "DeregisterStreamConsumer")
 _PLACING = ("GetShardIterator", SUBSCRIBE)  # operations that take a position
@@ -31,6 +33,9 @@ NOT_FOUND = "ResourceNotFoundException"
 _IN_USE = "ResourceInUseException"
 _SHARD_THROTTLED = "ProvisionedThroughputExceededException"
 _REFUSALS = ("InvalidArgumentException", "ValidationException")
+# Codes by which Kinesis, the AWS client, or a proxy with a limit (status 413) refuses a
+# request because of one of its records.
+_REFUSALS_OF_RECORDS = (*_REFUSALS, "ParamValidationError", "413")
 # If an InvalidArgumentException has one of these texts, the sequence number was never
 # a number of this shard. With any other text, the record at the position has expired.
 _FOREIGN_NUMBER = ("did not come from", "encodes", "not a valid", "malformed")
@@ -93,4 +98,6 @@ def kinesis_error(
             phrase in fault.text for phrase in _FOREIGN_NUMBER
         )
         return (TrimmedPositionError if is_trimmed else InvalidPositionError)(message)
+    if operation == PUT and fault.code in _REFUSALS_OF_RECORDS:
+        return RecordRefusedError(message)
     return fatal_error(fault, action, stream)

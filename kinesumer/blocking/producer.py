@@ -13,9 +13,10 @@ from kinesumer.blocking.portal import LoopThread
 from kinesumer.errors import FailedRecord, KinesumerError, PutFailedError
 from kinesumer.producer import client as asynchronous
 from kinesumer.producer.client import ABORT_SECONDS
+from kinesumer.producer.entries import require_taken, to_entry, valid_entry
+from kinesumer.producer.patience import GIVE_UP_SECONDS
 from kinesumer.producer.pending import failed_record
 from kinesumer.producer.record_producer import (
-    GIVE_UP_SECONDS,
     LINGER_SECONDS,
     MAX_BUFFER_BYTES,
     RECORD_COST_BYTES,
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Stream
     from kinesumer.producer import pending
     from kinesumer.producer.pending import PutResult
-    from kinesumer.producer.record_producer import PutCounts
+    from kinesumer.producer.put_requests import PutCounts
+    from kinesumer.producer.put_stream import PutStream
     from kinesumer.wire.put_records import Entry
 
 # Maximum size of the records that threads have put and the loop hasn't accepted yet.
@@ -93,7 +95,7 @@ class Producer:
         self,
         data: bytes,
         *,
-        partition_key: str,
+        partition_key: str | None = None,
         explicit_hash_key: str | None = None,
     ) -> PutFuture:
         """Accept a record when the buffer has room for it. Return its future result.
@@ -101,7 +103,11 @@ class Producer:
         The arguments and errors are those of ``kinesumer.Producer.put()``.
         """
         self._loop_thread.check_open()
-        entry = self._producer._to_entry(data, partition_key, explicit_hash_key)
+        stream = self._producer.put_stream
+        entry = valid_entry(data, partition_key, explicit_hash_key, stream.info)
+        if entry is None:
+            entry = to_entry(data, partition_key, explicit_hash_key)
+            require_taken(self._loop_thread.call(stream.refusal, entry))
         future = PutFuture(self._producer, self._loop_thread)
         self._producer.pass_on(entry, future, self._loop_thread)
         return future
@@ -149,6 +155,7 @@ class _Producer(asynchronous.Producer):
     """
 
     _loop: asyncio.AbstractEventLoop
+    put_stream: PutStream
     _inbox_task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -161,7 +168,9 @@ class _Producer(asynchronous.Producer):
         self._failed: list[FailedRecord] = []
         self._cause: BaseException | None = None
         self._loop = asyncio.get_running_loop()
-        return await super().__aenter__()
+        await super().__aenter__()
+        self.put_stream = self._opened().stream
+        return self
 
     async def __aexit__(
         self,

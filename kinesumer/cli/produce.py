@@ -19,6 +19,7 @@ from kinesumer.admin.produce import (
     LineParser,
     LineProducer,
     parse_key,
+    reported_by_its_line,
 )
 from kinesumer.admin.sample_orders import SampleOrders, parse_rate
 from kinesumer.aws.kinesis import open_source
@@ -52,8 +53,9 @@ STDIN = 0
 )
 @click.option(
     "--key",
-    metavar="random|field:NAME|constant:TEXT",
+    metavar="random|field:NAME|constant:TEXT|none",
     help="The source of partition keys; field is a field of the data, which is JSON. "
+    "Only a stream that distributes records by AUTO takes records with none. "
     "Default: random for lines, and partition_key for jsonl.",
 )
 @click.option(
@@ -98,10 +100,10 @@ async def produce(
     With --generate, put sample orders: JSON with an id, a customer, a total and a time.
     The customer is the partition key.
 
-    Records with the same partition key keep their order. The command retries what
-    Kinesis throttles. Ctrl-C ends the input and puts the lines read so far; a second
-    Ctrl-C stops at once. The exit status is 1 if a line wasn't put; the command names
-    the line.
+    Records with the same partition key keep their order, unless the stream distributes
+    records by AUTO. The command retries what Kinesis throttles. Ctrl-C ends the input
+    and puts the lines read so far; a second Ctrl-C stops at once. The exit status is 1
+    if a line wasn't put; the command names the line.
     """
     [source] = common.roles().streams([stream])
     keys = None if key is None else parse_key(key)
@@ -125,15 +127,15 @@ async def produce(
         parser = LineParser(
             jsonl=kind == "jsonl",
             key=keys,
-            record_bytes=info.max_record_bytes,
             chance=chance,
         )
         record_producer = await open_record_producer(
             opened,
             info,
             aggregate=aggregate,
-            ordered=True,
+            ordered=info.routes_by_key,
             chance=chance,
+            on_refused=reported_by_its_line,
             give_up_seconds=give_up,
         )
         producer = LineProducer(

@@ -13,6 +13,7 @@ from kinesumer.errors import (
     ConfigurationError,
     DeadLettersUnavailableError,
     DeadLetterTooLargeError,
+    RecordRefusedError,
     SourceThrottledError,
     SourceUnavailableError,
 )
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kinesumer.dead_letters.letter import DeadLetter
     from kinesumer.model.records import Page, Record
     from kinesumer.model.streams import StreamInfo
+    from kinesumer.wire.put_records import EntryResult
 
 PAGE_RECORDS = 1_000
 # Shortest and longest wait after a throttled read. Kinesis allows five reads per second
@@ -54,7 +56,7 @@ class KinesisLetters(ReadableDeadLetters):
 
     async def put(self, letter: DeadLetter) -> None:
         """Put a letter. Raises DeadLetterTooLargeError if the stream rejects it."""
-        arn, longest = self._info.arn, self._info.max_record_bytes
+        arn = self._info.arn
         if letter.stream_arn == arn:
             raise ConfigurationError(
                 f"stream {arn} cannot hold its own dead letters, since its consumers "
@@ -62,20 +64,38 @@ class KinesisLetters(ReadableDeadLetters):
             )
         # The partition key is the letter's id, which spreads letters over all shards.
         entry = Entry(encode_letter(letter), letter.id)
-        if entry.size > longest:
-            raise DeadLetterTooLargeError(
-                f"a dead letter of {entry.size:,} bytes is too large for stream {arn}: "
-                f"its records have at most {longest:,}; raise the stream's largest "
-                "record size, or keep letters in S3 or in a file"
-            )
         try:
-            [result] = await self._source.put_records([entry])
+            result = await self._put(entry)
         except SourceUnavailableError as error:
             raise DeadLettersUnavailableError(str(error)) from error
         if result.error_code is not None:
             raise DeadLettersUnavailableError(
                 f"stream {arn} rejected a dead letter: {result.error_code}: "
                 f"{result.error_message}"
+            )
+
+    async def _put(self, entry: Entry) -> EntryResult:
+        if entry.size > self._info.max_record_bytes:
+            await self._require_room(entry)
+        try:
+            [result] = await self._source.put_records([entry])
+        except RecordRefusedError:
+            await self._require_room(entry)
+            raise
+        return result
+
+    async def _require_room(self, entry: Entry) -> None:
+        """Raise DeadLetterTooLargeError if the stream doesn't take a letter by now.
+
+        An administrator may change the largest record of a stream at any time.
+        """
+        self._info = info = await self._source.describe()
+        if entry.size > info.max_record_bytes:
+            raise DeadLetterTooLargeError(
+                f"a dead letter of {entry.size:,} bytes is too large for stream "
+                f"{info.arn}: its records have at most {info.max_record_bytes:,}; "
+                "raise the stream's largest record size, or keep letters in S3 or in a "
+                "file"
             )
 
     async def read(self) -> AsyncIterator[StoredEntry]:

@@ -26,9 +26,8 @@ KEYS_REMEMBERED = 20_000
 class Aggregator:
     """Packs records into aggregates, each of which has records of one shard.
 
-    The aggregator knows the shards that were listed when it was created. Without
-    shards, all records go into the same aggregates. This suits a stream that
-    distributes records without regard to their keys.
+    The aggregator knows the shards that were listed when it was created. Each record
+    has a partition key.
     """
 
     def __init__(self, shards: Sequence[Shard]) -> None:
@@ -36,7 +35,7 @@ class Aggregator:
         opened = sorted((s.first_hash, s.shard_id) for s in shards if not s.closed)
         self._first_hashes = [first for first, _ in opened]
         self._shard_ids = [shard_id for _, shard_id in opened]
-        self._slots: dict[str, int] = {}
+        self._slots: dict[str | None, int] = {}
         self._open: dict[int, PendingRecord] = {}
 
     def add(
@@ -73,8 +72,7 @@ class Aggregator:
     def is_expected(self, record: PendingRecord, shard_id: str | None) -> bool:
         """Return whether a record was put into the shard it was packed for."""
         slot = record.order_key
-        assert isinstance(slot, int)
-        return not self._shard_ids or self._shard_ids[slot] == shard_id
+        return not isinstance(slot, int) or self._shard_ids[slot] == shard_id
 
     def knows(self, shard_id: str) -> bool:
         """Return whether the shard was listed."""
@@ -96,12 +94,12 @@ class Aggregator:
             index
             for index, entry in enumerate(entries)
             if not first
-            <= hash_key_of(entry.partition_key, entry.explicit_hash_key)
+            <= hash_key_of(entry.partition_key or "", entry.explicit_hash_key)
             <= last
         ]
 
     def _slot_of(self, entry: Entry) -> int:
-        key, hash_key = entry.partition_key, entry.explicit_hash_key
+        key, hash_key = entry.partition_key or "", entry.explicit_hash_key
         if len(self._shard_ids) < 2:
             return 0
         slot = bisect_right(self._first_hashes, hash_key_of(key, hash_key)) - 1

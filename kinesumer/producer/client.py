@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from kinesumer.core.backoff import backoff_seconds
 from kinesumer.errors import (
@@ -17,28 +17,30 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.model.streams import Stream
-from kinesumer.producer.aggregation import Aggregator
-from kinesumer.producer.record_producer import (
+from kinesumer.producer.entries import require_taken, to_entry, valid_entry
+from kinesumer.producer.patience import (
     BACKOFF_LIMIT_SECONDS,
     BACKOFF_SECONDS,
     GIVE_UP_SECONDS,
+)
+from kinesumer.producer.put_requests import PutCounts
+from kinesumer.producer.record_producer import (
     LINGER_SECONDS,
     MAX_BUFFER_BYTES,
-    PutCounts,
     RecordProducer,
 )
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.failure_log import logger
-from kinesumer.wire.put_records import KEY_CHARACTERS, Entry, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
-    from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.errors import FailedRecord
     from kinesumer.model.streams import StreamInfo
     from kinesumer.producer.pending import PutFuture
+    from kinesumer.producer.put_stream import PutTarget
     from kinesumer.telemetry.api import Telemetry
     from kinesumer.telemetry.otel import OpenTelemetry
 
@@ -60,7 +62,7 @@ class Producer:
     consumers of the stream must unpack them, as ``kinesumer`` and the KCL do.
     ``ordered`` keeps the order of each partition key: a record is sent after Kinesis
     has accepted the previous record of its key, or of its shard if ``aggregate`` is
-    true.
+    true. Both have no effect while the stream distributes records by AUTO.
 
     Records are sent in full requests, and after ``linger_seconds`` at the latest.
     Rejected records and requests without an answer are sent again. So a record may be
@@ -110,7 +112,6 @@ class Producer:
         self._clients: ClientFactory | None = None
         self._telemetry: OpenTelemetry | None = None
         self._records: RecordProducer | None = None
-        self._record_bytes = 0
         self._counts = PutCounts()
 
     async def __aenter__(self) -> Self:
@@ -137,7 +138,7 @@ class Producer:
         except BaseException:
             await self._clients.__aexit__(None, None, None)
             raise
-        self._records, self._record_bytes = records, info.max_record_bytes
+        self._records = records
         self._telemetry.watch_producer(records.read_gauges)
         return self
 
@@ -182,53 +183,42 @@ class Producer:
         self,
         data: bytes,
         *,
-        partition_key: str,
+        partition_key: str | None = None,
         explicit_hash_key: str | None = None,
     ) -> PutFuture:
         """Accept a record when the buffer has room for it. Return its future result.
 
         ``await producer.put(…)`` is enough for high throughput. To wait until Kinesis
         has stored the record, await the future, too. ``partition_key`` has 1 to 256
-        characters. ``explicit_hash_key`` is a decimal number below 2^128 that selects
-        the shard in place of the partition key.
+        characters; only a stream that distributes records by AUTO needs none.
+        ``explicit_hash_key`` is a decimal number below 2^128 that selects the shard in
+        place of the partition key.
 
-        Raise ConfigurationError for a record that Kinesis would reject. Raise
-        PutFailedError if earlier records have failed and no task awaits their
-        futures. In both cases, and if the call is cancelled, the record isn't accepted.
+        Raise ConfigurationError for a record that the stream would reject. To be sure,
+        the stream is described again, at most once a second; this may raise the errors
+        of entering the block. Raise PutFailedError if earlier records have failed and
+        no task awaits their futures. In all these cases, and if the call is cancelled,
+        the record isn't accepted.
         """
+        records = self._opened()
+        stream = records.stream
+        entry = valid_entry(data, partition_key, explicit_hash_key, stream.info)
+        if entry is None:
+            entry = to_entry(data, partition_key, explicit_hash_key)
+            require_taken(await stream.refusal(entry))
+        return await records.add(entry)
+
+    def _opened(self) -> RecordProducer:
         if self._records is None:
             raise _closed()
-        entry = self._to_entry(data, partition_key, explicit_hash_key)
-        return await self._records.add(entry)
-
-    def _to_entry(
-        self, data: bytes, partition_key: str, explicit_hash_key: str | None
-    ) -> Entry:
-        """Return a record. Raise ConfigurationError if Kinesis would reject it."""
-        if type(data) is not bytes or type(partition_key) is not str:
-            data = _require_types(data, partition_key)
-        entry = Entry(data, partition_key, explicit_hash_key)
-        # This condition is false for most records. It is much faster than refusal().
-        if (
-            (explicit_hash_key is not None and _require_hash_key(explicit_hash_key))
-            or not 0 < len(partition_key) <= KEY_CHARACTERS
-            or entry.size > self._record_bytes
-        ):
-            reason = refusal(data, partition_key, explicit_hash_key, self._record_bytes)
-            if reason is not None:
-                raise ConfigurationError(
-                    f"Kinesis would reject this record: {reason}; correct the arguments"
-                )
-        return entry
+        return self._records
 
     async def flush(self) -> None:
         """Send what waits, and wait until Kinesis has accepted each earlier record.
 
         Raise PutFailedError for failed records whose futures no task awaits.
         """
-        if self._records is None:
-            raise _closed()
-        await self._records.flush()
+        await self._opened().flush()
 
     @property
     def counts(self) -> PutCounts:
@@ -237,18 +227,22 @@ class Producer:
 
 
 async def open_record_producer(
-    source: KinesisSource,
+    target: PutTarget,
     info: StreamInfo,
     *,
     aggregate: bool,
     ordered: bool,
     chance: random.Random,
+    on_refused: Callable[[FailedRecord], object] | None = None,
     max_buffer_bytes: int = MAX_BUFFER_BYTES,
     linger_seconds: float = LINGER_SECONDS,
     give_up_seconds: float = GIVE_UP_SECONDS,
     telemetry: Telemetry | None = None,
 ) -> RecordProducer:
     """Return a producer for a stream. ``info`` is the stream's description.
+
+    ``on_refused`` is called with each record that Kinesis refuses, or else the producer
+    raises PutFailedError.
 
     Raise StreamMissingError if the stream is being deleted, and KinesumerError if it is
     being created.
@@ -261,21 +255,20 @@ async def open_record_producer(
         raise KinesumerError(
             f"stream {info.arn} is being created; wait until it is active"
         )
-    aggregator = None
+    shards = None
     if aggregate:
-        shards = await _patiently(source.list_shards) if info.routes_by_key else []
-        aggregator = Aggregator(shards)
+        shards = await _patiently(target.list_shards) if info.routes_by_key else []
     return RecordProducer(
-        source.put_records,
+        target,
+        info,
         ordered=ordered,
         chance=chance,
-        aggregator=aggregator,
-        list_shards=source.list_shards,
+        shards=shards,
+        on_refused=on_refused,
         give_up_seconds=give_up_seconds,
         linger_seconds=linger_seconds,
         max_buffer_bytes=max_buffer_bytes,
         telemetry=telemetry,
-        stream_arn=info.arn,
     )
 
 
@@ -299,28 +292,6 @@ def _check_number(name: str, value: object, least: float) -> None:
         raise ConfigurationError(
             f"{name}={value!r} must be a number of at least {least:g}"
         )
-
-
-def _require_types(data: Any, partition_key: Any) -> bytes:
-    """Return bytes-like data as bytes. Raise ConfigurationError for other types."""
-    if not isinstance(partition_key, str):
-        raise ConfigurationError(
-            f"partition_key={partition_key!r:.100} must be text: use str()"
-        )
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    raise ConfigurationError(
-        f"data is of type {type(data).__name__}, but must be bytes: encode it"
-    )
-
-
-def _require_hash_key(explicit_hash_key: Any) -> bool:
-    """Return True for text. Raise ConfigurationError for other types."""
-    if not isinstance(explicit_hash_key, str):
-        raise ConfigurationError(
-            f"explicit_hash_key={explicit_hash_key!r:.100} must be text: use str()"
-        )
-    return True
 
 
 def _closed() -> ConfigurationError:

@@ -51,8 +51,9 @@ class PendingRecord:
 
     def __init__(self, number: int, order_key: Hashable) -> None:
         self.number: int = number  # the place in the order in which records were added
-        # An ordered producer puts the records of one key one after the other.
-        self.order_key: Hashable = order_key
+        # An ordered producer puts the records of one key one after the other. Records
+        # without a key have no order.
+        self.order_key: Hashable | None = order_key
         self.entries: list[Entry] = []
         self.rows: int = 0  # number of user records that are put with this record
         self.size: int = 0  # maximum size of the Kinesis record in bytes

@@ -20,7 +20,7 @@ class Queue:
 
     If ``ordered`` is true, a record waits until Kinesis has accepted the previous
     record of its key. Each request thus has at most one record per key. This is needed
-    since PutRecords doesn't keep the order of a request's records.
+    because PutRecords doesn't keep the order of a request's records.
     """
 
     def __init__(self, *, ordered: bool) -> None:
@@ -34,7 +34,7 @@ class Queue:
 
     def add(self, record: PendingRecord) -> None:
         """Add a record at the end of the queue, or at the end of its key's backlog."""
-        if self._ordered:
+        if self._ordered and record.order_key is not None:
             backlog = self._backlogs.get(record.order_key)
             if backlog is not None:
                 backlog.append(record)
@@ -62,8 +62,10 @@ class Queue:
         return taken
 
     def release(self, records: Iterable[PendingRecord]) -> None:
-        """Queue the next record of each key after Kinesis has accepted ``records``."""
+        """Queue the next record of each key after ``records`` are done."""
         for record in records if self._ordered else ():
+            if record.order_key is None:
+                continue
             backlog = self._backlogs[record.order_key]
             if backlog:
                 self._make_ready(backlog.popleft())

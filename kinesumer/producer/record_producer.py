@@ -4,106 +4,115 @@ Kinesis may reject single records of a request, mostly because a shard accepts a
 1,000 records and 1 MB a second. The rejected records are sent again after a wait, and
 the maximum number of parallel requests is halved. In this way, an overloaded stream
 slows the producer down.
+
+Kinesis may also refuse a whole request because of one record, such as one that is too
+large by now. That record alone fails, and the others are sent again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from kinesumer.core.backoff import backoff_seconds
-from kinesumer.errors import (
-    PutFailedError,
-    SourceThrottledError,
-    SourceUnavailableError,
-)
+from kinesumer.errors import PutFailedError, RecordRefusedError
 from kinesumer.producer.aggregation import Aggregator
+from kinesumer.producer.patience import GIVE_UP_SECONDS, Patience
 from kinesumer.producer.pending import PendingRecord, PutFuture
+from kinesumer.producer.put_requests import PutRequests, find_refused
+from kinesumer.producer.put_stream import PutStream
 from kinesumer.producer.queue import Queue
 from kinesumer.producer.reshard import Reshard
 from kinesumer.telemetry.api import ProducerState, Telemetry
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
-    from kinesumer.model.streams import Shard
+    from kinesumer.errors import FailedRecord
+    from kinesumer.model.streams import Shard, StreamInfo
+    from kinesumer.producer.put_requests import PutCounts
+    from kinesumer.producer.put_stream import PutTarget
     from kinesumer.wire.put_records import Entry, EntryResult
 
 MIN_REQUESTS, FIRST_REQUESTS, MAX_REQUESTS = 1.0, 4.0, 8.0  # at once
-BACKOFF_SECONDS = 0.1
-BACKOFF_LIMIT_SECONDS = 5.0
-GIVE_UP_SECONDS = 300.0
 LINGER_SECONDS = 0.1
 MAX_BUFFER_BYTES = 64 << 20
 # About the memory that a record takes beside its data and its partition key.
 RECORD_COST_BYTES = 256
 # A caller that adds records without a pause lets other tasks run after this much.
 TURN_BYTES = 256 << 10
-THROTTLED = "ProvisionedThroughputExceededException"
-
-
-class PutCounts(NamedTuple):
-    """The numbers of records, bytes and requests that a producer has sent."""
-
-    rows: int = 0
-    records: int = 0
-    bytes: int = 0
-    requests: int = 0
-    retried: int = 0  # number of times that a record was sent again
+# A producer that should aggregate, but cannot by the stream's strategy, asks for the
+# strategy this often. A switch back costs at most this time without aggregates.
+STRATEGY_SECONDS = 60.0
 
 
 class RecordProducer:
     """Puts records into one stream. A producer belongs to one event loop.
 
-    With an ``aggregator``, records are aggregated, and ``list_shards`` is called after
-    a reshard. All records fail if Kinesis accepts none for ``give_up_seconds``, or
-    denies a request. The producer can be used again after that.
+    With ``shards``, all that the stream has, records are aggregated, unless the stream
+    distributes records by AUTO. ``info`` is the stream's description; it is read again
+    when shards or refusals are unexpected.
+
+    A record that Kinesis refuses fails alone. ``on_refused`` is called with it, or the
+    producer raises PutFailedError. All records fail if Kinesis accepts none for
+    ``give_up_seconds``, or denies a request. The producer can be used again after that.
     """
 
+    stream: PutStream
     stream_arn: str
 
     def __init__(
         self,
-        put: Callable[[Sequence[Entry]], Awaitable[Sequence[EntryResult]]],
+        target: PutTarget,
+        info: StreamInfo,
         *,
         ordered: bool,
         chance: random.Random,
-        aggregator: Aggregator | None = None,
-        list_shards: Callable[[], Awaitable[Sequence[Shard]]] | None = None,
+        shards: Sequence[Shard] | None = None,
+        on_refused: Callable[[FailedRecord], object] | None = None,
         give_up_seconds: float = GIVE_UP_SECONDS,
         linger_seconds: float = LINGER_SECONDS,
         max_buffer_bytes: int = MAX_BUFFER_BYTES,
         telemetry: Telemetry | None = None,
-        stream_arn: str = "",
     ) -> None:
-        self._put = put
+        self._aggregates = shards is not None
+        options = {"aggregate": self._aggregates, "ordered": ordered}
+        by_key = [name for name, is_set in options.items() if is_set]
+        self._patience = Patience(chance, give_up_seconds)
+        self.stream = PutStream(target, info, self._patience, by_key)
         self._ordered = ordered
         self._queue = Queue(ordered=ordered)
-        self._chance = chance
-        self._aggregator = aggregator
-        self._list_shards = list_shards
-        self._give_up_seconds = give_up_seconds
+        self._aggregator: Aggregator | None = None
+        if shards is not None and info.routes_by_key:
+            self._aggregator = Aggregator(shards)
+        self._on_refused = on_refused
         self._linger_seconds = linger_seconds
         self._max_buffer_bytes = max_buffer_bytes
-        self._telemetry, self.stream_arn = telemetry or Telemetry(), stream_arn
+        self.stream_arn = info.arn
+        self._puts = PutRequests(self.stream, telemetry or Telemetry())
         self._loop = asyncio.get_running_loop()
+        # When the strategy of distribution was last read to pack records by it.
+        self._packed_at = self._loop.time()
         self._window = FIRST_REQUESTS  # maximum number of parallel requests
         self._requests: set[asyncio.Task[None]] = set()
         # For each running request, those of its records that Kinesis hasn't accepted
         # yet.
         self._unacknowledged: dict[object, list[PendingRecord]] = {}
-        self._reshard: Reshard | None = None  # set after a reshard was noticed
+        # Set while the records are packed anew for other shards or another strategy.
+        self._reshard: Reshard | None = None
         self._failed: list[PendingRecord] = []
         self._end: Exception | None = None
         self._changed = asyncio.Event()
-        self._last_accepted_at = self._loop.time()
         self._linger: asyncio.TimerHandle | None = None
         self._sends_all = False  # whether to send requests that aren't full
         self._turn_bytes = 0
         self._number = 0  # of records added
         self.buffered_bytes: int = 0
-        self.counts: PutCounts = PutCounts()
+
+    @property
+    def counts(self) -> PutCounts:
+        """The numbers of records, bytes and requests so far."""
+        return self._puts.counts
 
     async def add(self, entry: Entry) -> PutFuture:
         """Add a record when there is memory for it. Return its future result.
@@ -196,7 +205,7 @@ class RecordProducer:
         """Append a record without waiting. Return its Kinesis record and its index."""
         self._number += 1
         self.buffered_bytes += cost
-        if self._aggregator is None:
+        if self._aggregator is None or entry.partition_key is None:
             record = PendingRecord(self._number, entry.partition_key)
             record.add(entry, size, cost)
             self._enqueue(record)
@@ -213,6 +222,18 @@ class RecordProducer:
     def _on_linger(self) -> None:
         self._linger = None
         self.send()
+        if self._is_outdated():
+            self._reshard = Reshard()
+            if not self._requests:
+                self._start(self._pack_again(self._reshard))
+
+    def _is_outdated(self) -> bool:
+        """Return whether records may have to be packed by another strategy by now."""
+        if not self._aggregates or self._reshard is not None:
+            return False
+        if self._aggregator is not None:
+            return not self.stream.info.routes_by_key
+        return self._loop.time() - self._packed_at >= STRATEGY_SECONDS
 
     async def _change(self) -> None:
         self._changed.clear()
@@ -226,9 +247,12 @@ class RecordProducer:
             if not records:
                 self._sends_all = self._sends_all and bool(self._queue)
                 return
-            key = object()
-            self._unacknowledged[key] = records
-            self._start(self._send_until_accepted(key))
+            self._request(records)
+
+    def _request(self, records: list[PendingRecord]) -> None:
+        key = object()
+        self._unacknowledged[key] = records
+        self._start(self._send_until_accepted(key))
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
         request = asyncio.create_task(work)
@@ -258,7 +282,7 @@ class RecordProducer:
         if self._aggregator is not None:
             self._aggregator.take_open()
         self.buffered_bytes = 0
-        self._last_accepted_at = self._loop.time()
+        self._patience.note_progress()
         for record in failed:
             record.fail(error)
         self._failed += failed
@@ -268,9 +292,17 @@ class RecordProducer:
         """Send records, and repeat failed ones, until Kinesis has accepted all."""
         began = self._loop.time()
         tries, records = 0, self._unacknowledged[key]
-        while self._reshard is None:
-            failed, reason = await self._attempt(records)
+        while records and self._reshard is None:
+            sent_at = self._loop.time()
+            try:
+                accepted, failed, reason = await self._puts.put(records)
+            except RecordRefusedError as error:
+                await self._sort_out(key, sent_at, error)
+                records = self._unacknowledged[key]
+                continue
             self._unacknowledged[key] = failed
+            if accepted:
+                self._accept(accepted)
             if not failed:
                 # This adds one parallel request after each round of requests, as in
                 # TCP.
@@ -279,42 +311,47 @@ class RecordProducer:
             self._window = max(MIN_REQUESTS, self._window / 2)
             # After a partial success, begin with the shortest wait again.
             tries = tries + 1 if len(failed) == len(records) else 0
-            self._require_progress(began, reason)
-            await self._back_off(tries + 1)
+            self._patience.require_progress(began, reason)
+            await self._patience.back_off(tries + 1)
             records = failed
         failed = self._unacknowledged.pop(key)
         if self._reshard is not None:
             self._reshard.returned += failed
 
-    async def _attempt(
-        self, records: list[PendingRecord]
-    ) -> tuple[list[PendingRecord], str]:
-        """Put records once. Return the failed records and the last failure's reason."""
-        try:
-            with self._telemetry.measure("put", self.stream_arn):
-                results = await self._put([record.encode() for record in records])
-        except SourceUnavailableError as error:
-            self._count([], len(records))
-            if isinstance(error, SourceThrottledError):
-                self._telemetry.count("throttles", self.stream_arn, service="kinesis")
-            return records, str(error)
-        failed, accepted = [], []
-        reason = ""
-        for record, result in zip(records, results, strict=True):
-            if result.error_code is None:
-                accepted.append((record, result))
-            else:
-                failed.append(record)
-                reason = f"{result.error_code}: {result.error_message}"
-        self._count([record for record, _ in accepted], len(failed))
-        if reason.startswith(THROTTLED):
-            self._telemetry.count("throttles", self.stream_arn, service="kinesis")
-        if accepted:
-            self._accept(accepted)
-        return failed, reason
+    async def _sort_out(
+        self, key: object, sent_at: float, error: RecordRefusedError
+    ) -> None:
+        """Let those records of a refused request fail that Kinesis refuses.
+
+        If the stream's description doesn't say which, move half of the records to
+        another request. So in the end, a refused record is alone in its request.
+        """
+        info = await self.stream.reread(sent_at)
+        records = self._unacknowledged[key]
+        refused = find_refused(records, info, error)
+        left = [record for record in records if record not in refused]
+        if not refused:
+            half = len(left) // 2
+            self._request(left[half:])
+            left = left[:half]
+        self._unacknowledged[key] = left
+        for record, reason in refused.items():
+            self._refuse(record, reason)
+
+    def _refuse(self, record: PendingRecord, error: RecordRefusedError) -> None:
+        self.buffered_bytes -= record.cost
+        record.fail(error)
+        if self._on_refused is None:
+            self._failed.append(record)
+        else:
+            for failed in record.failed_records():
+                self._on_refused(failed)
+        self._queue.release([record])
+        self._launch()
+        self._changed.set()
 
     def _accept(self, accepted: list[tuple[PendingRecord, EntryResult]]) -> None:
-        self._last_accepted_at = self._loop.time()
+        self._patience.note_progress()
         aggregator = self._aggregator
         for record, result in accepted:
             if aggregator and not aggregator.is_expected(record, result.shard_id):
@@ -327,61 +364,22 @@ class RecordProducer:
         self._launch()
         self._changed.set()
 
-    def _count(self, accepted: Sequence[PendingRecord], failed: int) -> None:
-        counts = self.counts
-        rows = sum(record.rows for record in accepted)
-        size = sum(record.encode().size for record in accepted)
-        self.counts = PutCounts(
-            counts.rows + rows,
-            counts.records + len(accepted),
-            counts.bytes + size,
-            counts.requests + 1,
-            counts.retried + failed,
-        )
-        if accepted:
-            self._telemetry.count("records_put", self.stream_arn, rows)
-            self._telemetry.count("data_bytes_put", self.stream_arn, size)
-        if failed:
-            self._telemetry.count("put_retries", self.stream_arn, failed)
-
-    def _require_progress(self, began: float, reason: str) -> None:
-        idle = self._loop.time() - max(began, self._last_accepted_at)
-        if idle > self._give_up_seconds:
-            raise SourceUnavailableError(
-                f"Kinesis has accepted no record for {idle:.0f} s, most recently "
-                f"because of {reason}; does the stream have enough shards?"
-            )
-
-    async def _back_off(self, failures: int) -> None:
-        jitter = self._chance.random()
-        await asyncio.sleep(
-            backoff_seconds(failures, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS, jitter)
-        )
-
-    # --- reshards ---------------------------------------------------------------------
+    # --- reshards, and switches of the strategy ---------------------------------------
 
     async def _pack_again(self, reshard: Reshard) -> None:
-        """Pack all waiting records for the shards that exist after a reshard."""
-        assert self._list_shards is not None and self._aggregator is not None
+        """Pack all waiting records as the stream distributes them at present."""
         before = self._aggregator
-        began, failures = self._loop.time(), 0
-        while True:
-            failures += 1
-            try:
-                aggregator = Aggregator(await self._list_shards())
-            except SourceUnavailableError as error:
-                self._require_progress(began, str(error))
-            else:
-                if reshard.is_listed(before, aggregator, failures):
-                    break
-            await self._back_off(failures)
-        waiting = self._queue.waiting() + before.take_open()
-        self._aggregator = aggregator
+        shards, aggregates = await reshard.read_distribution(
+            self.stream, self._patience, before
+        )
+        waiting = self._queue.waiting() + (before.take_open() if before else [])
+        self._aggregator = shards if aggregates else None
+        self._packed_at = self._loop.time()
         self._queue, self._reshard = Queue(ordered=self._ordered), None
-        for record, indexes in reshard.to_pack(before, aggregator, waiting):
+        for record, indexes in reshard.to_pack(shards, waiting):
             self.buffered_bytes -= record.cost
             if record.result is not None:
-                self._uncount(len(indexes))
+                self._puts.take_back(len(indexes))
             entries = [(index, record.entries[index]) for index in indexes]
             record.move(
                 {
@@ -390,9 +388,3 @@ class RecordProducer:
                 }
             )
         self.send()
-
-    def _uncount(self, rows: int) -> None:
-        counts = self.counts
-        self.counts = counts._replace(
-            rows=counts.rows - rows, retried=counts.retried + rows
-        )

@@ -1,23 +1,26 @@
-"""Put records of an aggregate again after a reshard.
+"""Put records of an aggregate again after a reshard, or after a switch to AUTO.
 
 An aggregate is packed for one shard. After a split, Kinesis stores the whole aggregate
-in one child, although some of its records belong to the other child. The KCL skips
-these records, so they have to be put again.
+in one child, although some of its records belong to the other child. If a stream
+distributes records by AUTO, Kinesis stores an aggregate in any shard. The KCL skips the
+records that belong elsewhere, so they have to be put again.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from kinesumer.producer.aggregation import Aggregator
 from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
-    from kinesumer.producer.aggregation import Aggregator
+    from kinesumer.producer.patience import Patience
     from kinesumer.producer.pending import PendingRecord
+    from kinesumer.producer.put_stream import PutStream
     from kinesumer.wire.put_records import EntryResult
 
-# A listing may lack the newest shards. After so many listings without a reshard, the
-# records count as put.
+# A listing may lack the newest shards. Wait for a reshard during so many listings.
 MAX_LISTINGS = 6
 
 
@@ -34,25 +37,40 @@ class Reshard:
         """Return all records that aren't settled."""
         return [record for record, _ in self.misplaced] + self.returned
 
-    def is_listed(self, before: Aggregator, after: Aggregator, listings: int) -> bool:
-        """Return whether the reshard is listed, or the wait for it should end."""
-        names = {result.shard_id or "" for _, result in self.misplaced}
-        if all(map(after.knows, names)) and not after.has_shards_of(before):
-            return True
-        if listings >= MAX_LISTINGS:
-            logger.warning(
-                "Kinesis has put aggregates into unexpected shards (%s), but lists no "
-                "reshard: their records aren't put again",
-                ", ".join(sorted(names)),
-            )
-            return True
-        return False
+    def is_listed(
+        self, before: Aggregator | None, after: Aggregator, *, routes_by_key: bool
+    ) -> bool:
+        """Return whether a listing explains where Kinesis has stored the records.
+
+        If the stream distributes records by AUTO, any listed shard is explained.
+        """
+        if not all(map(after.knows, self._shard_ids())):
+            return False
+        return not routes_by_key or before is None or not after.has_shards_of(before)
+
+    async def read_distribution(
+        self, stream: PutStream, patience: Patience, before: Aggregator | None
+    ) -> tuple[Aggregator, bool]:
+        """Return what packs for the present shards, and whether to aggregate with it.
+
+        Wait until a listing explains where Kinesis has stored the records. If none
+        does, the stream evidently doesn't distribute records by their keys.
+        """
+        for listings in range(1, MAX_LISTINGS + 1):
+            info = await stream.reread(asyncio.get_running_loop().time())
+            shards = Aggregator(await stream.list_shards())
+            if self.is_listed(before, shards, routes_by_key=info.routes_by_key):
+                return shards, info.routes_by_key
+            await patience.back_off(listings)
+        logger.warning(
+            "Kinesis has put aggregates into unexpected shards (%s), but lists no "
+            "reshard: no records are aggregated for a minute",
+            ", ".join(sorted(self._shard_ids())),
+        )
+        return shards, False
 
     def to_pack(
-        self,
-        before: Aggregator,
-        after: Aggregator,
-        waiting: list[PendingRecord],
+        self, after: Aggregator, waiting: list[PendingRecord]
     ) -> list[tuple[PendingRecord, list[int]]]:
         """Return the records to pack again, with the indexes of their user records.
 
@@ -64,8 +82,11 @@ class Reshard:
         for record, result in self.misplaced:
             record.result = result
             outside: list[int] = []
-            # The key of a record that isn't an aggregate determines its shard.
-            if record.rows > 1 and not after.has_shards_of(before):
+            # The KCL takes a record that isn't an aggregate from any shard.
+            if record.rows > 1:
                 outside = after.outside(record.entries, result.shard_id or "")
             packed.append((record, outside))
         return sorted(packed, key=lambda pair: pair[0].number)
+
+    def _shard_ids(self) -> set[str]:
+        return {result.shard_id or "" for _, result in self.misplaced}

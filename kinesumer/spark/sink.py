@@ -13,6 +13,7 @@ import os
 import random
 import uuid
 from base64 import b64encode
+from collections import deque
 from contextlib import closing
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -41,19 +42,22 @@ from kinesumer.spark.runtime.process_cache import sources
 from kinesumer.wire.put_records import Entry, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kinesumer.model.streams import Stream, StreamInfo
-    from kinesumer.producer.record_producer import PutCounts, RecordProducer
+    from kinesumer.errors import FailedRecord
+    from kinesumer.model.streams import StreamInfo
+    from kinesumer.producer.put_requests import PutCounts
+    from kinesumer.producer.put_stream import PutStream
+    from kinesumer.producer.record_producer import RecordProducer
     from kinesumer.spark.options.parser import WriteOptions
-    from kinesumer.spark.runtime.process_cache import Sources
 
 LOGGER = logging.getLogger("kinesumer")
 
-# The columns that a sink writes, with their types. explicit_hash_key is optional.
+# The columns that a sink writes, with their types. explicit_hash_key is optional, and
+# so is partition_key for a stream that distributes records by AUTO.
 SINK_COLUMNS = {
     "data": (BinaryType, StringType),
     "partition_key": (StringType,),
@@ -82,6 +86,8 @@ class _TaskWriter:
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema)
+        if "partition_key" not in schema.fieldNames():
+            _require_no_keys(options)
         if options.dead_letter_path is not None:
             open_directory(options.dead_letter_path)
         self._options = options
@@ -151,23 +157,24 @@ def summary(messages: Iterable[WriterCommitMessage | None]) -> str:
 def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> WriteResult:
     """Put a task's rows, and return when Kinesis has accepted all of them."""
     loop = event_loop_thread()
-    task = loop.run(_open(options))
+    refused: deque[FailedRecord] = deque()  # the event loop's thread appends to it
+    producer = loop.run(_open(options, refused.append))
     try:
         with closing(DeadLetters(options.dead_letter_path)) as dead_letters:
             for batch in batches:
-                entries = _entries(batch, task.record_bytes, dead_letters)
+                entries = _entries(batch, producer.stream, dead_letters)
                 while part := list(islice(entries, ROWS_AT_ONCE)):
-                    loop.run(_add(task.producer, part))
-            counts = loop.run(task.producer.flush())
+                    loop.run(_add(producer, part))
+                    dead_letters.add_refused(refused)
+            counts = loop.run(producer.flush())
+            dead_letters.add_refused(refused)
         return WriteResult(counts, dead_letters.rows, dead_letters.name)
     except PutFailedError as error:
         # Spark puts the task's rows again, so the list of records isn't needed.
         raise (error.__cause__ or error) from None
     finally:
         # The event loop outlives the task. Without this, retries would continue.
-        loop.run(
-            task.producer.abandon(KinesumerError("the task ended early; run it again"))
-        )
+        loop.run(producer.abandon(KinesumerError("the task ended early; run it again")))
 
 
 async def _add(producer: RecordProducer, entries: list[Entry]) -> None:
@@ -176,36 +183,48 @@ async def _add(producer: RecordProducer, entries: list[Entry]) -> None:
 
 
 def _entries(
-    batch: pa.RecordBatch, record_bytes: int, dead_letters: DeadLetters
+    batch: pa.RecordBatch, stream: PutStream, dead_letters: DeadLetters
 ) -> Iterator[Entry]:
-    for row in read_rows(batch, record_bytes):
+    """Yield the rows that the stream takes as records, and put the others aside."""
+    for row in read_rows(batch):
         if isinstance(row, RejectedRow):
             dead_letters.add(row)
+        elif refusal(row, stream.info) is None:
+            yield row
+        elif reason := event_loop_thread().run(stream.refusal(row)):
+            key, hash_key = row.partition_key, row.explicit_hash_key
+            dead_letters.add(RejectedRow(reason, key, hash_key, row.data))
         else:
             yield row
 
 
-class _Task(NamedTuple):
-    producer: RecordProducer
-    record_bytes: int
-
-
-async def _open(options: WriteOptions) -> _Task:
-    shared = sources(options.connection)
-    source = await shared.open(options.stream)
-    info = await _info(shared, options.stream)
-    producer = await open_record_producer(
-        source,
-        info,
+async def _open(
+    options: WriteOptions, on_refused: Callable[[FailedRecord], object]
+) -> RecordProducer:
+    return await open_record_producer(
+        await sources(options.connection).open(options.stream),
+        await _info(options),
         aggregate=options.aggregate,
         ordered=options.ordered,
         chance=random.Random(),
+        on_refused=on_refused,
     )
-    return _Task(producer, info.max_record_bytes)
 
 
-async def _info(shared: Sources, stream: Stream) -> StreamInfo:
+def _require_no_keys(options: WriteOptions) -> None:
+    """Raise ConfigurationError if the stream needs partition keys."""
+    info = event_loop_thread().run(_info(options))
+    if info.routes_by_key:
+        raise ConfigurationError(
+            "column partition_key is missing: give the columns data (binary or "
+            "string), partition_key and, if wanted, explicit_hash_key (string); only a "
+            "stream that distributes records by AUTO needs no keys"
+        )
+
+
+async def _info(options: WriteOptions) -> StreamInfo:
     """Return the stream's description. Read it again after a minute."""
+    shared, stream = sources(options.connection), options.stream
     described_at, info = shared.infos.get(stream, (-math.inf, None))
     if info is None or CLOCK.now() - described_at >= DESCRIBED_SECONDS:
         source = await shared.open(stream)
@@ -232,12 +251,11 @@ def check_columns(schema: StructType) -> None:
     The source's other columns are ignored, so that a query can copy a stream.
     """
     types = {field.name: field.dataType for field in schema.fields}
-    for name in ("data", "partition_key"):
-        if name not in types:
-            raise ConfigurationError(
-                f"column {name} is missing: give the columns data (binary or string), "
-                "partition_key and, if wanted, explicit_hash_key (string)"
-            )
+    if "data" not in types:
+        raise ConfigurationError(
+            "column data is missing: give the columns data (binary or string), "
+            "partition_key and, if wanted, explicit_hash_key (string)"
+        )
     for name, kind in types.items():
         if name not in SINK_COLUMNS and name not in COLUMNS:
             close = get_close_matches(name.lower(), SINK_COLUMNS, n=1)
@@ -253,31 +271,31 @@ def check_columns(schema: StructType) -> None:
             )
 
 
-def read_rows(
-    batch: pa.RecordBatch, record_bytes: int
-) -> Iterator[Entry | RejectedRow]:
-    """Yield each row as a record, or with the reason why Kinesis can't take it.
-
-    ``record_bytes`` is the stream's maximum for data and partition key.
-    """
+def read_rows(batch: pa.RecordBatch) -> Iterator[Entry | RejectedRow]:
+    """Yield each row as a record, or with the reason why it can't be one."""
     import pyarrow as pa
 
     # Depending on its version and settings, Spark passes text as Arrow's string or
     # large_string.
-    data, keys = batch.column("data"), batch.column("partition_key").to_pylist()
+    data = batch.column("data")
     if pa.types.is_large_string(data.type):
         data = data.cast(pa.large_binary())
     elif pa.types.is_string(data.type):
         data = data.cast(pa.binary())
-    hash_keys = [None] * len(batch)
-    if "explicit_hash_key" in batch.schema.names:
-        hash_keys = batch.column("explicit_hash_key").to_pylist()
+    keys, hash_keys = _texts(batch, "partition_key"), _texts(batch, "explicit_hash_key")
     for content, key, hash_key in zip(data.to_pylist(), keys, hash_keys, strict=True):
-        reason = refusal(content, key, hash_key, record_bytes)
-        if reason is None:
-            yield Entry(content, key, hash_key)
+        if content is None:
+            yield RejectedRow("data is null", key, hash_key, content)
         else:
-            yield RejectedRow(reason, key, hash_key, content)
+            yield Entry(content, key, hash_key)
+
+
+def _texts(batch: pa.RecordBatch, name: str) -> list[str | None]:
+    """Return the values of a column, which are null if there is no such column."""
+    if name not in batch.schema.names:
+        return [None] * len(batch)
+    values: list[str | None] = batch.column(name).to_pylist()
+    return values
 
 
 class RejectedRowError(FatalError):
@@ -301,6 +319,12 @@ class DeadLetters:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+    def add_refused(self, refused: deque[FailedRecord]) -> None:
+        """Take all rows that Kinesis has refused, and write them as ``add()`` does."""
+        while refused:
+            data, key, hash_key, reason = refused.popleft()
+            self.add(RejectedRow(reason, key, hash_key, data))
 
     def add(self, row: RejectedRow) -> None:
         """Write a rejected row. Raise RejectedRowError if there is no path for it."""

@@ -14,6 +14,7 @@ from kinesumer.wire.aggregation import MAGIC, md5_digest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kinesumer.model.streams import StreamInfo
     from kinesumer.wire.records import Body
 
 
@@ -24,37 +25,36 @@ class Entry(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True, gc
     """One record of a PutRecords request, or one user record of a KPL aggregate."""
 
     data: bytes
-    partition_key: str
+    partition_key: str | None = None
     explicit_hash_key: str | None = None
 
     @property
     def size(self) -> int:
         """Number of bytes that count towards Kinesis's limits."""
-        return len(self.data) + _utf8_bytes(self.partition_key)
+        key = self.partition_key
+        return len(self.data) + (0 if key is None else _utf8_bytes(key))
 
 
 def _utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def refusal(
-    data: bytes | None, key: str | None, hash_key: str | None, record_bytes: int
-) -> str | None:
-    """Return the reason why Kinesis would reject a record, or None if it is valid.
-
-    ``record_bytes`` is the stream's limit for data and partition key.
-    """
-    if not key:
-        return "partition_key is null" if key is None else "partition_key is empty"
-    if len(key) > KEY_CHARACTERS:
+def refusal(entry: Entry, stream: StreamInfo) -> str | None:
+    """Return the reason why a stream would reject a record, or None if it is valid."""
+    key, hash_key, size = entry.partition_key, entry.explicit_hash_key, entry.size
+    if key is None and stream.routes_by_key:
+        return (
+            "partition_key is null, but the stream distributes records by their keys "
+            "(only streams that distribute them by AUTO need none)"
+        )
+    if key == "":
+        return "partition_key is empty"
+    if key is not None and len(key) > KEY_CHARACTERS:
         return f"partition_key has {len(key):,} characters, more than {KEY_CHARACTERS}"
-    if data is None:
-        return "data is null"
-    size = len(data) + _utf8_bytes(key)
-    if size > record_bytes:
+    if size > stream.max_record_bytes:
         return (
             f"data and partition_key have {size:,} bytes, more than the "
-            f"{record_bytes:,} that the stream allows a record"
+            f"{stream.max_record_bytes:,} that the stream allows a record"
         )
     if hash_key is not None and not is_hash_key(hash_key):
         return (
@@ -121,9 +121,9 @@ def aggregate(records: Sequence[Entry]) -> bytes:
     """Return the data of one Kinesis record with all user records, in order.
 
     The user records should belong to the shard that the Kinesis record's own key
-    selects.
+    selects. Each of them has a partition key.
     """
-    keys: dict[str, int] = {}
+    keys: dict[str | None, int] = {}
     hashes: dict[str, int] = {}
     parts: list[bytes] = []
     for record in records:
@@ -138,6 +138,7 @@ def aggregate(records: Sequence[Entry]) -> bytes:
     tables: list[bytes] = []
     for number, table in ((1, keys), (2, hashes)):
         for text in table:
+            assert text is not None
             encoded = text.encode()
             tables += (_length(number, len(encoded)), encoded)
     message = b"".join(tables + parts)

@@ -88,6 +88,13 @@ class Service(NamedTuple):
     # Parses a response for the user's hooks. Without it, botocore parses the response.
     parse: Callable[[bytes], dict[str, Any]] | None = None
 
+    def keep_bodies(self, events: Any, operation: str) -> None:
+        """Let botocore's results of an operation have the body, too."""
+        # Several streams or tables share a client. It ignores a hook whose id it
+        # already has.
+        hook = f"before-parse.{self.name}.{operation}"
+        events.register_last(hook, self.keep_body, unique_id=hook)
+
     def keep_body(
         self,
         response_dict: dict[str, Any],
@@ -270,12 +277,8 @@ class DirectCalls:
     ) -> bytearray:
         """Make the call through the client, and return the response's body."""
         client = self._opened.client
-        service = self._service
-        hook = f"before-parse.{service.name}.{operation}"
-        # Several streams or tables share a client. It ignores a hook whose id it
-        # already has.
-        client.meta.events.register_last(hook, service.keep_body, unique_id=hook)
-        hook = f"before-send.{service.name}.{operation}"
+        self._service.keep_bodies(client.meta.events, operation)
+        hook = f"before-send.{self._service.name}.{operation}"
         client.meta.events.register_first(hook, _send_as_file, unique_id=hook)
         plain = msgspec.to_builtins(arguments, builtin_types=(bytes,))
         answer = await getattr(client, xform_name(operation))(**plain)

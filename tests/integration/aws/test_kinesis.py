@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
-from botocore.session import get_session
 
 from kinesumer.aws import kinesis, session
 from kinesumer.aws.kinesis import KinesisSource, open_source
@@ -82,10 +81,7 @@ async def test_describe_tells_whether_keys_decide_on_shards(
     del summary["MaxRecordSizeInKiB"]
     aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
     info = await source.describe()
-    # aioboto3 pins an older botocore, which doesn't know AUTO and drops unknown values.
-    shapes = get_session().get_service_model("kinesis").shape_names
-    known = "RecordDistributionStrategy" in shapes
-    assert info.routes_by_key is (routes_by_key or not known)
+    assert info.routes_by_key is routes_by_key
     assert info.max_record_bytes == 1 << 20  # the limit if the description has none
 
 

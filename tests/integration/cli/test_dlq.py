@@ -216,6 +216,50 @@ def test_a_stream_refuses_its_own_and_too_large_letters(
         keep("kinesis:letters", letter(1, data=bytes(1 << 20)))
 
 
+def test_a_stream_of_letters_may_change_its_largest_record(aws: EmbeddedAws) -> None:
+    aws.create_stream("letters")
+    large = letter(1, data=bytes(1 << 20))
+
+    async def put_during_changes() -> None:
+        async with ClientFactory() as clients:
+            letters = await open_target("kinesis:letters", clients)
+            aws.change_stream("letters", max_record_kib=4096)
+            await letters.put(large)
+            aws.advance(10)  # a shard takes 1 MiB a second
+            aws.change_stream("letters", max_record_kib=1024)
+            with pytest.raises(DeadLetterTooLargeError, match="at most 1,048,576"):
+                await letters.put(large)
+            await letters.put(letter(2))
+            await letters.aclose()
+
+    asyncio.run(put_during_changes())
+    assert [key for _, key in records("letters")[0]] == [large.id, letter(2).id]
+
+
+def test_a_redriven_record_without_a_key_gets_one_only_if_its_stream_needs_it(
+    aws: EmbeddedAws, run: Run, tmp_path: Path
+) -> None:
+    aws.create_stream("orders", 1, mode="ON_DEMAND", distribution="AUTO")
+    target = f"file:{tmp_path / 'letters.jsonl'}"
+    without_key = letter(1, partition_key=None)
+    for distribution in ("AUTO", "USER_PARTITION_KEY"):
+        aws.change_stream("orders", distribution=distribution)
+        keep(target, without_key)
+        assert run("dlq", "redrive", target, "--all", "--yes").exit_code == 0
+    assert records("orders") == [[(b"order 1", None), (b"order 1", without_key.id)]]
+
+
+def test_a_letter_whose_record_a_stream_refuses_keeps_no_other_from_its_stream(
+    target: str, run: Run, aws: EmbeddedAws
+) -> None:
+    keep(target, letter(3, data=bytes(1 << 20)), letter(4))
+    result = run("dlq", "redrive", target, "--all", "--yes", "--json")
+    done = report(result, status=1)
+    assert done["put"] == [letter(number).id for number in (1, 2, 4)]
+    [failed] = done["failed"]
+    assert "more than the 1,048,576" in failed["reason"]
+
+
 def test_since_is_a_time_with_its_zone_or_an_age() -> None:
     assert parse_time("--since", "2h", NOON) == NOON - timedelta(hours=2)
     assert parse_time("--since", "2026-01-31T12:00:00Z", NOON) == NOON

@@ -12,6 +12,8 @@ import pytest
 from tests.integration.cli.conftest import error_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kinesumer.local import EmbeddedAws
     from tests.integration.cli.conftest import Run, Starter
 
@@ -68,3 +70,21 @@ def test_options_that_contradict_each_other_are_refused(
     result = run("produce", "orders", *options)
     assert result.exit_code == 2
     assert error in error_text(result)
+
+
+def test_lines_need_no_keys_for_a_stream_with_auto(
+    aws: EmbeddedAws, run: Run, start: Starter, tmp_path: Path
+) -> None:
+    aws.create_stream("orders", 2, mode="ON_DEMAND", distribution="AUTO")
+    path = tmp_path / "lines"
+    path.write_text('{"data": "1"}\n{"data": "2", "partition_key": "k"}\n')
+    assert run("produce", "orders", str(path), "--key=none").exit_code == 0
+    assert run("produce", "orders", str(path), "--input=jsonl").exit_code == 0
+    keys = [record["partition_key"] for record in consumed(start, 4)]
+    assert sorted(keys, key=str) == [None, None, None, "k"]
+    aws.change_stream("orders", distribution="USER_PARTITION_KEY")
+    result = run("produce", "orders", str(path), "--input=jsonl")
+    assert result.exit_code == 1
+    expected = "not put: line 1: partition_key is null, but the stream distributes"
+    assert result.stderr.startswith(expected)
+    assert result.stdout.startswith("1 of 2 lines put as 1 record")

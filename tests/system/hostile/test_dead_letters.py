@@ -20,6 +20,7 @@ from kinesumer.errors import ConfigurationError, CorruptDeadLetterError
 from kinesumer.local import EmbeddedAws
 from kinesumer.wire.put_records import refusal
 from tests.integration.cli.conftest import environment, run
+from tests.support.put_targets import INFO
 from tests.system.hostile.strategies import json_values
 from tests.unit.dead_letters.test_targets import LETTER, clients, stored, target, url
 
@@ -51,8 +52,9 @@ def read(letter: DeadLetter) -> None:
     Filter(error="E", since=datetime.now(UTC)).matches(letter)
     sorted([letter, letter], key=shard_order)
     sorted([letter.failed_at, datetime.now(UTC)])
-    entry = to_entry(letter)
-    refusal(entry.data, entry.partition_key, entry.explicit_hash_key, 1 << 20)
+    for routes_by_key in (True, False):
+        stream = INFO._replace(routes_by_key=routes_by_key)
+        refusal(to_entry(letter, stream), stream)
 
 
 @example("failed_at", "2026-11-21T14:41:01")

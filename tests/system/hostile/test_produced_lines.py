@@ -30,7 +30,6 @@ def parser(*, jsonl: bool, key: str | None) -> LineParser:
     return LineParser(
         jsonl=jsonl,
         key=None if key is None else parse_key(key),
-        record_bytes=1 << 20,
         chance=random.Random(1),
     )
 

@@ -18,15 +18,20 @@ from kinesumer.admin.produce import (
     ProduceResult,
     number_ranges,
     parse_key,
+    reported_by_its_line,
 )
-from kinesumer.errors import AccessDeniedError, ConfigurationError
+from kinesumer.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    RecordRefusedError,
+)
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey
-from kinesumer.producer.aggregation import Aggregator
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.wire.aggregation import hash_key_of, open_records
 from kinesumer.wire.put_records import Entry, EntryResult
+from tests.support.put_targets import INFO, PutTarget
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -37,16 +42,18 @@ SHARDS = [Shard("shardId-0", 0, HALF - 1), Shard("shardId-1", HALF, HASH_KEYS - 
 
 
 def accepted(entry: Entry) -> EntryResult:
-    shard = SHARDS[hash_key_of(entry.partition_key, entry.explicit_hash_key) >= HALF]
+    hash_key = hash_key_of(entry.partition_key or "", entry.explicit_hash_key)
+    shard = SHARDS[hash_key >= HALF]
     return EntryResult(shard_id=shard.shard_id, sequence_number="1")
 
 
-class Stream:
+class Stream(PutTarget):
     """A stream that throttles, and whose credentials expire after some records."""
 
     def __init__(
         self, throttled_share: float = 0.0, max_records: int = 1 << 30
     ) -> None:
+        super().__init__(INFO._replace(max_record_bytes=1000))
         self.throttled_share, self.max_records = throttled_share, max_records
         self.chance = random.Random(1)
         self.accepted: list[Entry] = []
@@ -77,22 +84,20 @@ def run(work: Coroutine[Any, Any, ProduceResult]) -> ProduceResult:
     return result
 
 
-def parser(
-    *, jsonl: bool = False, key: KeySource | None = None, max_bytes: int = 1000
-) -> LineParser:
-    chance = random.Random(1)
-    return LineParser(jsonl=jsonl, key=key, record_bytes=max_bytes, chance=chance)
+def parser(*, jsonl: bool = False, key: KeySource | None = None) -> LineParser:
+    return LineParser(jsonl=jsonl, key=key, chance=random.Random(1))
 
 
 def record_producer(
     stream: Stream, give_up_seconds: float = 300.0, *, aggregate: bool = False
 ) -> RecordProducer:
     return RecordProducer(
-        stream.put_records,
+        stream,
+        stream.info,
         ordered=True,
-        aggregator=Aggregator(SHARDS) if aggregate else None,
-        list_shards=stream.list_shards,
+        shards=SHARDS if aggregate else None,
         chance=random.Random(1),
+        on_refused=reported_by_its_line,
         give_up_seconds=give_up_seconds,
     )
 
@@ -185,6 +190,25 @@ def test_invalid_lines_are_reported_and_the_others_are_put() -> None:
     assert len(stream.accepted) == 2
 
 
+def test_a_line_that_the_stream_has_refused_does_not_end_the_others() -> None:
+    class Changing(Stream):
+        """Takes smaller records than its description has told at first."""
+
+        async def put_records(self, records: Sequence[Entry]) -> list[EntryResult]:
+            self.info = self.info._replace(max_record_bytes=500)
+            if any(entry.size > 500 for entry in records):
+                raise RecordRefusedError("InvalidArgumentException")
+            return await super().put_records(records)
+
+    lines = [b"small", b"x" * 600, b"small too", b"x" * 700]
+    stream = Changing()
+    result = run(produce(stream, [*lines, *numbered(900)], parser()))
+    assert [(part.first, part.last) for part in result.not_put] == [(2, 2), (4, 4)]
+    assert "more than the 500" in result.not_put[0].reason
+    assert result.failure is None
+    assert len(stream.accepted) == 902
+
+
 @pytest.mark.parametrize("aggregate", [False, True])
 def test_after_a_failure_each_line_was_accepted_or_is_reported(aggregate: bool) -> None:
     stream = Stream(throttled_share=0.3, max_records=0 if aggregate else 1500)
@@ -244,15 +268,10 @@ def test_a_line_of_json_is_a_record(line: bytes, entry: Entry | None) -> None:
     [
         (b"not json", "malformed"),
         (b"[1]", "Expected `object`"),
-        (b'{"data": "x"}', "partition_key is null"),
         (b'{"partition_key": "k"}', "data is null"),
         (b'{"partition_key": "k", "data": null}', "data is null"),
         (b'{"partition_key": "k", "data_base64": "%"}', "valid base64"),
         (b'{"partition_key": "k", "data": "x", "data_base64": ""}', "both set"),
-        (
-            b'{"partition_key": "k", "data": "x", "explicit_hash_key": "-1"}',
-            "explicit_hash_key",
-        ),
         (b"[" * 100_000, ""),
     ],
 )
@@ -276,21 +295,24 @@ def test_keys_come_from_the_key_source(
     assert parser(key=key).parse(line) == Entry(line, expected)
 
 
-@pytest.mark.parametrize("line", [b"x", b"[]", b'{"other": 1}', b'{"who": ""}'])
+@pytest.mark.parametrize("line", [b"x", b"[]", b'{"other": 1}'])
 def test_a_line_without_the_keys_field_has_a_reason(line: bytes) -> None:
     assert isinstance(parser(key=KeySource("field", "who")).parse(line), str)
 
 
-@pytest.mark.parametrize("text", ["", "random:x", "field:", "constant", "hash:x"])
+@pytest.mark.parametrize(
+    "text", ["", "random:x", "none:x", "field:", "constant", "x:y"]
+)
 def test_unknown_key_sources_are_rejected(text: str) -> None:
     with pytest.raises(
-        ConfigurationError, match="give random, field:NAME or constant:TEXT"
+        ConfigurationError, match="give random, field:NAME, constant:TEXT or none"
     ):
         parse_key(text)
 
 
 def test_key_sources_are_parsed() -> None:
     assert parse_key("random") == KeySource("random")
+    assert parse_key("none") == KeySource("none")
     assert parse_key("field:a:b") == KeySource("field", "a:b")
     assert parse_key("constant:x") == KeySource("constant", "x")
 

@@ -17,22 +17,22 @@ from kinesumer.errors import (
     PutFailedError,
     SourceUnavailableError,
 )
+from kinesumer.producer.put_requests import PutCounts
 from kinesumer.producer.queue import REQUEST_BYTES, REQUEST_RECORDS
 from kinesumer.producer.record_producer import (
     MAX_REQUESTS,
     RECORD_COST_BYTES,
-    PutCounts,
     RecordProducer,
 )
 from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry, EntryResult
+from tests.support.put_targets import INFO, TAKEN, PutTarget
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
     from kinesumer.producer.pending import PutFuture
 
-TAKEN = EntryResult(shard_id="shardId-0", sequence_number="1")
 REFUSED = EntryResult(error_code="ProvisionedThroughputExceededException")
 
 
@@ -44,10 +44,11 @@ def run(work: Coroutine[Any, Any, Any], seed: int = 1) -> Any:
     return result
 
 
-class Kinesis:
+class Kinesis(PutTarget):
     """Accepts some of the records, and checks the size of each request."""
 
     def __init__(self, seed: int = 1, refuses: float = 0.0, fails: float = 0.0) -> None:
+        super().__init__()
         self.chance = random.Random(seed)
         self.refuses, self.fails = refuses, fails
         self.requests: list[list[Entry]] = []
@@ -55,7 +56,7 @@ class Kinesis:
         self.at_once = self.most_at_once = 0
         self.one_of_a_key = False
 
-    async def put(self, entries: Sequence[Entry]) -> list[EntryResult]:
+    async def put_records(self, entries: Sequence[Entry]) -> list[EntryResult]:
         self.requests.append(list(entries))
         assert 0 < len(entries) <= REQUEST_RECORDS
         size = sum(entry.size for entry in entries)
@@ -87,7 +88,7 @@ async def add_all(
 async def put_all(
     kinesis: Kinesis, entries: Sequence[Entry], *, ordered: bool, pause: float = 0.0
 ) -> PutCounts:
-    producer = RecordProducer(kinesis.put, ordered=ordered, chance=kinesis.chance)
+    producer = RecordProducer(kinesis, INFO, ordered=ordered, chance=kinesis.chance)
     for start in range(0, len(entries), 700):
         await add_all(producer, entries[start : start + 700])
         await asyncio.sleep(pause)
@@ -101,8 +102,8 @@ def numbered(count: int, keys: int, size: int = 8) -> list[Entry]:
     ]
 
 
-def by_key(entries: Iterable[Entry]) -> dict[str, list[bytes]]:
-    found: dict[str, list[bytes]] = {}
+def by_key(entries: Iterable[Entry]) -> dict[str | None, list[bytes]]:
+    found: dict[str | None, list[bytes]] = {}
     for entry in entries:
         found.setdefault(entry.partition_key, []).append(entry.data)
     return found
@@ -171,7 +172,7 @@ def test_a_full_stream_slows_its_writer_down() -> None:
 
     async def throttled() -> None:
         kinesis = Kinesis(refuses=0.9)
-        producer = RecordProducer(kinesis.put, ordered=False, chance=kinesis.chance)
+        producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
         for count in (5_000, 2_000):
             kinesis.most_at_once = 0
             await add_all(producer, numbered(count, 100))
@@ -186,7 +187,7 @@ def test_memory_is_limited_and_a_cancelled_add_adds_nothing() -> None:
         kinesis = Kinesis()
         most = 100 * (10 + RECORD_COST_BYTES)
         producer = RecordProducer(
-            kinesis.put, ordered=False, chance=kinesis.chance, max_buffer_bytes=most
+            kinesis, INFO, ordered=False, chance=kinesis.chance, max_buffer_bytes=most
         )
         await add_all(producer, numbered(100, 10, size=5))
         assert producer.buffered_bytes == most
@@ -214,10 +215,10 @@ class Denying(Kinesis):
 
     limit = 0
 
-    async def put(self, entries: Sequence[Entry]) -> list[EntryResult]:
+    async def put_records(self, entries: Sequence[Entry]) -> list[EntryResult]:
         if len(self.taken) >= self.limit:
             raise AccessDeniedError("kinesis:PutRecords", "orders")
-        return await super().put(entries)
+        return await super().put_records(entries)
 
 
 @given(seed=st.integers(0, 1000), count=st.integers(1, 1200), ordered=st.booleans())
@@ -230,7 +231,7 @@ def test_after_a_failure_each_record_was_accepted_or_is_in_the_error(
 
     async def work() -> None:
         producer = RecordProducer(
-            kinesis.put, ordered=ordered, chance=kinesis.chance, linger_seconds=3600.0
+            kinesis, INFO, ordered=ordered, chance=kinesis.chance, linger_seconds=3600.0
         )
         await add_all(producer, entries)
         with pytest.raises(PutFailedError) as caught:
@@ -254,7 +255,7 @@ def test_after_a_failure_each_record_was_accepted_or_is_in_the_error(
 def test_the_next_add_raises_an_earlier_failure() -> None:
     async def work() -> None:
         kinesis = Denying()
-        producer = RecordProducer(kinesis.put, ordered=False, chance=kinesis.chance)
+        producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
         await producer.add(Entry(b"first", "key"))
         await asyncio.sleep(1)
         with pytest.raises(PutFailedError) as caught:
@@ -268,7 +269,7 @@ def test_the_next_add_raises_an_earlier_failure() -> None:
 def test_a_failure_that_somebody_waits_for_is_raised_only_there() -> None:
     async def work() -> None:
         kinesis = Denying()
-        producer = RecordProducer(kinesis.put, ordered=False, chance=kinesis.chance)
+        producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
         futures = await add_all(producer, numbered(3, 3))
         results = await asyncio.gather(*futures[:2], return_exceptions=True)
         assert [type(result) for result in results] == [PutFailedError] * 2
@@ -284,7 +285,7 @@ def test_a_failure_that_somebody_waits_for_is_raised_only_there() -> None:
 def test_cancelling_the_wait_for_a_result_does_not_cancel_the_put() -> None:
     async def work() -> None:
         kinesis = Kinesis()
-        producer = RecordProducer(kinesis.put, ordered=False, chance=kinesis.chance)
+        producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
         future = await producer.add(Entry(b"one", "key"))
         with pytest.raises(KinesumerError, match="await the future"):
             future.result()
@@ -301,7 +302,7 @@ def test_waiting_records_are_sent_after_the_linger_time() -> None:
 
     async def work() -> None:
         producer = RecordProducer(
-            kinesis.put, ordered=True, chance=kinesis.chance, linger_seconds=5.0
+            kinesis, INFO, ordered=True, chance=kinesis.chance, linger_seconds=5.0
         )
         await add_all(producer, numbered(3, 3))
         await asyncio.sleep(4.9)
@@ -316,7 +317,7 @@ def test_waiting_records_are_sent_after_the_linger_time() -> None:
 def test_flush_waits_only_for_records_that_were_added_before() -> None:
     async def work() -> None:
         kinesis = Kinesis()
-        producer = RecordProducer(kinesis.put, ordered=False, chance=kinesis.chance)
+        producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
 
         async def add_forever() -> None:
             while True:
@@ -336,7 +337,7 @@ def test_an_add_that_waits_for_memory_is_refused_when_the_producer_ends() -> Non
     async def work() -> None:
         kinesis = Kinesis()
         producer = RecordProducer(
-            kinesis.put, ordered=False, chance=kinesis.chance, max_buffer_bytes=1
+            kinesis, INFO, ordered=False, chance=kinesis.chance, max_buffer_bytes=1
         )
         await producer.add(Entry(b"one", "key"))
         waiting = asyncio.create_task(producer.add(Entry(b"two", "key")))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from aiobotocore.session import get_session
 from pyspark.sql.types import StructType
 
 from kinesumer import AccessDeniedError, ConfigurationError, StreamMissingError
@@ -20,7 +19,7 @@ from kinesumer.local import EmbeddedAws, background
 from kinesumer.local.kinesis.limits import Limits
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
-from kinesumer.producer.record_producer import PutCounts
+from kinesumer.producer.put_requests import PutCounts
 from kinesumer.spark.options.parser import connection_from, parse_write
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.runtime import event_loop as thread
@@ -226,25 +225,62 @@ def test_rows_that_cant_be_put_go_to_a_file_if_asked(
         assert (data, line["partition_key"], line["explicit_hash_key"]) == row
 
 
-async def _allow_large_records(aws: EmbeddedAws, arn: str) -> None:
-    who = aws.account()
-    async with get_session().create_client(
-        "kinesis",
-        region_name="us-east-1",
-        endpoint_url=aws.url,
-        aws_access_key_id=who.access_key_id,
-        aws_secret_access_key=who.secret_access_key,
-    ) as client:
-        await client.update_max_record_size(StreamARN=arn, MaxRecordSizeInKiB=10240)
-
-
 def test_the_stream_sets_the_maximum_record_size(kinesumer_aws: EmbeddedAws) -> None:
-    arn = kinesumer_aws.create_stream("orders")
-    thread.event_loop_thread().run(_allow_large_records(kinesumer_aws, arn))
+    kinesumer_aws.create_stream("orders")
+    assert put(numbered(5)).counts.rows == 5  # the description is kept for a minute
+    kinesumer_aws.change_stream("orders", max_record_kib=10_240)
     most = (10 << 20) - 1
     assert put([(bytes(most), "k", None), *numbered(5)]).counts.rows == 6
     with pytest.raises(RejectedRowError, match="10,485,761 bytes"):
         put([(bytes(most + 1), "k", None)])
+
+
+def test_a_row_that_has_become_too_large_is_put_aside_alone(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    kinesumer_aws.create_stream("orders")
+    kinesumer_aws.change_stream("orders", max_record_kib=2048)
+    assert put(numbered(5)).counts.rows == 5
+    kinesumer_aws.change_stream("orders", max_record_kib=1024)
+    rows: list[Row] = [*numbered(10), (bytes(1 << 20), "large", None)]
+    with pytest.raises(RejectedRowError, match="partition key 'large' can't be put"):
+        put(rows)
+    written = put(rows, deadLetterPath=str(tmp_path))
+    assert (written.counts.rows, written.dead_letters) == (10, 1)
+    line = json.loads(Path(str(written.dead_letter_file)).read_text())
+    assert "more than the 1,048,576" in line["reason"]
+
+
+# --- streams that distribute records by AUTO ------------------------------------------
+
+
+def auto_stream(aws: EmbeddedAws, name: str = "orders") -> None:
+    aws.create_stream(name, 3, mode="ON_DEMAND", distribution="AUTO")
+
+
+def test_a_stream_with_auto_takes_rows_without_keys(kinesumer_aws: EmbeddedAws) -> None:
+    auto_stream(kinesumer_aws)
+    rows: list[Row] = [(b"%d" % n, "key" if n % 2 else None, None) for n in range(99)]
+    written = put(rows, aggregate="true", ordered="true")
+    assert written.counts.rows == written.counts.records == 99
+    found = read()
+    assert [len(records) for records in found.values()] == [33, 33, 33]
+    assert rows_of(found) == sorted((data or b"", key or "") for data, key, _ in rows)
+
+
+def test_a_query_without_keys_needs_a_stream_with_auto(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("b")
+    auto_stream(kinesumer_aws, "a")
+    rows = pa.record_batch({"data": pa.array([b"x", b"y"], pa.binary())})
+    writer(schema("data")).write(iter([rows]))
+    assert rows_of(read("a")) == [(b"x", ""), (b"y", "")]
+    with pytest.raises(ConfigurationError, match="column partition_key is missing"):
+        BatchWriter(parse_write({"streams": "b"}, connection_from({})), schema("data"))
+    kinesumer_aws.change_stream("a", distribution="USER_PARTITION_KEY")
+    with pytest.raises(RejectedRowError, match="partition_key is null"):
+        writer(schema("data")).write(iter([rows]))
 
 
 def test_another_accounts_stream_is_written_by_role(kinesumer_aws: EmbeddedAws) -> None:
@@ -281,7 +317,6 @@ def test_a_streams_own_columns_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ("data binary", "column partition_key is missing"),
         ("partition_key string", "column data is missing"),
         ("data bigint, partition_key string", "column data is bigint"),
         (

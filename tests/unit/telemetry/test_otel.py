@@ -24,6 +24,7 @@ from kinesumer.producer.record_producer import RECORD_COST_BYTES, RecordProducer
 from kinesumer.telemetry import otel
 from kinesumer.telemetry.otel import Instruments, OpenTelemetry
 from kinesumer.wire.put_records import Entry, EntryResult, aggregate
+from tests.support.put_targets import INFO, TAKEN, PutTarget
 from tests.support.world import ARN, World
 
 if TYPE_CHECKING:
@@ -240,17 +241,17 @@ async def test_a_producer_reports_what_it_puts_without_an_app(world: World) -> N
     telemetry = OpenTelemetry(None, world.clock, sdk.instruments)
     throttled = EntryResult(error_code="ProvisionedThroughputExceededException")
 
-    async def put(entries: Sequence[Entry]) -> list[EntryResult]:
-        await asyncio.sleep(1)
-        taken = EntryResult(shard_id="shardId-0", sequence_number="1")
-        return [taken if entry.data != b"late" else throttled for entry in entries]
+    class Throttling(PutTarget):
+        async def put_records(self, records: Sequence[Entry]) -> list[EntryResult]:
+            await asyncio.sleep(1)
+            return [TAKEN if one.data != b"late" else throttled for one in records]
 
     producer = RecordProducer(
-        put,
+        Throttling(),
+        INFO._replace(arn=ARN),
         ordered=False,
         chance=Random(1),
         telemetry=telemetry,
-        stream_arn=ARN,
         give_up_seconds=10,
     )
     telemetry.watch_producer(producer.read_gauges)

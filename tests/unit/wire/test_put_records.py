@@ -20,6 +20,7 @@ from kinesumer.wire.put_records import (
     decode_results,
     refusal,
 )
+from tests.support.put_targets import INFO
 from tests.unit.wire.aggregates import WHOLE
 
 
@@ -67,15 +68,15 @@ def test_a_records_size_is_its_data_and_its_keys_bytes() -> None:
 
 
 LAST = str(2**128 - 1)
+OF_100_BYTES = INFO._replace(max_record_bytes=100)
 
 
 @pytest.mark.parametrize(
     ("data", "key", "hash_key", "reason"),
     [
-        (b"x", None, None, "partition_key is null"),
+        (b"x", None, None, "partition_key is null, but the stream distributes"),
         (b"x", "", None, "partition_key is empty"),
         (b"x", "k" * 257, None, "has 257 characters"),
-        (None, "k", None, "data is null"),
         (b"x" * 98, "key", None, "have 101 bytes, more than the 100"),
         (b"x", "k", "", "is ''"),
         (b"x", "k", "-1", "not a decimal number"),
@@ -87,15 +88,24 @@ LAST = str(2**128 - 1)
     ],
 )
 def test_an_invalid_record_is_refused_with_the_reason(
-    data: bytes | None, key: str | None, hash_key: str | None, reason: str
+    data: bytes, key: str | None, hash_key: str | None, reason: str
 ) -> None:
-    assert reason in (refusal(data, key, hash_key, 100) or "")
+    assert reason in (refusal(Entry(data, key, hash_key), OF_100_BYTES) or "")
 
 
 @pytest.mark.parametrize("hash_key", [None, "0", "10", LAST])
 def test_a_valid_record_is_not_refused(hash_key: str | None) -> None:
-    assert refusal(b"", "k" * 100, hash_key, 100) is None
-    assert refusal(b"", "k" * 256, hash_key, 256) is None
+    assert refusal(Entry(b"", "k" * 100, hash_key), OF_100_BYTES) is None
+    assert refusal(Entry(b"", "k" * 256, hash_key), INFO) is None
+
+
+def test_a_stream_that_distributes_by_auto_needs_no_key() -> None:
+    auto = OF_100_BYTES._replace(routes_by_key=False)
+    for key in (None, "key"):
+        assert refusal(Entry(b"x" * 97, key), auto) is None
+    assert "have 101 bytes" in (refusal(Entry(b"x" * 101), auto) or "")
+    assert refusal(Entry(b"x", ""), auto) == "partition_key is empty"
+    assert b"Key" not in msgspec.json.encode(Entry(b"x"))
 
 
 # --- aggregates ----------------------------------------------------------------------

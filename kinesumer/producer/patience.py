@@ -1,0 +1,62 @@
+"""Wait between attempts, and give up when Kinesis accepts nothing for long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from kinesumer.core.backoff import backoff_seconds
+from kinesumer.errors import SourceUnavailableError
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
+
+BACKOFF_SECONDS = 0.1
+BACKOFF_LIMIT_SECONDS = 5.0
+GIVE_UP_SECONDS = 300.0
+
+
+class Patience:
+    """The waits of one producer, and the time since which Kinesis accepts nothing."""
+
+    def __init__(self, chance: random.Random, give_up_seconds: float) -> None:
+        self._chance, self._give_up_seconds = chance, give_up_seconds
+        self._now = asyncio.get_running_loop().time
+        self._last_accepted_at = self._now()
+
+    def note_progress(self) -> None:
+        """Note that Kinesis has accepted a record, or that nothing waits for it."""
+        self._last_accepted_at = self._now()
+
+    def require_progress(self, began: float, reason: str) -> None:
+        """Raise SourceUnavailableError if Kinesis has accepted nothing for too long.
+
+        ``began`` is the time of the first attempt, and ``reason`` is the last failure.
+        """
+        idle = self._now() - max(began, self._last_accepted_at)
+        if idle > self._give_up_seconds:
+            raise SourceUnavailableError(
+                f"Kinesis has accepted no record for {idle:.0f} s, most recently "
+                f"because of {reason}; does the stream have enough shards?"
+            )
+
+    async def until_available(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call and return its result. Try again while Kinesis is unavailable."""
+        began, failures = self._now(), 0
+        while True:
+            try:
+                return await call()
+            except SourceUnavailableError as error:
+                self.require_progress(began, str(error))
+                failures += 1
+                await self.back_off(failures)
+
+    async def back_off(self, failures: int) -> None:
+        """Wait before the next attempt."""
+        jitter = self._chance.random()
+        await asyncio.sleep(
+            backoff_seconds(failures, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS, jitter)
+        )

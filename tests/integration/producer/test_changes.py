@@ -1,0 +1,146 @@
+"""Test that a producer follows changes of its stream: AUTO, and the largest record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer import ConfigurationError, Producer, PutFailedError
+from kinesumer.blocking import Producer as BlockingProducer
+from tests.integration.producer.test_client import (
+    consumed,
+    nobody_else_joins,
+    put_all,
+    texts,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.local import EmbeddedAws
+
+__all__ = ["nobody_else_joins"]
+
+AUTO: dict[str, Any] = {"mode": "ON_DEMAND", "distribution": "AUTO"}
+NEEDS_KEY = "partition_key is null, but the stream distributes records by their keys"
+MIB = 1 << 20
+
+
+def switch(aws: EmbeddedAws, to: str) -> None:
+    aws.change_stream("orders", distribution=to)
+
+
+async def test_a_stream_with_auto_takes_records_without_a_key(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("orders", 3, **AUTO)
+    data = texts(300)
+    async with Producer("orders", ordered=True) as producer:
+        futures = [await producer.put(text) for text in data]
+        results = await asyncio.gather(*futures)
+    assert Counter(result.shard_id for result in results).most_common(1)[0][1] == 100
+    assert producer.counts.requests <= 2
+    records = await consumed(data)
+    assert sorted(record.data for record in records) == data
+    assert {record.partition_key for record in records} == {None}
+
+
+async def test_nothing_is_put_twice_during_reshards_of_a_stream_with_auto(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("orders", 4, **AUTO)
+    data = texts(2000)
+    async with Producer("orders", aggregate=True, linger_seconds=0.01) as producer:
+        for start in range(0, len(data), 500):
+            await put_all(producer, data[start : start + 500])
+            await producer.flush()
+            kinesumer_aws.split("orders", kinesumer_aws.open_shards("orders")[0])
+    assert producer.counts.records == producer.counts.rows == 2000
+    assert producer.counts.retried == 0
+    assert Counter(r.data for r in await consumed(data)) == Counter(data)
+
+
+async def test_a_switch_while_a_producer_runs_loses_nothing(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("orders", 4, mode="ON_DEMAND")
+    data = texts(3000)
+    async with Producer("orders", aggregate=True, linger_seconds=0.01) as producer:
+        for start in range(0, len(data), 500):
+            await put_all(producer, data[start : start + 500])
+            await producer.flush()
+            if start == 500:
+                switch(kinesumer_aws, "AUTO")
+    # Up to the switch, a record of Kinesis had many records; after it, only one.
+    assert 2000 <= producer.counts.records < 2500
+    assert producer.counts.rows == 3000
+    assert {record.data for record in await consumed(data)} == {*data}
+
+
+async def test_the_strategy_decides_at_each_put_whether_a_key_may_be_missing(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("orders", 2, mode="ON_DEMAND")
+    async with Producer("orders") as producer:
+        with pytest.raises(ConfigurationError, match=NEEDS_KEY):
+            await producer.put(b"refused")
+        await asyncio.sleep(1)  # a stream is described at most once a second
+        switch(kinesumer_aws, "AUTO")
+        await (await producer.put(b"1"))
+        switch(kinesumer_aws, "USER_PARTITION_KEY")
+        lost = await producer.put(b"lost")
+        kept = [await producer.put(b"%d" % n, partition_key="k") for n in (2, 3)]
+        with pytest.raises(PutFailedError, match=NEEDS_KEY):
+            await lost
+        await asyncio.gather(*kept)
+        with pytest.raises(ConfigurationError, match=NEEDS_KEY):
+            await producer.put(b"refused")
+    records = await consumed([b"1", b"2", b"3"])
+    assert [record.partition_key for record in records] == [None, "k", "k"]
+
+
+async def test_a_producer_follows_the_largest_record_of_its_stream(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("orders")
+    large = bytes(2 * MIB - 1)
+    async with Producer("orders", linger_seconds=60) as producer:
+        with pytest.raises(ConfigurationError, match="more than the 1,048,576"):
+            await producer.put(large, partition_key="k")
+        await asyncio.sleep(1)  # a stream is described at most once a second
+        kinesumer_aws.change_stream("orders", max_record_kib=2048)
+        await (await flushed(producer, large))
+        future = await producer.put(large, partition_key="k")
+        kinesumer_aws.change_stream("orders", max_record_kib=1024)
+        futures = await put_all(producer, texts(300))
+        with pytest.raises(PutFailedError, match="more than the 1,048,576") as caught:
+            await producer.flush()
+        assert [record.data for record in caught.value.records] == [large]
+        await asyncio.gather(*futures)
+        assert future.exception() is not None
+    assert producer.counts.rows == 301
+
+
+async def flushed(producer: Producer, data: bytes) -> Any:
+    future = await producer.put(data, partition_key="k")
+    await producer.flush()
+    return future
+
+
+def test_threads_put_records_without_a_key_too(kinesumer_aws: EmbeddedAws) -> None:
+    kinesumer_aws.create_stream("orders", 2, mode="ON_DEMAND")
+    with BlockingProducer("orders", linger_seconds=0.01) as producer:
+        with pytest.raises(ConfigurationError, match=NEEDS_KEY):
+            producer.put(b"refused")
+        with pytest.raises(ConfigurationError, match="must be text"):
+            producer.put(b"refused", partition_key=7)  # type: ignore[arg-type]
+        asyncio.run(asyncio.sleep(1))  # a stream is described at most once a second
+        switch(kinesumer_aws, "AUTO")
+        futures = [producer.put(text) for text in texts(50)]
+        producer.flush()
+        assert len({future.result().shard_id for future in futures}) == 2
+        switch(kinesumer_aws, "USER_PARTITION_KEY")
+        with pytest.raises(PutFailedError, match=NEEDS_KEY):
+            producer.put(b"lost").result(timeout_seconds=30)
+        producer.put(b"kept", partition_key="k").result(timeout_seconds=30)

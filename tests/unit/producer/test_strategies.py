@@ -1,0 +1,275 @@
+"""Test that a producer follows the strategy by which its stream distributes records."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesumer.errors import PutFailedError, RecordRefusedError
+from kinesumer.producer import put_stream
+from kinesumer.producer.put_stream import FRESH_SECONDS
+from kinesumer.producer.record_producer import STRATEGY_SECONDS
+from kinesumer.simulation.event_loop import VirtualLoop
+from kinesumer.wire.put_records import Entry
+from tests.support.toy_stream import ToyStream
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from kinesumer.errors import FailedRecord
+
+
+def run(work: Coroutine[Any, Any, object], seed: int = 1) -> None:
+    loop = VirtualLoop(random.Random(seed))
+    loop.run(work)
+    assert not loop.failures
+
+
+def numbered(count: int) -> list[Entry]:
+    return [Entry(b"%05d" % number, f"key-{number % 31}") for number in range(count)]
+
+
+def auto_stream(shards: int = 4) -> ToyStream:
+    stream = ToyStream(1, shards)
+    stream.distribute(by_key=False)
+    return stream
+
+
+def test_no_record_is_aggregated_for_a_stream_with_auto(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    put_stream._warn_of_auto.cache_clear()
+    stream = auto_stream()
+
+    async def work() -> None:
+        for _ in range(2):
+            producer = stream.producer(ordered=True)
+            for entry in numbered(300):
+                await producer.add(entry)
+            await producer.flush()
+
+    run(work())
+    assert len(stream.stored) == 600
+    assert not stream.aggregates()
+    [warning] = caplog.messages
+    assert "the producer's aggregate and ordered has no effect" in warning
+
+
+def test_a_reshard_of_a_stream_with_auto_puts_nothing_twice() -> None:
+    stream = auto_stream()
+
+    async def work() -> None:
+        producer = stream.producer()
+        for number, entry in enumerate(numbered(600)):
+            await producer.add(entry)
+            if number % 100 == 99:
+                stream.split()
+                await asyncio.sleep(0.3)
+        assert (await producer.flush()).retried == 0
+
+    run(work())
+    assert len(stream.stored) == 600
+    assert stream.listings == 0
+
+
+def test_a_switch_to_auto_takes_one_listing_and_ends_aggregation() -> None:
+    stream = ToyStream(1, shards=8)
+
+    async def work() -> None:
+        producer = stream.producer()
+        for entry in numbered(300):
+            await producer.add(entry)
+        await producer.flush()
+        stream.distribute(by_key=False)
+        aggregated = stream.aggregates()
+        assert aggregated == len(stream.stored)
+        for entry in numbered(300):
+            await producer.add(entry)
+        await producer.flush()
+        # The aggregates of the first request after the switch are the last ones.
+        assert stream.aggregates() <= aggregated + 8
+        assert (stream.descriptions, stream.listings) == (1, 1)
+        aggregated, stored = stream.aggregates(), len(stream.stored)
+        for _ in range(3):
+            for entry in numbered(300):
+                await producer.add(entry)
+            stream.split()
+            await producer.flush()
+        assert stream.aggregates() == aggregated
+        assert len(stream.stored) == stored + 900
+        assert (stream.descriptions, stream.listings) == (1, 1)
+
+    run(work())
+    read = sorted(record.data for _, record in stream.read_as_the_kcl())
+    assert read == sorted(entry.data for entry in numbered(300) * 5)
+
+
+def test_aggregation_begins_again_within_a_minute_of_a_switch_back() -> None:
+    stream = auto_stream()
+
+    async def work() -> None:
+        producer = stream.producer()
+        await producer.add(numbered(1)[0])
+        stream.distribute(by_key=True)
+        await asyncio.sleep(STRATEGY_SECONDS)
+        for _ in range(2):
+            for entry in numbered(300):
+                await producer.add(entry)
+            await asyncio.sleep(5)
+        await producer.flush()
+
+    run(work())
+    assert 0 < stream.aggregates() <= 8
+    assert (stream.descriptions, stream.listings) == (1, 1)
+    assert len(stream.read_as_the_kcl()) == 601
+
+
+def test_an_unexplained_place_ends_aggregation_for_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As an old emulator, the stream doesn't tell its strategy.
+    stream = ToyStream(1, shards=4)
+    monkeypatch.setattr(
+        ToyStream, "_route", lambda self, _: self.chance.choice(self.shards)
+    )
+
+    async def work() -> None:
+        producer = stream.producer()
+        for _ in range(10):
+            for entry in numbered(300):
+                await producer.add(entry)
+            await producer.flush()
+
+    with caplog.at_level(logging.WARNING):
+        run(work())
+    assert "no records are aggregated for a minute" in caplog.text
+    assert stream.listings <= 6
+    assert len(stream.read_as_the_kcl()) == 3000
+
+
+def test_records_without_a_key_wait_for_no_other() -> None:
+    stream = auto_stream()
+
+    async def work() -> None:
+        producer = stream.producer(ordered=True)
+        for number in range(500):
+            await producer.add(Entry(b"%d" % number))
+        counts = await producer.flush()
+        assert (counts.rows, counts.requests) == (500, 1)
+
+    run(work())
+
+
+def test_a_missing_key_fails_alone_after_a_switch_to_keys() -> None:
+    stream = auto_stream()
+
+    async def work() -> None:
+        producer = stream.producer()
+        futures = [
+            await producer.add(Entry(b"%d" % n, "key" if n % 2 else None))
+            for n in range(100)
+        ]
+        stream.distribute(by_key=True)
+        with pytest.raises(PutFailedError, match="partition_key is null") as caught:
+            await producer.flush()
+        assert isinstance(caught.value.__cause__, RecordRefusedError)
+        assert [r.data for r in caught.value.records] == [
+            b"%d" % n for n in range(0, 100, 2)
+        ]
+        assert {r.partition_key for r in caught.value.records} == {None}
+        assert not any(future.exception() for future in futures[1::2])
+        assert producer.buffered_bytes == 0
+        await (await producer.add(Entry(b"more", "key")))
+
+    run(work())
+    assert len(stream.stored) == 51
+
+
+def test_a_key_may_be_missing_as_soon_as_the_stream_needs_none() -> None:
+    stream = ToyStream(1, shards=4)
+
+    async def work() -> None:
+        producer = stream.producer()
+        keyless = Entry(b"x")
+        assert "is null" in (await producer.stream.refusal(keyless) or "")
+        stream.distribute(by_key=False)
+        # The stream is described at most once a second.
+        assert await producer.stream.refusal(keyless) is not None
+        await asyncio.sleep(FRESH_SECONDS)
+        assert await producer.stream.refusal(keyless) is None
+        await (await producer.add(keyless))
+        # The next records follow the strategy that was read for this one.
+        for entry in numbered(300):
+            await producer.add(entry)
+        await asyncio.sleep(1)
+        await producer.flush()
+
+    run(work())
+    assert len(stream.read_as_the_kcl()) == 301
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    ordered=st.booleans(),
+    refuses=st.sampled_from([0.0, 0.3]),
+    begins_by_key=st.booleans(),
+)
+def test_the_kcl_reads_each_record_once_however_the_stream_changes(
+    seed: int, ordered: bool, refuses: float, begins_by_key: bool
+) -> None:
+    stream = ToyStream(seed, shards=5)
+    stream.distribute(by_key=begins_by_key)
+    stream.refuses = refuses
+    draw = stream.chance.random
+
+    def change() -> None:
+        stream.chance.choice(
+            (
+                stream.split,
+                stream.merge if len(stream.opened()) > 1 else stream.split,
+                lambda: stream.distribute(by_key=True),
+                lambda: stream.distribute(by_key=False),
+            )
+        )()
+
+    def entry(number: int) -> Entry:
+        by_key = stream.info.routes_by_key
+        key = f"key-{number % 31}" if by_key or draw() < 0.7 else None
+        return Entry(b"%05d" % number, key)
+
+    async def work() -> None:
+        refused: list[FailedRecord] = []
+        producer = stream.producer(ordered=ordered, on_refused=refused.append)
+        futures = []
+        for number in range(400):
+            futures.append((number, await producer.add(entry(number))))
+            if number % 10 == 0:
+                await asyncio.sleep(draw() / 10 if draw() < 0.9 else 70 * draw())
+            if number % 40 == 39:
+                change()
+        stream.distribute(by_key=False)  # from now on, no record is refused
+        done = await asyncio.gather(*(f for _, f in futures), return_exceptions=True)
+        assert producer.buffered_bytes == 0
+        results = [
+            (*result, b"%05d" % number)
+            for (number, _), result in zip(futures, done, strict=True)
+            if not isinstance(result, BaseException)
+        ]
+        failures = [each for each in done if isinstance(each, PutFailedError)]
+        assert len(results) + len(failures) == 400
+        assert {each.records[0].partition_key for each in failures} <= {None}
+        assert {record.partition_key for record in refused} <= {None}
+        assert sorted(map(str, results)) == sorted(
+            str((shard, r.sequence_number, r.sub_sequence_number, r.data))
+            for shard, r in stream.read_as_the_kcl()
+        )
+
+    run(work(), seed)
