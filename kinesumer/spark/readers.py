@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import (
 from kinesumer.errors import ConfigurationError
 from kinesumer.spark.offsets.offset_json import from_json, to_json
 from kinesumer.spark.options.parser import FromCheckpoint
+from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.limits import Limits
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.runtime.event_loop import event_loop_thread
@@ -44,6 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads streams batch by batch. Tasks call ``read`` on a pickled copy."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        requested(schema)  # refuse a wrong schema on the driver, not in each task
         self._options, self._schema = options, schema
         self._driver: Driver | None = None
         self._mirror: Mirror | None = None
@@ -152,6 +154,7 @@ class BatchReader(DataSourceReader):
     """Reads a bounded part of the streams. Tasks call ``read`` on a pickled copy."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        requested(schema)
         self._options, self._schema = options, schema
 
     def partitions(self) -> list[InputPartition]:

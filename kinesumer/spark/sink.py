@@ -251,6 +251,12 @@ def check_columns(schema: StructType) -> None:
     The source's other columns are ignored, so that a query can copy a stream.
     """
     types = {field.name: field.dataType for field in schema.fields}
+    for name in types:
+        if name.lower() in SINK_COLUMNS and name not in SINK_COLUMNS:
+            raise ConfigurationError(
+                f"column {name} has no place in a Kinesis record, since names are "
+                f"lower-case: rename it to {name.lower()}"
+            )
     if "data" not in types:
         raise ConfigurationError(
             "column data is missing: give the columns data (binary or string), "

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.spark.options.parser import connection_from, parse_read, parse_write
+from kinesumer.spark.options.parser import (
+    connection_from,
+    parse_read,
+    parse_write,
+    without_table_properties,
+)
 from kinesumer.spark.options.table import BATCH, DEFAULT_SCHEMA, STREAM
 from kinesumer.spark.runtime.jvm import require_pyspark
 
@@ -28,6 +33,7 @@ class KinesumerDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         require_pyspark()
+        options = without_table_properties(options)
         super().__init__(options)
         # Read the environment on the driver, so that executors use the same endpoints.
         self._connection = connection_from(options)
@@ -74,7 +80,6 @@ class KinesumerDataSource(DataSource):
 
         if overwrite:
             raise ConfigurationError(
-                'rows can only be added to a stream: use outputMode("append") or '
-                '("update")'
+                'rows can only be added to a stream: use outputMode("append")'
             )
         return StreamWriter(parse_write(self.options, self._connection), schema)

@@ -45,16 +45,30 @@ FOREIGN_OPTIONS = {
             kinesis.consumerType kinesis.consumerName
             kinesis.subscribeToShard.timeoutSec kinesis.subscribeToShard.maxRetries""",
         "nothing is fetched ahead of a batch; limit it with maxBytesPerBatch": """
-            fetchBufferSize maxFetchDuration
+            fetchBufferSize maxFetchDuration maxFetchTimeInMs
+            kinesis.executor.maxFetchTimeInMs
             coalesceThresholdBlockSize coalesceBinSize""",
         "pages are as large as Kinesis gives them; limit a batch with "
-        "maxRowsPerBatch": "maxRecordsPerFetch",
+        "maxRowsPerBatch": """
+            maxRecordsPerFetch maxRecordPerRead kinesis.executor.maxRecordPerRead""",
+        "reads of a shard are minFetchPeriod apart": """
+            addIdleTimeBetweenReads kinesis.executor.addIdleTimeBetweenReads""",
+        "a trigger without new records runs no batch": """
+            avoidEmptyBatches kinesis.client.avoidEmptyBatches""",
+        "rows have the record's bytes in column data; decode them in the query, such "
+        "as with from_json": "classification delimiter inferSchema schema",
+        "the time of arrival is in column arrived_at": "addRecordTimestamp",
+        "lag is in the query's progress": "emitConsumerLagMetrics",
         "give the number of tasks instead: maxPartitions": "shardsPerTask",
         "every trigger looks for new shards": """
-            shardFetchInterval maxShardsPerDescribe
+            shardFetchInterval maxShardsPerDescribe describeShardInterval
+            kinesis.client.describeShardInterval
             kinesis.describeShardInterval kinesis.checkNewRecordThreads""",
-        "roles come from roleArn, keys from the standard chain": "serviceCredential",
-        "limit the whole batch with maxRowsPerBatch": "kinesis.maxFetchRecordsPerShard",
+        "roles come from roleArn, keys from the standard chain": """
+            serviceCredential awsUseInstanceProfile""",
+        "limit the whole batch with maxRowsPerBatch": """
+            kinesis.maxFetchRecordsPerShard maxFetchRecordsPerShard
+            kinesis.executor.maxFetchRecordsPerShard""",
         "a batch's end is known before it is read; limit it with maxRowsPerBatch or "
         "maxBytesPerBatch": "kinesis.maxFetchTimePerShardSec",
         "reads follow what Kinesis allows a shard by themselves": """
@@ -66,13 +80,18 @@ FOREIGN_OPTIONS = {
             kinesis.dynamodb.tableName""",
         "calls are retried with backoff by themselves": """
             kinesis.clientNumRetries kinesis.clientRetryIntervalsMs
-            kinesis.clientMaxRetryIntervalMs""",
+            kinesis.clientMaxRetryIntervalMs numRetries retryIntervalMs
+            maxRetryIntervalMs kinesis.client.numRetries
+            kinesis.client.retryIntervalMs kinesis.client.maxRetryIntervalMs""",
         "rows are put in full requests at once": """
             kinesis.sink.flushWaitTimeMs kinesis.sink.recordMaxBufferedTimeMs
-            kinesis.sink.maxConnections""",
+            kinesis.sink.maxConnections kinesis.executor.recordMaxBufferedTime
+            kinesis.executor.flushWaitTimeMillis kinesis.executor.maxConnections""",
     }.items()
     for name in names.split()
 }
+
+_TABLE_OPTION = "option."
 
 _BY_KEY = {
     name.lower(): option
@@ -135,6 +154,21 @@ class WriteOptions:
     ordered: bool = _default("ordered")
     aggregate: bool = _default("aggregate")
     dead_letter_path: str | None = None
+
+
+def without_table_properties(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of ``CREATE TABLE``, without the table's properties.
+
+    Spark passes both together, and each option once more with the prefix ``option.``.
+    Other statements pass options only, which are returned as they are.
+    """
+    if not any(key.lower() == "provider" for key in options):
+        return dict(options)
+    return {
+        key[len(_TABLE_OPTION) :]: value
+        for key, value in options.items()
+        if key.lower().startswith(_TABLE_OPTION)
+    }
 
 
 def connection_from(options: Mapping[str, str]) -> Connection:
@@ -290,6 +324,13 @@ def _option(key: str) -> Option:
 
 
 def _streams(values: Mapping[str, Any]) -> tuple[Stream, ...]:
+    if not values:
+        raise ConfigurationError(
+            "option streams is missing: name one or more streams, by name or ARN. If "
+            "this is a table: Spark does not pass the options of CREATE TABLE to a "
+            "Python source, so write SELECT … FROM name WITH (streams = 'orders'), or "
+            "use CREATE TEMPORARY VIEW name USING kinesumer OPTIONS (streams 'orders')"
+        )
     if "streams" not in values:
         raise ConfigurationError(
             "option streams is missing: name one or more streams, by name or ARN"

@@ -245,10 +245,12 @@ def parse_streams(
         Stream(_checked(item)) if isinstance(item, str) else _from_object(item)
         for item in items
     ]
-    names = [stream.name for stream in streams]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigurationError(f"option streams names {name} twice: name it once")
+    places = [(stream.name, stream.region) for stream in streams]
+    for place in places:
+        if places.count(place) > 1:
+            raise ConfigurationError(
+                f"option streams names {place[0]} twice: name it once"
+            )
     if role_arn is not None:
         role: dict[str, Any] = {
             "role_arn": role_arn,

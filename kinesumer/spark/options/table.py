@@ -155,13 +155,13 @@ region | ALL | text | `AWS_REGION`, `AWS_DEFAULT_REGION`, else the profile's
 roleArn | ALL | text | none
     role to assume, on the driver and on executors, for the ARNs of the role's account;
     for names only if no ARN of that account is listed
-    also kinesis.stsRoleArn
+    also kinesis.stsRoleArn, awsSTSRoleARN
 roleExternalId | ALL | text | none
     external id that the role asks for
     also externalId
 roleSessionName | ALL | text | `kinesumer`
     the session's name in CloudTrail
-    also kinesis.stsSessionName
+    also kinesis.stsSessionName, awsSTSSessionName
 startingPosition | READ | text | `LATEST`; for `read` `TRIM_HORIZON`
     where a new query begins: `LATEST`, `TRIM_HORIZON` (or `EARLIEST`), a time
     `2026-11-20T12:00:00Z` (also after `AT_TIMESTAMP`), how long ago (`90m`, `2h`, `3d`),
@@ -187,7 +187,8 @@ maxSkewPerBatch | STREAM | skew | `1m`
 minFetchPeriod | READ | seconds | `250ms`
     time between two reads of a shard; AWS allows five a second by all readers together,
     and the driver's probe is one of them
-    also kinesis.getRecords.fetchIntervalMs
+    also kinesis.getRecords.fetchIntervalMs, idleTimeBetweenReadsInMs,
+    kinesis.executor.idleTimeBetweenReadsInMs
 maxFetchRate | READ | rate | `2.0`
     MB per second that are read of a shard; the default is the limit of AWS for all
     readers together. Beside other readers, a query slows down to its share
@@ -199,6 +200,7 @@ fanOut | STREAM | text | none: shards are polled
     name or ARN of a registered stream consumer (enhanced fan-out). Large batches, and
     batches beside other readers, are read with it; the others are polled. The driver
     registers a name that is missing. An ARN needs a single stream
+    also fanoutConsumerARN
 failOnDataLoss | READ | flag | `true`
     `false`: log and count records that expired before they were read, instead of
     failing
@@ -214,7 +216,7 @@ ordered | WRITE | flag | `false`
     are retried
 aggregate | WRITE | flag | `false`
     `true`: rows are packed into KPL aggregates
-    also kinesis.sink.aggregationEnabled
+    also kinesis.sink.aggregationEnabled, kinesis.executor.aggregationEnabled
 deadLetterPath | WRITE | directory | none: the batch fails
     directory (a local path, or a URI such as `s3://bucket/prefix`) for rows that
     Kinesis rejects, one JSON-lines file for each task attempt that has any
@@ -225,7 +227,7 @@ dynamodbEndpointUrl | READ | url | `AWS_ENDPOINT_URL_DYNAMODB`, `AWS_ENDPOINT_UR
     where the state store is reached
 stsEndpointUrl | ALL | url | `AWS_ENDPOINT_URL_STS`, `AWS_ENDPOINT_URL`, else AWS's
     where roles are assumed
-    also stsEndpoint, kinesis.stsEndpointUrl
+    also stsEndpoint, kinesis.stsEndpointUrl, awsSTSEndpoint
 """  # noqa: E501
 
 _USES = {
@@ -255,15 +257,13 @@ _PARSERS = {
 def _option(entry: str) -> Option:
     head, *lines = entry.splitlines()
     name, uses, parser, default = head.split(" | ")
-    aliases = ""
-    if lines[-1].startswith("    also "):
-        aliases = lines.pop().removeprefix("    also ")
+    meaning, _, aliases = " ".join(map(str.strip, lines)).partition(" also ")
     return Option(
         name,
         _USES[uses],
         _PARSERS[parser],
         default,
-        " ".join(map(str.strip, lines)),
+        meaning,
         tuple(aliases.split(", ")) if aliases else (),
     )
 
@@ -286,24 +286,36 @@ COLUMNS = {
 }
 
 # The columns of a query without a schema of its own: all but stream_arn.
-DEFAULT_SCHEMA = ", ".join(f"{name} {COLUMNS[name]}" for name in [*COLUMNS][:-1])
+# "timestamp" depends on the session's setting spark.sql.timestampType.
+DEFAULT_SCHEMA = ", ".join(
+    f"{name} {COLUMNS[name].replace('timestamp', 'timestamp_ltz')}"
+    for name in [*COLUMNS][:-1]
+)
 
 
 def requested(schema: StructType) -> tuple[str, ...]:
     """Return the names of a schema's columns, in the schema's order.
 
-    Raises ConfigurationError for an unknown column and for a wrong type.
+    Raises ConfigurationError for an unknown column, for a wrong type, and for a schema
+    without columns, of which Spark would count no rows.
     """
+    if not schema.fields:
+        raise ConfigurationError(
+            f"the schema has no columns: name at least one of {', '.join(COLUMNS)}"
+        )
     for field in schema.fields:
         if field.name not in COLUMNS:
+            lower = field.name.lower()
+            hint = f" (names are lower-case: {lower})" if lower in COLUMNS else ""
             raise ConfigurationError(
-                f"the schema's column {field.name!r} isn't one of a Kinesis stream; "
-                f"use one of {', '.join(COLUMNS)}"
+                f"the schema's column {field.name!r} isn't one of a Kinesis stream"
+                f"{hint}; use one of {', '.join(COLUMNS)}"
             )
         type_, expected = field.dataType.simpleString(), COLUMNS[field.name]
         if type_ != expected:
+            written = "timestamp_ltz" if expected == "timestamp" else expected
             raise ConfigurationError(
-                f"the schema's column {field.name!r} is of type {type_}; "
-                f"it must be {expected}: decode it in the query"
+                f"the schema's column {field.name!r} is of type {type_}; it must be "
+                f"{written}: convert it in the query"
             )
     return tuple(schema.fieldNames())

@@ -69,6 +69,13 @@ def require_known_streams(
         return
     names = {stream.arn: stream.requested.name for stream in streams}
     known = {*names, *names.values(), *map(stream_name, names)}
+    for name in positions:
+        arns = [arn for arn in names if stream_name(arn) == name]
+        if len(arns) > 1:
+            raise ConfigurationError(
+                f"option {option} names {name}, which may be {' or '.join(arns)}: use "
+                "ARNs"
+            )
     unknown = sorted(positions.keys() - known)
     if unknown:
         raise ConfigurationError(

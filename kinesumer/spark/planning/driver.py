@@ -75,7 +75,7 @@ class Driver:
         self._open_source = open_source
         self._clock = SystemClock() if clock is None else clock
         self._service = ServiceTime(self._clock)
-        self._streams: dict[str, StreamState] = {}
+        self._streams: dict[Stream, StreamState] = {}
         self._pause_seconds = pause_seconds
         self._planned_at = -inf
         self._targets: Targets | None = None
@@ -189,7 +189,7 @@ class Driver:
 
     async def _refreshed(self, *, now: bool = False) -> list[StreamState]:
         async def refresh(requested: Stream) -> StreamState:
-            stream = self._streams.get(requested.name)
+            stream = self._streams.get(requested)
             if stream is None:
                 source = await self._open_source(replace(requested, fan_out=None))
                 stream = StreamState(
@@ -205,10 +205,17 @@ class Driver:
                 await stream.subscriptions.find_consumer(
                     requested, stream.info.created_at, self.find_consumer
                 )
-            self._streams[requested.name] = stream
+            self._streams[requested] = stream
             return stream
 
-        return list(await asyncio.gather(*map(refresh, self.options.streams)))
+        streams = await asyncio.gather(*map(refresh, self.options.streams))
+        arns = [stream.arn for stream in streams]
+        for arn in arns:
+            if arns.count(arn) > 1:
+                raise ConfigurationError(
+                    f"option streams names {arn} twice: name it once"
+                )
+        return streams
 
     def _starting(self, stream: StreamState) -> Start | StreamOffset:
         arn, starting = stream.arn, self.options.starting

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType
 
 from kinesumer.spark import readers
 from kinesumer.spark.runtime import jvm
@@ -175,7 +175,7 @@ def test_a_query_without_an_app_ends_at_once_on_sigterm(
     monkeypatch.setattr(readers, "_new_driver", lambda _options: NoDriver())
     monkeypatch.setattr(readers, "collect_garbage_rarely", lambda: None)
     source = KinesumerDataSource({"streams": "orders", "region": "us-east-1"})
-    reader = source.streamReader(StructType())
+    reader = source.streamReader(StructType().add("data", BinaryType()))
     assert isinstance(reader, readers.StreamReader)
     reader.prepareForTriggerAvailableNow()
     assert signal.getsignal(signal.SIGTERM) is handler

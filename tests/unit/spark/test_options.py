@@ -388,6 +388,43 @@ def test_the_options_of_a_query_for_awslabs_are_accepted() -> None:
     assert parsed.starting == NOON
 
 
+def test_the_options_of_a_query_for_glue_or_qubole_are_accepted() -> None:
+    options = {
+        "streamARN": PAYMENTS,
+        "awsSTSRoleARN": ROLE,
+        "awsSTSSessionName": "me",
+        "idleTimeBetweenReadsInMs": "500",
+        "startingposition": "AT_TIMESTAMP 2026-11-20T12:00:00Z",
+        "failondataloss": "false",
+    }
+    assert parse_read(options, connection_from(options)) == ReadOptions(
+        streams=(Stream(PAYMENTS, role_arn=ROLE, session_name="me"),),
+        starting=NOON,
+        min_fetch_period=0.5,
+        fail_on_data_loss=False,
+    )
+
+
+def test_one_name_in_two_regions_is_two_streams() -> None:
+    both = (Stream("orders", region="eu-west-1"), Stream("orders", region="us-east-1"))
+    assert read(streams=streams_option(*both)).streams == both
+    twice = json.dumps([{"name": "orders", "region": "eu-west-1"}] * 2)
+    assert "orders twice" in refusal(streams=twice)
+
+
+def test_the_properties_of_a_table_are_no_options() -> None:
+    given = {"provider": "kinesumer", "owner": "me", "a": "b", "streams": "orders"}
+    source = KinesumerDataSource({**given, "option.streams": "orders"})
+    assert source.options == {"streams": "orders"}
+    assert "CREATE TEMPORARY VIEW" in refusal_of_nothing()
+
+
+def refusal_of_nothing() -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_read({}, Connection())
+    return str(caught.value)
+
+
 @pytest.mark.parametrize("name", FOREIGN_OPTIONS)
 def test_an_option_without_a_counterpart_is_refused_with_the_reason(name: str) -> None:
     reason = FOREIGN_OPTIONS[name]
