@@ -83,7 +83,9 @@ class Names(tuple[str, ...]):
         names = [escape_unprintable(name) for name in self]
         if max_columns is None:
             return ARROW.join(names)
-        longest = max(map(len, names), default=0)
+        # Begin near the end: each step measures all names again, and they may be long.
+        longest = max(max_columns, 3)
+        names = [shorten(name, longest) for name in names]
         while cell_len(ARROW.join(names)) > max_columns and longest > 3:
             longest -= 1
             names = [shorten(name, longest) for name in names]
@@ -116,7 +118,10 @@ def table(
     with_names = {
         at for row in rows for at, cell in enumerate(row) if isinstance(cell, Names)
     }
-    excess = sum(widths) + GAP_COLUMNS * (len(widths) - 1) - console(wide=wide).width
+    most = console(wide=wide).width
+    for at in with_names:  # no column of names can stay wider than the whole line
+        widths[at] = min(widths[at], most)
+    excess = sum(widths) + GAP_COLUMNS * (len(widths) - 1) - most
     while excess > 0 and with_names:
         widest = max(with_names, key=lambda at: widths[at])
         if widths[widest] <= MIN_NAME_COLUMNS:

@@ -6,12 +6,17 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import boto3
+import pytest
+from rich.cells import cell_len
 
 from kinesumer.admin import status
 from kinesumer.admin.observation import FleetView
 from kinesumer.admin.snapshot import Snapshot
+from kinesumer.cli import console
+from kinesumer.cli.console import Names, print_lines, table
 from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.rows import STATE_STORE
 from tests.integration.cli.conftest import aws, environment, report, run, stopped_app
 from tests.support.steps import growth
@@ -29,8 +34,8 @@ __all__ = ["aws", "environment", "run", "stopped_app"]
 def test_the_commands_name_unreadable_rows_and_show_the_others(
     stopped_app: EmbeddedAws, run: Run
 ) -> None:
-    table = boto3.resource("dynamodb").Table(STATE_STORE)
-    rows = table.scan()["Items"]
+    stored = boto3.resource("dynamodb").Table(STATE_STORE)
+    rows = stored.scan()["Items"]
     broken_shard, _ = sorted((r for r in rows if "epoch" in r), key=itemgetter("sk"))
     for row in (
         {"pk": "member#a", "sk": "c1", "session": None},
@@ -38,7 +43,7 @@ def test_the_commands_name_unreadable_rows_and_show_the_others(
         {"pk": "group#a", "sk": f"stream#{ARN}", "stream_created_at": b"1"},
         broken_shard | {"epoch": "?"},
     ):
-        table.put_item(Item=row)
+        stored.put_item(Item=row)
     answer = report(run("status", "--app=a", "--json", "--no-lag"))
     problems = " ".join(answer["problems"])
     assert "sk='c1': attribute session '{\"NULL\": true}' can't be read" in problems
@@ -78,3 +83,23 @@ def test_the_work_of_status_is_linear_in_the_fleet() -> None:
         return report_status
 
     assert growth(work) < 5
+
+
+@pytest.mark.parametrize("letter", ["x", "店", "\u0301", "\0"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_name_of_any_length_is_measured_a_few_times(
+    monkeypatch: pytest.MonkeyPatch, letter: str, wide: bool
+) -> None:
+    measured = 0
+
+    def count(text: str) -> int:
+        nonlocal measured
+        measured += len(text)
+        return cell_len(text)
+
+    monkeypatch.setattr(console, "cell_len", count)
+    size = 100_000
+    rows = [[Names([letter * size, letter * size]), "1"]]
+    escaped = 2 * len(escape_unprintable(letter)) * size
+    print_lines(table(("owner", "shards"), rows, wide=wide), wide=wide)
+    assert measured < 2 * escaped
