@@ -27,6 +27,7 @@ from kinesumer.cli.options import REPORT_VERSION, ROLES, FiniteFloat, command
 from kinesumer.cli.progress import print_above, progress
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.producer.client import open_record_producer
+from kinesumer.runtime.refusals import start_thread
 from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ class InputLines:
         self._chunks: asyncio.Queue[bytes | OSError | None] = asyncio.Queue()
         self._splitter = LineSplitter()
         self._ended = False
-        threading.Thread(target=self._read, name="input", daemon=True).start()
+        start_thread(self._read, "input")
 
     def stop(self) -> None:
         """End after the last complete line."""

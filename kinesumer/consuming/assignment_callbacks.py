@@ -6,18 +6,16 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.owned import AssignedShard, RevokeReason
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.streams import ShardKey
     from kinesumer.ports import Clock
@@ -69,7 +67,7 @@ class AssignmentCallbacks:
         self.delivery: HandedOut
         self.thread = 0  # the thread of the client's event loop
         self._in_threads = in_threads
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
         # An error that was raised after the end of the iteration or of ``run()``.
         self.error: BaseException | None = None
         self._fail: Callable[[BaseException], bool]
@@ -137,17 +135,17 @@ class AssignmentCallbacks:
             for calls in known:
                 calls.cancel()
         if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads.close()
             self._threads = None
 
-    def in_thread(self, function: Callable[..., Any]) -> ThreadPoolExecutor | None:
+    def in_thread(self, function: Callable[..., Any]) -> Threads | None:
         """Return the threads that run a function; None for the event loop."""
         call = getattr(function, "__call__", None)  # noqa: B004 - its code is read
         is_async = any(map(inspect.iscoroutinefunction, (function, call)))
         if is_async or not self._in_threads:
             return None
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(MAX_THREADS, "kinesumer-callback")
+            self._threads = Threads(MAX_THREADS, "kinesumer-callback")
         return self._threads
 
 
@@ -343,25 +341,14 @@ class ShardCalls:
         if threads is None:
             result = function(self._shard, *arguments)
         else:
-            result = await self._in_thread(threads, function, *arguments)
+            result = await threads.call(partial(self._run, function, *arguments))
         if inspect.isawaitable(result):
             await result
 
-    def _in_thread(
-        self,
-        threads: ThreadPoolExecutor,
-        function: Callable[..., Any],
-        *arguments: object,
-    ) -> Awaitable[Any]:
-        def run() -> Any:
-            self._thread = threading.get_ident()
-            try:
-                return function(self._shard, *arguments)
-            except StopIteration as error:  # a future can't raise it
-                raise RuntimeError("a callback raised StopIteration") from error
-
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(threads, copy_context().run, run)
+    def _run(self, function: Callable[..., Any], *arguments: object) -> Any:
+        """Call user code in a thread."""
+        self._thread = threading.get_ident()
+        return function(self._shard, *arguments)
 
 
 def read_callbacks(

@@ -7,18 +7,24 @@ again.
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinesumer.dead_letters.base import ReadableDeadLetters, StoredEntry, read_entry
 from kinesumer.dead_letters.letter import encode_letter
-from kinesumer.errors import ConfigurationError, FatalError
+from kinesumer.errors import (
+    ConfigurationError,
+    DeadLettersUnavailableError,
+    FatalError,
+)
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.files import sync_directory, write_all, write_atomically
+from kinesumer.runtime.refusals import is_refusal
+from kinesumer.runtime.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -33,21 +39,29 @@ class FileLetters(ReadableDeadLetters):
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
+        self._threads = Threads(1, "kinesumer-dead-letters")
 
     async def put(self, letter: DeadLetter) -> None:
-        """Append a letter and sync the file. Raises FatalError if that fails."""
-        await asyncio.to_thread(self._append, encode_letter(letter))
+        """Append a letter and sync the file. Raises FatalError if that fails.
+
+        Raises DeadLettersUnavailableError if the system refuses a file descriptor.
+        """
+        await self._threads.call(partial(self._append, encode_letter(letter)))
 
     async def read(self) -> AsyncIterator[StoredEntry]:
         """Yield an entry for each line that isn't blank."""
-        for number, line in enumerate(await asyncio.to_thread(self._lines), 1):
+        for number, line in enumerate(await self._threads.call(self._lines), 1):
             if line.strip():
                 yield read_entry(line, line, f"line {number}")
 
     async def remove(self, stored: Sequence[StoredEntry]) -> None:
         """Replace the file by one without these lines."""
         gone = frozenset(one.receipt for one in stored)
-        await asyncio.to_thread(self._rewrite, gone)
+        await self._threads.call(partial(self._rewrite, gone))
+
+    async def aclose(self) -> None:
+        """End the thread."""
+        self._threads.close()
 
     def _append(self, line: bytes) -> None:
         try:
@@ -68,6 +82,8 @@ class FileLetters(ReadableDeadLetters):
                     # new file's name.
                     sync_directory(self._path)
         except OSError as error:
+            if is_refusal(error):
+                raise DeadLettersUnavailableError(f"{self._path}: {error}") from error
             raise FatalError(
                 f"a dead letter can't be written to {self._path}: {error.strerror}; "
                 "check the path and the disk"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import DecodeError, PoisonRecordError
 from kinesumer.handlers.failure_policy import log_first_failure
-from kinesumer.handlers.invokers import NotAwaitedError, NoThreadError
+from kinesumer.handlers.invokers import NotAwaitedError
 from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
+from kinesumer.runtime.threads import NoThreadError
 
 if TYPE_CHECKING:
     from random import Random

@@ -6,21 +6,22 @@ import asyncio
 import inspect
 import threading
 from collections import deque
-from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.shard_queue import ShardStopped
 from kinesumer.runtime.clock import YIELD_EVERY_SECONDS, LoopLag, yield_to_loop
+from kinesumer.runtime.threads import NotCalledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Executor
 
     from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.handlers.signature import HandlerFunction
     from kinesumer.model.records import Record
     from kinesumer.ports import Clock
+    from kinesumer.runtime.threads import Threads
 
 # Time between two checks whether a lapsed lease is valid again.
 PAUSE_SECONDS = 0.05
@@ -30,15 +31,11 @@ class NotAwaitedError(ConfigurationError):
     """A handler that isn't async returned an awaitable."""
 
 
-class NoThreadError(KinesumerError):
-    """No thread could be started for a handler that isn't async."""
-
-
 class HandlerInvoker:
     """Gives records to a handler, in the event loop or in a thread."""
 
     def __init__(
-        self, handler: HandlerFunction, clock: Clock, gate: Gate, threads: Executor
+        self, handler: HandlerFunction, clock: Clock, gate: Gate, threads: Threads
     ) -> None:
         self._handler, self._now = handler.call, clock.now
         self._is_async, self._takes_batches = handler.is_async, handler.takes_batches
@@ -53,7 +50,7 @@ class HandlerInvoker:
         if not self._is_async:
             is_batch = self._takes_batches
             work = self._call_with_batch if is_batch else self._call_with_each
-            await in_thread(self._threads, work, item, records)
+            await self._in_thread(partial(work, item, records), item)
         elif self._takes_batches:
             item.busy_since = began = self._now()
             await self._handler(item.selection.batch.for_user(records))
@@ -76,6 +73,16 @@ class HandlerInvoker:
             item.done += 1
         item.seconds += now() - began
 
+    async def _in_thread(self, work: Callable[[], None], item: WorkItem) -> None:
+        def run() -> None:
+            item.thread = threading.get_ident()
+            work()
+
+        try:
+            await self._threads.call(run, lambda: item.queue.is_over)
+        except NotCalledError:
+            return  # the shard is given up
+
     def _call_with_each(self, item: WorkItem, records: list[Record[Any]]) -> None:
         now, handler = self._now, self._handler
         queue, lease = item.queue, item.queue.owned.lease
@@ -96,35 +103,6 @@ class HandlerInvoker:
             refuse_awaitable(self._handler(item.selection.batch.for_user(records)))
             item.done += len(records)
             item.seconds += self._now() - began
-
-
-async def in_thread(
-    threads: Executor,
-    work: Callable[[WorkItem, list[Record[Any]]], None],
-    item: WorkItem,
-    records: list[Record[Any]],
-) -> None:
-    """Run ``work`` in a thread with the current context. Raise its errors."""
-
-    def run() -> BaseException | None:
-        item.thread = threading.get_ident()
-        try:
-            work(item, records)
-        except BaseException as error:
-            # Return the error, since a future can't raise StopIteration.
-            return error
-        return None
-
-    loop = asyncio.get_running_loop()
-    try:
-        error = await loop.run_in_executor(threads, copy_context().run, run)
-    except RuntimeError as refused:  # not from user code
-        raise NoThreadError(
-            f"can't start a thread for the handler, a plain function ({refused}): "
-            "raise the system's limit of threads, and keep the main thread alive"
-        ) from refused
-    if error is not None:
-        raise error
 
 
 def refuse_awaitable(result: Any) -> None:

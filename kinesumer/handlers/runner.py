@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
@@ -17,6 +16,7 @@ from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped
 from kinesumer.handlers.stream_callers import StreamCallers, Tools
 from kinesumer.runtime.decompression import DecompressionRoom
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Set
@@ -61,7 +61,7 @@ class HandlerRunner:
         self.callers: StreamCallers = StreamCallers(handlers, app, random)
         self._clock = clock
         self._drain_seconds = drain
-        self._threads = ThreadPoolExecutor(MAX_THREADS, "kinesumer-handler")
+        self._threads = Threads(MAX_THREADS, "kinesumer-handler")
         self._queues: dict[OwnedShard, ShardQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # The items that user code is handling, including items of shards that were
@@ -163,7 +163,7 @@ class HandlerRunner:
             await self._cancel()
         finally:
             # Don't wait for the threads: one handler that hangs would prevent the end.
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads.close()
             await self.callers.aclose()
             self._runs_in = None
 

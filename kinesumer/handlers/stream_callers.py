@@ -19,7 +19,6 @@ from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from concurrent.futures import Executor
     from random import Random
 
     from kinesumer.aws.session import ClientFactory
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from kinesumer.handlers.stream_handlers import StreamHandlers
     from kinesumer.ports import Clock
     from kinesumer.runtime.decompression import DecompressionRoom
+    from kinesumer.runtime.threads import Threads
     from kinesumer.telemetry.api import Telemetry
 
 
@@ -41,7 +41,7 @@ class Tools(NamedTuple):
 
     clock: Clock
     gate: Gate
-    threads: Executor
+    threads: Threads
     telemetry: Telemetry
     room: DecompressionRoom
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from kinesumer.core.backoff import max_backoff_seconds
-from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    SourceUnavailableError,
+    ThreadRefusedError,
+)
+from kinesumer.runtime.refusals import start_thread
 from kinesumer.runtime.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
@@ -31,8 +35,11 @@ class EventLoopThread:
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
-        run = self.loop.run_forever
-        threading.Thread(target=run, name="kinesumer-spark", daemon=True).start()
+        try:
+            start_thread(self.loop.run_forever, "kinesumer-spark")
+        except ThreadRefusedError:
+            self.loop.close()
+            raise
 
     def run(self, work: Coroutine[object, object, T]) -> T:
         """Run a coroutine on the loop; return its result or raise its exception."""

@@ -131,3 +131,27 @@ def test_a_call_that_does_not_end_delays_the_end_only_for_a_time() -> None:
         assert began.is_set()
     finally:
         may_end.set()
+
+
+@pytest.mark.usefixtures("orders")
+def test_calls_wait_for_a_thread_that_the_system_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, refusals = threading.Thread.start, [*range(3)]
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith("kinesumer-callback") and refusals:
+            refusals.pop()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    monkeypatch.setattr("kinesumer.runtime.threads.RETRY_SECONDS", 0.01)
+    calls = Calls()
+    with client() as blocking:
+        records = consume(
+            blocking, on_assigned=calls.on_assigned, on_revoked=calls.on_revoked
+        )
+        with records:
+            calls.handle(next(records))
+    assert calls.seen == ["assigned 1", "a", "revoked 1 closed"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import resource
+import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from kinesumer.dead_letters import DeadLetter, open_dead_letters
 from kinesumer.dead_letters.targets import open_readable, open_target
 from kinesumer.errors import (
     ConfigurationError,
+    DeadLettersUnavailableError,
     DeadLetterTooLargeError,
     DecodeError,
     FatalError,
@@ -181,3 +184,30 @@ def test_the_letter_of_an_undecodable_record_says_why() -> None:
         undecodable, caught.value, app="a", attempts=1, failed_at=0.0
     )
     assert letter.error == "DecodeError: msgspec.DecodeError: Input data was truncated"
+
+
+async def test_a_file_waits_for_a_thread_and_a_descriptor_that_the_system_refuses(
+    clients: ClientFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = await open_readable(f"file:{tmp_path / 'dead'}", clients)
+    start, refusals = threading.Thread.start, [*range(3)]
+
+    def limited(thread: threading.Thread) -> None:
+        if refusals:
+            refusals.pop()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr("kinesumer.runtime.threads.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    used, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+    try:
+        with pytest.raises(DeadLettersUnavailableError, match="Too many open files"):
+            await letters.put(LETTER)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used, most))
+    await letters.put(LETTER)
+    assert [one.letter for one in await stored(letters)] == [LETTER]
+    assert not refusals
+    await letters.aclose()

@@ -146,14 +146,14 @@ async def test_a_record_whose_handler_could_not_be_called_is_no_dead_letter(
 
     def limited(thread: threading.Thread) -> None:
         if thread.name.startswith("kinesumer-handler"):
-            raise RuntimeError("can't start new thread")
+            raise RuntimeError("can't create new thread at interpreter shutdown")
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
     seen: list[Record] = []
     client = Client(seen.append, batch=False, retries=ONCE, dead_letters="file:unused")
     client.put("a")
-    with pytest.raises(KinesumerError, match="can't start new thread"):
+    with pytest.raises(KinesumerError, match="keep the main thread alive"):
         await client.run()
     assert not seen
     assert not client.letters.tries

@@ -31,7 +31,7 @@ from tests.support.world import APP
 from tests.unit.handlers.runner import TERMS, Letters
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from kinesumer import Batch, Record
 
@@ -287,6 +287,63 @@ async def test_a_thread_that_hangs_is_reported_and_its_shard_is_given_up(
     reported.set()
     client.handling.close()
     await running
-    [report] = [r.message for r in caplog.records if "made no progress" in r.message]
+    reports = [r.message for r in caplog.records if r.message.startswith("user code")]
+    [report] = reports
     assert report.startswith("user code at orders shardId-000000000000 has made no")
     assert "in hangs" in report
+
+
+def refuse_threads(patch: pytest.MonkeyPatch, refuses: Callable[[], bool]) -> None:
+    """Let the system refuse threads for handlers while ``refuses`` returns True."""
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith("kinesumer-handler") and refuses():
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    patch.setattr(threading.Thread, "start", limited)
+    patch.setattr("kinesumer.runtime.threads.RETRY_SECONDS", 0.01)
+
+
+async def test_handlers_wait_for_a_thread_that_the_system_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[bytes] = []
+    refusals = [*range(5)]
+    refuse_threads(monkeypatch, lambda: bool(refusals and refusals.pop() >= 0))
+
+    def handle(record: Record) -> None:
+        seen.append(record.data)
+        if record.data == b"c":
+            client.close()
+
+    client = Client(handle, dead_letters="file:unused")
+    client.put("a", "b", "c")
+    await client.run()
+    assert seen == [b"a", b"b", b"c"]
+    assert not client.letters.texts
+
+
+async def test_a_client_whose_handlers_get_no_thread_hands_its_shard_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused: list[bool] = []
+
+    def refuses() -> bool:
+        refused.append(True)
+        return True
+
+    refuse_threads(monkeypatch, refuses)
+    seen: list[Record] = []
+    client = Client(seen.append, batch=False)
+    client.put("a")
+    running = asyncio.get_running_loop().create_task(client.run())
+    async with asyncio.timeout(15):
+        while len(refused) < 3:
+            await asyncio.sleep(0.01)
+        client.handling.close()
+        await running
+    [row] = [row for row in client.store.snapshot() if "shardId" in str(row["sk"])]
+    assert "owner" not in row
+    assert not seen
