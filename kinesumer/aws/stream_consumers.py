@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 ACTIVE_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 MAX_CONSUMERS = 20  # AWS's default quota of a stream
+QUOTA = (
+    f"AWS permits {MAX_CONSUMERS} for a stream, or 50 in the mode On-demand Advantage, "
+    "and a queue of the stream counts as one"
+)
+# With this text, AWS refuses a call because of the rate of the calls.
+_RATE = "rate exceeded"
+NO_TAGS: Mapping[str, str] = MappingProxyType({})
 
 
 class FanOutCalls(StreamSource, Protocol):
@@ -92,11 +100,12 @@ class StreamConsumers:
         with translated_errors("DescribeStreamConsumer", SourceUnavailableError):
             return msgspec.convert(answer["ConsumerDescription"], _Consumer).read()
 
-    async def register(self, name: str) -> None:
-        """Register a consumer. Do nothing if it exists already."""
-        await self._source.call_of_consumer(
-            "RegisterStreamConsumer", {"ConsumerName": name}
-        )
+    async def register(self, name: str, tags: Mapping[str, str] = NO_TAGS) -> None:
+        """Register a consumer with tags. Do nothing if it exists already."""
+        arguments: dict[str, object] = {"ConsumerName": name}
+        if tags:  # they need the right kinesis:TagResource
+            arguments["Tags"] = dict(tags)
+        await self._source.call_of_consumer("RegisterStreamConsumer", arguments)
 
     async def deregister(self, name: str) -> None:
         """Deregister a consumer. Do nothing if it does not exist."""
@@ -122,8 +131,10 @@ class StreamConsumers:
                 return consumers
             arguments = {"NextToken": token}
 
-    async def require_active(self, name: str) -> StreamConsumer:
-        """Return an active consumer. Register it if it is missing.
+    async def require_active(
+        self, name: str, tags: Mapping[str, str] = NO_TAGS
+    ) -> StreamConsumer:
+        """Return an active consumer. Register it with these tags if it is missing.
 
         After ACTIVE_SECONDS, raise FatalError if it is not active, and
         SourceUnavailableError if Kinesis does not answer.
@@ -135,7 +146,7 @@ class StreamConsumers:
             try:
                 consumer = await self.find(name)
                 if consumer is None and not has_registered:
-                    await self._register(name)
+                    await self._register(name, tags)
                     has_registered = True
                     continue
             except SourceUnavailableError:
@@ -153,15 +164,17 @@ class StreamConsumers:
                     )
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _register(self, name: str) -> None:
+    async def _register(self, name: str, tags: Mapping[str, str]) -> None:
         try:
-            await self.register(name)
-        except SourceThrottledError:
+            await self.register(name, tags)
+        except SourceThrottledError as error:
             # AWS uses the same error for too many calls and for too many consumers.
-            if len(await self.list()) >= MAX_CONSUMERS:
+            if _RATE in str(error).lower():
+                raise
+            if (count := len(await self.list())) >= MAX_CONSUMERS:
                 raise ConfigurationError(
                     f"can't register stream consumer {name!r}: {self._source.label} "
-                    f"has {MAX_CONSUMERS} or more registered consumers; deregister one "
-                    "with `kinesumer fan-out deregister`, or raise the stream's quota"
+                    f"has {count} registered consumers ({QUOTA}); deregister one with "
+                    f"`kinesumer fan-out deregister`, or raise the quota: {error}"
                 ) from None
             raise

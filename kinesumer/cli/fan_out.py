@@ -120,12 +120,22 @@ async def list_(common: CommonOptions, stream: str) -> None:
 @command("dry_run", "yes", *ROLES, "region", "as_json", group=fan_out)
 @click.argument("stream")
 @click.argument("consumer", metavar="NAME")
-async def register(common: CommonOptions, stream: str, consumer: str) -> None:
+@click.option(
+    "--tag",
+    "tags",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A tag of the new consumer. Repeatable.",
+)
+async def register(
+    common: CommonOptions, stream: str, consumer: str, tags: tuple[str, ...]
+) -> None:
     """Register a consumer of a stream, and wait until it can be used.
 
     Do nothing if it is registered already.
     """
     _check_name(consumer)
+    pairs = dict(map(_parse_tag, tags))
     async with _open(common, stream) as opened:
         found = await opened.consumers.find(consumer)
         what = f"stream consumer {consumer} of {opened.title}"
@@ -135,7 +145,7 @@ async def register(common: CommonOptions, stream: str, consumer: str) -> None:
             if found is None:
                 common.confirm("Register it?")
             async with progress(f"waiting until {consumer} is active"):
-                active = await opened.consumers.require_active(consumer)
+                active = await opened.consumers.require_active(consumer, pairs)
     if common.dry_run:
         _end_dry_run(common, opened.arn, found)
     elif common.as_json:
@@ -191,6 +201,13 @@ def _check_name(consumer: str) -> None:
             f"{consumer!r} isn't the name of a stream consumer: use 1 to 128 of a-z, "
             "A-Z, 0-9, _ . -"
         )
+
+
+def _parse_tag(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise ConfigurationError(f"--tag={text!r} must be KEY=VALUE")
+    return key, value
 
 
 def _end_dry_run(

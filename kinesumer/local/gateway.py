@@ -13,7 +13,12 @@ from kinesumer.local import dynamodb, identity
 from kinesumer.local.dynamodb import Answer
 from kinesumer.local.faults import PUSHED_EVENT, Call
 from kinesumer.local.kinesis import cbor
-from kinesumer.local.kinesis.requests import AnyRequest, CreateStream, GetRecords
+from kinesumer.local.kinesis.requests import (
+    AnyRequest,
+    CreateStream,
+    GetRecords,
+    RegisterStreamConsumer,
+)
 from kinesumer.local.kinesis.service import Caller, decode
 from kinesumer.local.kinesis.subscription import (
     Subscription,
@@ -24,6 +29,8 @@ from kinesumer.local.request import AwsError, Request, limit_exceeded, parse_req
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kinesumer.local.faults import Fault
     from kinesumer.local.identity import Credentials
     from kinesumer.local.state import ServiceState
@@ -204,8 +211,8 @@ class Gateway:
             return Answer(0, b""), "refused"
         _raise_fault(call, faults)
         with state.lock:
-            for action in (call.action, *_tagging(exchange)):
-                state.identities.authorize(exchange.caller, action, call.resource)
+            for action, resource in _permissions(exchange):
+                state.identities.authorize(exchange.caller, action, resource)
         # With a limit of 0, the page has no records, but still an iterator and the lag.
         if "empty_page" in kinds and isinstance(exchange.request, GetRecords):
             exchange.request.limit = 0
@@ -233,13 +240,17 @@ class Gateway:
         return Answer(200, body)
 
 
-def _tagging(exchange: _Exchange) -> tuple[str, ...]:
-    """Return the action that a request with tags needs besides its own."""
-    if isinstance(exchange.request, CreateStream) and exchange.request.tags:
-        return ("kinesis:AddTagsToStream",)
-    if exchange.call.action == "dynamodb:CreateTable":
-        return ("dynamodb:TagResource",) if b'"Tags"' in exchange.http.body else ()
-    return ()
+def _permissions(exchange: _Exchange) -> Iterator[tuple[str, str]]:
+    """Yield each action that a request needs, with its resource."""
+    call, request = exchange.call, exchange.request
+    yield call.action, call.resource
+    if isinstance(request, CreateStream) and request.tags:
+        yield "kinesis:AddTagsToStream", call.resource
+    if isinstance(request, RegisterStreamConsumer) and request.tags:
+        consumer = f"{call.resource}/consumer/{request.consumer_name}:0"
+        yield "kinesis:TagResource", consumer
+    if call.action == "dynamodb:CreateTable" and b'"Tags"' in exchange.http.body:
+        yield "dynamodb:TagResource", call.resource
 
 
 async def _apply(

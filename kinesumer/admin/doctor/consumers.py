@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.admin.doctor.finding import Check, Finding, first_three
 from kinesumer.admin.fan_out import LiveUses, read_live_uses, uses_of_stream
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.stream_consumers import StreamConsumer, StreamConsumers
+from kinesumer.aws.stream_consumers import (
+    MAX_CONSUMERS,
+    QUOTA,
+    StreamConsumer,
+    StreamConsumers,
+)
 from kinesumer.model.streams import stream_name
 
 if TYPE_CHECKING:
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
 
 FAN_OUT = Check("fan-out")
+# With fewer free places, a deploy of one more app may fail.
+FREE_CONSUMERS = 3
 
 
 class ConsumerObservation(NamedTuple):
@@ -75,6 +82,18 @@ def unused_consumers(observed: ConsumerObservation) -> Iterator[Finding]:
                 "shard and hour",
                 "unless another program uses it: kinesumer fan-out deregister "
                 f"{stream_name(arn)} {unused[0]}",
+            )
+
+
+def full_streams(observed: ConsumerObservation) -> Iterator[Finding]:
+    """Yield a finding for each stream that can have few further consumers."""
+    for arn, consumers in observed.registered.items():
+        if len(consumers) > MAX_CONSUMERS - FREE_CONSUMERS:
+            yield FAN_OUT.note(
+                arn,
+                f"{len(consumers)} stream consumers are registered: {QUOTA}",
+                "deregister what nobody uses, or raise the quota, before another app "
+                "reads the stream by fan-out",
             )
 
 

@@ -132,6 +132,7 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
         findings += [f for check in APP_CHECK_FUNCTIONS for f in check(observed)]
     if registered is not None:
         findings += consumers.unused_consumers(registered)
+        findings += consumers.full_streams(registered)
     findings.sort(key=lambda finding: -finding.severity)
     checks = [
         *GENERAL_CHECKS,

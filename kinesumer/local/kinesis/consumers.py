@@ -30,6 +30,7 @@ class Consumer:
     created_at: float
     active_at: float
     gone_at: float = math.inf
+    tags: dict[str, str] = field(default_factory=dict)
     # By shard id: the last subscription, and the rate of the calls.
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     calls: dict[str, Bucket] = field(default_factory=dict)
@@ -60,26 +61,20 @@ def stream_of_consumer(arn: str) -> str:
     return arn.partition("/consumer/")[0]
 
 
-# The consumers of one stream, by name.
-Consumers = dict[str, Consumer]
+def current_consumers(stream: Stream, now: float) -> list[Consumer]:
+    """Return a stream's registered consumers, ordered by name."""
+    for name in [c.name for c in stream.consumers.values() if now >= c.gone_at]:
+        del stream.consumers[name]
+    return [stream.consumers[name] for name in sorted(stream.consumers)]
 
 
-def _expire(consumers: Consumers, now: float) -> None:
-    for name in [c.name for c in consumers.values() if now >= c.gone_at]:
-        del consumers[name]
-
-
-def _find(
-    stream: Stream,
-    consumers: Consumers,
-    request: rq.ConsumerRequest,
-    now: float,
-) -> Consumer:
-    _expire(consumers, now)
+def find_consumer(stream: Stream, request: rq.ConsumerRequest, now: float) -> Consumer:
+    """Return a consumer. Raise AwsError if it isn't registered."""
+    consumers = current_consumers(stream, now)
     name, arn = request.consumer_name, request.consumer_arn
     if not (name or arn):
         raise invalid_argument("ConsumerName or ConsumerARN is needed.")
-    for consumer in consumers.values():
+    for consumer in consumers:
         if name == consumer.name or arn == consumer.arn:
             return consumer
     raise not_found(
@@ -89,73 +84,70 @@ def _find(
 
 
 def register(
-    stream: Stream, consumers: Consumers, request: rq.RegisterStreamConsumer, now: float
+    stream: Stream, request: rq.RegisterStreamConsumer, now: float
 ) -> dict[str, Any]:
     """Return the response to RegisterStreamConsumer."""
     stream.require_open()
-    _expire(consumers, now)
-    name, limits = request.consumer_name, stream.limits
-    if name in consumers:
+    consumers, limits = current_consumers(stream, now), stream.limits
+    name = request.consumer_name
+    if name in stream.consumers:
         raise AwsError(
             "ResourceInUseException",
             f"Consumer {name} under stream {stream.name} already exists.",
         )
-    if len(consumers) >= limits.consumers_per_stream:
+    if len(consumers) >= stream.max_consumers:
         raise limit_exceeded(
             f"Stream {stream.name} under account {stream.account} already has "
-            f"{limits.consumers_per_stream} consumers."
+            f"{stream.max_consumers} consumers."
         )
-    creating = [c for c in consumers.values() if c.status(now) == "CREATING"]
+    creating = [c for c in consumers if c.status(now) == "CREATING"]
     if len(creating) >= limits.creating_consumers_per_stream:
         raise limit_exceeded(
             f"Stream {stream.name} under account {stream.account} already has "
             f"{limits.creating_consumers_per_stream} consumers in the state CREATING."
         )
-    consumer = Consumer(stream, name, now, now + limits.consumer_creating_seconds)
-    consumers[name] = consumer
+    active_at = now + limits.consumer_creating_seconds
+    consumer = Consumer(stream, name, now, active_at, tags=request.tags)
+    stream.consumers[name] = consumer
     return {"Consumer": consumer.describe(now)}
 
 
 def describe_consumer(
-    stream: Stream, consumers: Consumers, request: rq.ConsumerRequest, now: float
+    stream: Stream, request: rq.ConsumerRequest, now: float
 ) -> dict[str, Any]:
     """Return the response to DescribeStreamConsumer."""
-    consumer = _find(stream, consumers, request, now)
+    consumer = find_consumer(stream, request, now)
     description = {**consumer.describe(now), "StreamARN": stream.arn}
     return {"ConsumerDescription": description}
 
 
 def list_consumers(
-    stream: Stream, consumers: Consumers, request: rq.ListStreamConsumers, now: float
+    stream: Stream, request: rq.ListStreamConsumers, now: float
 ) -> dict[str, Any]:
     """Return the response to ListStreamConsumers."""
-    _expire(consumers, now)
-    names = sorted(name for name in consumers if name > request.next_token)
-    page = names[: request.max_results]
-    answer: dict[str, Any] = {
-        "Consumers": [consumers[name].describe(now) for name in page]
-    }
-    if len(page) < len(names):
-        answer["NextToken"] = page[-1]
+    consumers = current_consumers(stream, now)
+    left = [c for c in consumers if c.name > request.next_token]
+    page = left[: request.max_results]
+    answer: dict[str, Any] = {"Consumers": [c.describe(now) for c in page]}
+    if len(page) < len(left):
+        answer["NextToken"] = page[-1].name
     return answer
 
 
 def deregister(
-    stream: Stream, consumers: Consumers, request: rq.ConsumerRequest, now: float
+    stream: Stream, request: rq.ConsumerRequest, now: float
 ) -> dict[str, Any]:
     """Return the response to DeregisterStreamConsumer."""
-    consumer = _find(stream, consumers, request, now)
+    consumer = find_consumer(stream, request, now)
     consumer.gone_at = now + stream.limits.consumer_deleting_seconds
     for subscription in consumer.subscriptions.values():
         subscription.end_with("ResourceNotFoundException", "Consumer was deregistered.")
-    _expire(consumers, now)
     return {}
 
 
-def require_no_consumers(stream: Stream, consumers: Consumers, now: float) -> None:
+def require_no_consumers(stream: Stream, now: float) -> None:
     """Raise ResourceInUseException if a stream has registered consumers."""
-    _expire(consumers, now)
-    if consumers:
+    if current_consumers(stream, now):
         raise AwsError(
             "ResourceInUseException",
             f"Stream {stream.name} under account {stream.account} has registered "
@@ -163,12 +155,10 @@ def require_no_consumers(stream: Stream, consumers: Consumers, now: float) -> No
         )
 
 
-def subscribe(
-    stream: Stream, consumers: Consumers, request: rq.SubscribeToShard, now: float
-) -> Subscription:
+def subscribe(stream: Stream, request: rq.SubscribeToShard, now: float) -> Subscription:
     """Return a new subscription, which replaces the consumer's former one."""
     stream.require_open()
-    consumer = _find(stream, consumers, request, now)
+    consumer = find_consumer(stream, request, now)
     limits, shard = stream.limits, stream.shard(request.shard_id, now)
     calls = consumer.calls.setdefault(
         shard.shard_id, Bucket(limits.subscribe_calls_per_second)

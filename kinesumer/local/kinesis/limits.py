@@ -19,6 +19,7 @@ CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
         "DecreaseStreamRetentionPeriod": 5,
         "DeleteStream": 5,
         "DeregisterStreamConsumer": 5,
+        "DescribeAccountSettings": 5,
         "DescribeLimits": 1,
         "DescribeStream": 10,
         "DescribeStreamConsumer": 20,
@@ -26,10 +27,13 @@ CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
         "IncreaseStreamRetentionPeriod": 5,
         "ListStreamConsumers": 5,
         "ListStreams": 5,
+        "ListTagsForResource": 5,
         "ListTagsForStream": 5,
         "MergeShards": 5,
         "RegisterStreamConsumer": 5,
         "SplitShard": 5,
+        "TagResource": 5,
+        "UpdateAccountSettings": 5,
         "UpdateMaxRecordSize": 5,
         "UpdateShardCount": 10,
         "UpdateStreamMode": 5,
@@ -64,6 +68,7 @@ class Limits:
     deleting_seconds: float = 0
     # Enhanced fan-out.
     consumers_per_stream: int = 20
+    advantage_consumers_per_stream: int = 50  # in the mode On-demand Advantage
     creating_consumers_per_stream: int = 5
     consumer_creating_seconds: float = 0
     consumer_deleting_seconds: float = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.local.kinesis.consumers import current_consumers
 from kinesumer.local.kinesis.tokens import ListingToken
 from kinesumer.local.request import invalid_argument, limit_exceeded, not_found
 
@@ -35,7 +36,7 @@ def describe_summary(stream: Stream, _: rq.Request, now: float) -> dict[str, Any
         "StreamDescriptionSummary": {
             **_description(stream),
             "OpenShardCount": len(stream.open),
-            "ConsumerCount": 0,
+            "ConsumerCount": len(current_consumers(stream, now)),
             "MaxRecordSizeInKiB": stream.max_record_kib,
             **_distribution(stream),
         }

@@ -41,6 +41,16 @@ class AddTagsToStream(Request):
     tags: dict[str, str]
 
 
+class ResourceRequest(Request):
+    """A request about a stream or a consumer, which is given by its ARN."""
+
+    resource_arn: str = msgspec.field(name="ResourceARN")
+
+
+class TagResource(ResourceRequest):
+    tags: dict[str, str]
+
+
 class DeleteStream(Request):
     enforce_consumer_deletion: bool = False
 
@@ -52,6 +62,20 @@ class DescribeStream(Request):
 
 class DescribeLimits(msgspec.Struct):
     pass
+
+
+class DescribeAccountSettings(msgspec.Struct):
+    pass
+
+
+class Commitment(msgspec.Struct, rename="pascal"):
+    """Whether an account commits to a throughput (On-demand Advantage)."""
+
+    status: Literal["ENABLED", "DISABLED"]
+
+
+class UpdateAccountSettings(msgspec.Struct, rename="pascal"):
+    minimum_throughput_billing_commitment: Commitment
 
 
 class ListStreams(msgspec.Struct, rename="pascal", kw_only=True):
@@ -155,6 +179,7 @@ class UpdateMaxRecordSize(Request):
 
 class RegisterStreamConsumer(Request):
     consumer_name: Name
+    tags: dict[str, str] = {}
 
 
 class ConsumerRequest(Request):
@@ -188,4 +213,8 @@ class SubscribeToShard(ConsumerRequest, kw_only=True):
     starting_position: StartingPosition
 
 
-AnyRequest = Request | DescribeLimits | ListStreams
+# Requests about an account, not about one stream.
+AccountRequest = (
+    DescribeAccountSettings | DescribeLimits | ListStreams | UpdateAccountSettings
+)
+AnyRequest = Request | AccountRequest

@@ -20,7 +20,6 @@ from kinesumer.local.kinesis.changes import (
     split,
 )
 from kinesumer.local.kinesis.consumers import (
-    Consumers,
     deregister,
     describe_consumer,
     list_consumers,
@@ -39,6 +38,12 @@ from kinesumer.local.kinesis.records import (
 )
 from kinesumer.local.kinesis.shards import BY_KEY, Stream
 from kinesumer.local.kinesis.subscription import Subscription
+from kinesumer.local.kinesis.tags import (
+    list_resource_tags,
+    list_stream_tags,
+    tag_resource,
+    tag_stream,
+)
 from kinesumer.local.kinesis.tokens import ListingToken, ShardIterator
 from kinesumer.local.request import (
     AwsError,
@@ -71,13 +76,13 @@ class Kinesis:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.streams: dict[str, Stream] = {}
-        self._consumers: dict[tuple[str, int], Consumers] = {}
+        self._with_advantage: set[Caller] = set()  # that have On-demand Advantage
         self._gone_at: dict[str, float] = {}
         self._control: dict[tuple[Caller, str], Bucket] = {}
 
     def target(self, request: rq.AnyRequest, caller: Caller) -> tuple[str, str | None]:
         """Return the ARN of a request's stream (or ``*``), and its shard or None."""
-        if isinstance(request, rq.ListStreams | rq.DescribeLimits):
+        if not isinstance(request, rq.Request):
             return "*", None
         if isinstance(request, rq.GetRecords):
             iterator = ShardIterator.decode(request.shard_iterator)
@@ -91,6 +96,9 @@ class Kinesis:
                     f"{request.consumer_arn!r} is not the ARN of a consumer."
                 )
             return request.consumer_arn, shard_id
+        if isinstance(request, rq.ResourceRequest):
+            _require_arn(stream_of_consumer(request.resource_arn))
+            return request.resource_arn, None
         return _arn(request, caller), shard_id
 
     def call(
@@ -99,22 +107,17 @@ class Kinesis:
         """Return the response to a request. Raise AwsError if it is refused."""
         self._expire(now)
         self._throttle_control(operation, caller, now)
-        if isinstance(request, rq.DescribeLimits):
-            return self._describe_limits(caller)
-        if isinstance(request, rq.ListStreams):
-            return self._list_streams(request, caller)
+        if not isinstance(request, rq.Request):
+            return self._call_of_account(request, caller)
         if isinstance(request, rq.CreateStream):
             return self._create(request, caller, now)
         target = self.target(request, caller)[0]
         stream = self.stream(stream_of_consumer(target), now)
         if isinstance(request, rq.DeleteStream):
             if not request.enforce_consumer_deletion:
-                require_no_consumers(stream, self._consumers_of(stream), now)
+                require_no_consumers(stream, now)
             self.delete(stream, now)
             return {}
-        if operation in _CONSUMER_OPERATIONS:
-            _, handle_consumers = _CONSUMER_OPERATIONS[operation]
-            return handle_consumers(stream, self._consumers_of(stream), request, now)
         _, handle = _STREAM_OPERATIONS[operation]
         return handle(stream, request, now)
 
@@ -158,6 +161,7 @@ class Kinesis:
         stream = Stream(arn, shards, now, self.limits, mode=mode)
         stream.max_record_kib = record_kib(max_record_kib)
         stream.distribution = distribution
+        stream.has_advantage = caller in self._with_advantage
         self.streams[arn] = stream
         stream.settle(now)
         return stream
@@ -173,9 +177,6 @@ class Kinesis:
         """Let all subscriptions look at the time again."""
         for stream in self.streams.values():
             stream.wake_subscriptions()
-
-    def _consumers_of(self, stream: Stream) -> Consumers:
-        return self._consumers.setdefault((stream.arn, stream.created_ms), {})
 
     def _streams(self, caller: Caller) -> list[Stream]:
         prefix = stream_arn(caller, "")
@@ -197,6 +198,22 @@ class Kinesis:
             raise limit_exceeded(
                 f"Rate exceeded for {operation} under account {caller.account}."
             )
+
+    def _call_of_account(self, request: rq.AccountRequest, caller: Caller) -> Answer:
+        if isinstance(request, rq.DescribeLimits):
+            return self._describe_limits(caller)
+        if isinstance(request, rq.ListStreams):
+            return self._list_streams(request, caller)
+        if isinstance(request, rq.UpdateAccountSettings):
+            status = request.minimum_throughput_billing_commitment.status
+            self._set_advantage(caller, on=status == "ENABLED")
+        status = "ENABLED" if caller in self._with_advantage else "DISABLED"
+        return {"MinimumThroughputBillingCommitment": {"Status": status}}
+
+    def _set_advantage(self, caller: Caller, *, on: bool) -> None:
+        (self._with_advantage.add if on else self._with_advantage.discard)(caller)
+        for stream in self._streams(caller):
+            stream.has_advantage = on
 
     def _describe_limits(self, caller: Caller) -> Answer:
         modes = [stream.mode for stream in self._streams(caller)]
@@ -254,8 +271,8 @@ def stream_arn(caller: Caller, name: str) -> str:
 def _arn(request: rq.Request, caller: Caller) -> str:
     by_name = request.stream_name and stream_arn(caller, request.stream_name)
     arn = request.stream_arn
-    if arn is not None and not _is_stream_arn(arn):
-        raise invalid_request(f"{arn!r} is not the ARN of a stream.")
+    if arn is not None:
+        _require_arn(arn)
     if arn and by_name and arn != by_name:
         raise invalid_argument("StreamName and StreamARN differ.")
     if not (arn or by_name):
@@ -263,37 +280,35 @@ def _arn(request: rq.Request, caller: Caller) -> str:
     return arn or by_name or ""
 
 
-def _is_stream_arn(arn: str) -> bool:
+def _require_arn(arn: str) -> None:
     parts = arn.split(":")
-    return len(parts) == 6 and parts[2] == "kinesis" and parts[5].startswith("stream/")
-
-
-def _add_tags(stream: Stream, request: rq.AddTagsToStream, now: float) -> Answer:
-    stream.tags |= request.tags
-    return {}
-
-
-def _list_tags(stream: Stream, request: rq.Request, now: float) -> Answer:
-    tags = [{"Key": key, "Value": value} for key, value in stream.tags.items()]
-    return {"Tags": tags, "HasMoreTags": False}
+    if len(parts) != 6 or parts[2] != "kinesis" or not parts[5].startswith("stream/"):
+        raise invalid_request(f"{arn!r} is not the ARN of a stream.")
 
 
 _STREAM_OPERATIONS: dict[
     str, tuple[type[rq.Request], Callable[[Stream, Any, float], Answer]]
 ] = {
-    "AddTagsToStream": (rq.AddTagsToStream, _add_tags),
+    "AddTagsToStream": (rq.AddTagsToStream, tag_stream),
     "DecreaseStreamRetentionPeriod": (rq.RetentionPeriod, shorten),
+    "DeregisterStreamConsumer": (rq.ConsumerRequest, deregister),
     "DescribeStream": (rq.DescribeStream, describe),
+    "DescribeStreamConsumer": (rq.ConsumerRequest, describe_consumer),
     "DescribeStreamSummary": (rq.Request, describe_summary),
     "GetRecords": (rq.GetRecords, get_records),
     "GetShardIterator": (rq.GetShardIterator, get_iterator),
     "IncreaseStreamRetentionPeriod": (rq.RetentionPeriod, lengthen),
     "ListShards": (rq.ListShards, list_shards),
-    "ListTagsForStream": (rq.Request, _list_tags),
+    "ListStreamConsumers": (rq.ListStreamConsumers, list_consumers),
+    "ListTagsForResource": (rq.ResourceRequest, list_resource_tags),
+    "ListTagsForStream": (rq.Request, list_stream_tags),
     "MergeShards": (rq.MergeShards, merge),
     "PutRecord": (rq.PutRecord, put_record),
     "PutRecords": (rq.PutRecords, put_records),
+    "RegisterStreamConsumer": (rq.RegisterStreamConsumer, register),
     "SplitShard": (rq.SplitShard, split),
+    "SubscribeToShard": (rq.SubscribeToShard, subscribe),
+    "TagResource": (rq.TagResource, tag_resource),
     "UpdateMaxRecordSize": (rq.UpdateMaxRecordSize, set_record_size),
     "UpdateShardCount": (rq.UpdateShardCount, rescale),
     "UpdateStreamMode": (rq.UpdateStreamMode, set_mode),
@@ -302,22 +317,14 @@ _STREAM_OPERATIONS: dict[
         set_distribution,
     ),
 }
-_CONSUMER_OPERATIONS: dict[
-    str, tuple[type[rq.Request], Callable[[Stream, Consumers, Any, float], Answer]]
-] = {
-    "DeregisterStreamConsumer": (rq.ConsumerRequest, deregister),
-    "DescribeStreamConsumer": (rq.ConsumerRequest, describe_consumer),
-    "ListStreamConsumers": (rq.ListStreamConsumers, list_consumers),
-    "RegisterStreamConsumer": (rq.RegisterStreamConsumer, register),
-    "SubscribeToShard": (rq.SubscribeToShard, subscribe),
-}
 _REQUESTS: dict[str, type[rq.AnyRequest]] = {
     "CreateStream": rq.CreateStream,
     "DeleteStream": rq.DeleteStream,
+    "DescribeAccountSettings": rq.DescribeAccountSettings,
     "DescribeLimits": rq.DescribeLimits,
     "ListStreams": rq.ListStreams,
+    "UpdateAccountSettings": rq.UpdateAccountSettings,
     **{name: kind for name, (kind, _) in _STREAM_OPERATIONS.items()},
-    **{name: kind for name, (kind, _) in _CONSUMER_OPERATIONS.items()},
 }
 _DECODERS = {name: msgspec.json.Decoder(kind) for name, kind in _REQUESTS.items()}
 

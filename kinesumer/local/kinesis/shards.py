@@ -15,6 +15,7 @@ from kinesumer.model.streams import HASH_KEYS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesumer.local.kinesis.consumers import Consumer
     from kinesumer.local.kinesis.limits import Limits
 
 
@@ -87,6 +88,8 @@ class Stream:
         self.retention_hours = 24
         self.max_record_kib = 1024
         self.tags: dict[str, str] = {}
+        self.consumers: dict[str, Consumer] = {}  # by name
+        self.has_advantage = False  # whether its account has On-demand Advantage
         self.limits = lim
         self.shards: dict[str, Shard] = {}
         self.open: list[Shard] = []
@@ -103,6 +106,13 @@ class Stream:
     def created_ms(self) -> int:
         """The creation time in ms, which distinguishes streams with the same name."""
         return round(self.created_at * 1000)
+
+    @property
+    def max_consumers(self) -> int:
+        """How many consumers can be registered."""
+        if self.has_advantage and self.mode == "ON_DEMAND":
+            return self.limits.advantage_consumers_per_stream
+        return self.limits.consumers_per_stream
 
     def summary(self) -> dict[str, Any]:
         """Return the fields that every description of a stream has."""

@@ -75,9 +75,7 @@ class Subscriber:
         await self.consumer.open()
         return await self.source.get_iterator(SHARD, after)
 
-    async def read(
-        self, iterator: str | None, *frames: Frame | OSError | None
-    ) -> Page:
+    async def read(self, iterator: str | None, *frames: Frame | OSError | None) -> Page:
         """Return the next page of the open subscription, which sends these frames."""
         assert iterator is not None
         reading = asyncio.ensure_future(self.source.get_records(iterator, 10_000))

@@ -110,8 +110,20 @@ async def test_the_quota_of_consumers_counts_all_pages(world: World) -> None:
     throttled = SourceThrottledError("LimitExceededException")
     pages = [listed(MAX_CONSUMERS - 1, NextToken="more"), listed(1)]
     calls.answers.extend([MISSING, throttled, *pages])
-    with pytest.raises(ConfigurationError, match="20 or more registered consumers"):
+    with pytest.raises(ConfigurationError, match="has 20 registered consumers"):
         await StreamConsumers(calls).require_active("billing")
+
+
+async def test_calls_that_come_too_fast_are_not_taken_for_the_quota(
+    world: World,
+) -> None:
+    """In the mode On-demand Advantage, a stream may have 50 consumers."""
+    calls = ScriptedCalls()
+    throttled = SourceThrottledError("LimitExceededException: Rate exceeded for you")
+    calls.answers.extend([MISSING, throttled, MISSING, REGISTERED])
+    found = await StreamConsumers(calls).require_active("billing")
+    assert found.status == "ACTIVE"
+    assert LIST not in calls.consumer_calls
 
 
 async def test_a_stream_without_a_listing_has_no_consumers(world: World) -> None:

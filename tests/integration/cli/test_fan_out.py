@@ -48,6 +48,14 @@ def test_a_consumer_is_registered_listed_and_deregistered(
     assert "isn't registered" in error_text(run(*DEREGISTER, "--yes"))
 
 
+def test_a_new_consumer_gets_tags(orders: EmbeddedAws, run: Run) -> None:
+    assert "must be KEY=VALUE" in error_text(run(*REGISTER, "--yes", "--tag=team"))
+    made = report(run(*REGISTER, "--yes", "--json", "--tag=team=a=b", "--tag=x="))
+    assert made["registered"]
+    [consumer] = orders._state.kinesis.streams[made["stream_arn"]].consumers.values()
+    assert consumer.tags == {"team": "a=b", "x": ""}
+
+
 def test_init_registers_nothing(aws: EmbeddedAws, run: Run) -> None:
     aws.create_stream("orders")
     assert run("init").exit_code == 0

@@ -96,6 +96,76 @@ async def test_a_stream_has_twenty_consumers_at_most(
     await register(kinesis, aws, stream, "one-more")
 
 
+async def test_on_demand_advantage_permits_fifty_consumers(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    on = {"Status": "ENABLED"}
+    answer = await kinesis.update_account_settings(
+        MinimumThroughputBillingCommitment=on
+    )
+    assert answer["MinimumThroughputBillingCommitment"]["Status"] == "ENABLED"
+    stream, other = aws.create_stream("orders"), aws.create_stream("payments")
+    await kinesis.update_stream_mode(
+        StreamARN=stream, StreamModeDetails={"StreamMode": "ON_DEMAND"}
+    )
+    await register(kinesis, aws, stream, *(f"app-{n}" for n in range(50)))
+    answer = await refused(register(kinesis, aws, stream, "one-more"))
+    assert answer.code == "LimitExceededException"
+    await register(kinesis, aws, other, *(f"app-{n}" for n in range(20)))
+    answer = await refused(register(kinesis, aws, other, "one-more"))
+    assert answer.code == "LimitExceededException"
+    answer = await kinesis.describe_account_settings()
+    assert answer["MinimumThroughputBillingCommitment"]["Status"] == "ENABLED"
+
+
+async def test_a_stream_counts_its_consumers(aws: EmbeddedAws, kinesis: Any) -> None:
+    stream = aws.create_stream("orders")
+
+    async def count() -> int:
+        answer = await kinesis.describe_stream_summary(StreamARN=stream)
+        return int(answer["StreamDescriptionSummary"]["ConsumerCount"])
+
+    assert await count() == 0
+    await register(kinesis, aws, stream, "billing", "audit")
+    assert await count() == 2
+    await kinesis.deregister_stream_consumer(StreamARN=stream, ConsumerName="audit")
+    assert await count() == 1
+    aws.delete_stream("orders")
+    aws.create_stream("orders")
+    assert await count() == 0
+
+
+async def test_a_consumer_has_tags_of_its_own(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    stream = aws.create_stream("orders")
+    answer = await kinesis.register_stream_consumer(
+        StreamARN=stream, ConsumerName="billing", Tags={"team": "billing"}
+    )
+    arn = answer["Consumer"]["ConsumerARN"]
+    await kinesis.tag_resource(ResourceARN=stream, Tags={"team": "orders"})
+    await kinesis.tag_resource(ResourceARN=arn, Tags={"cost": "7"})
+    pairs = [{"Key": "team", "Value": "billing"}, {"Key": "cost", "Value": "7"}]
+    assert (await kinesis.list_tags_for_resource(ResourceARN=arn))["Tags"] == pairs
+    answer = await kinesis.list_tags_for_resource(ResourceARN=stream)
+    assert answer["Tags"] == [{"Key": "team", "Value": "orders"}]
+    await kinesis.deregister_stream_consumer(ConsumerARN=arn)
+    answer = await refused(kinesis.list_tags_for_resource(ResourceARN=arn))
+    assert answer.code == "ResourceNotFoundException"
+
+
+async def test_tags_at_the_registration_need_a_right_of_their_own(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    stream = aws.create_stream("orders")
+    aws.deny("kinesis:TagResource")
+    call = kinesis.register_stream_consumer(
+        StreamARN=stream, ConsumerName="billing", Tags={"team": "billing"}
+    )
+    assert (await refused(call)).code == "AccessDeniedException"
+    await register(kinesis, aws, stream, "billing")
+
+
 async def test_five_consumers_of_a_stream_are_created_at_a_time(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:

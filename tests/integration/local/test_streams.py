@@ -194,9 +194,9 @@ async def test_operations_that_are_not_there_say_so(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
     aws.create_stream("orders")
-    answer = await refused(kinesis.describe_account_settings())
+    answer = await refused(kinesis.list_channels())
     assert answer.code == "UnknownOperationException"
-    assert "DescribeAccountSettings" in answer.message
+    assert "ListChannels" in answer.message
 
 
 async def test_the_date_of_answers_is_the_services_time(

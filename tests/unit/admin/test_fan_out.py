@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.admin.doctor.consumers import (
     ConsumerObservation,
+    full_streams,
     polling_clients,
     unused_consumers,
 )
@@ -138,6 +139,16 @@ async def test_only_live_clients_of_any_app_use_a_consumer() -> None:
     uses = await read_live_uses(table, 1e9)
     assert uses.apps(ARN, "billing") == {"one": 2, "two": 1}
     assert not uses.apps(OTHER, "billing") and not uses.apps(ARN, "audit")
+
+
+def test_the_doctor_names_streams_that_have_no_place_for_another_app() -> None:
+    def observed(count: int) -> ConsumerObservation:
+        registered = [StreamConsumer(f"c{n}", "", "ACTIVE", 1.0) for n in range(count)]
+        return ConsumerObservation({ARN: registered}, LiveUses({}), "table")
+
+    assert not [*full_streams(observed(17))]
+    expected = "18 stream consumers are registered: AWS permits 20 for a stream, or 50"
+    check_finding(full_streams(observed(18)), Severity.NOTE, expected)
 
 
 def test_the_doctor_names_consumers_that_nobody_uses() -> None:
