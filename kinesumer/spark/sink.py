@@ -17,7 +17,6 @@ from collections import deque
 from contextlib import closing
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark import TaskContext
@@ -63,9 +62,9 @@ SINK_COLUMNS = {
     "partition_key": (StringType,),
     "explicit_hash_key": (StringType,),
 }
-# Rows are passed to the event loop's thread in groups of this size. One by one would be
-# slow.
-ROWS_AT_ONCE = 2_000
+# Rows are passed to the event loop's thread in parts of about this size. One by one
+# would be slow; a whole batch of large rows would be in memory twice.
+MAX_PART_ROWS, PART_BYTES = 2_000, 8 << 20
 # A worker describes a stream at most once in this time, since AWS allows only 20
 # descriptions a second.
 DESCRIBED_SECONDS = 60.0
@@ -162,9 +161,9 @@ def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> WriteResu
     try:
         with closing(DeadLetters(options.dead_letter_path)) as dead_letters:
             for batch in batches:
-                entries = _entries(batch, producer.stream, dead_letters)
-                while part := list(islice(entries, ROWS_AT_ONCE)):
-                    loop.run(_add(producer, part))
+                for part in parts(batch):
+                    entries = list(_entries(part, producer.stream, dead_letters))
+                    loop.run(_add(producer, entries))
                     dead_letters.add_refused(refused)
             counts = loop.run(producer.flush())
             dead_letters.add_refused(refused)
@@ -175,6 +174,14 @@ def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> WriteResu
     finally:
         # The event loop outlives the task. Without this, retries would continue.
         loop.run(producer.abandon(KinesumerError("the task ended early; run it again")))
+
+
+def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts, of which one at a time is copied as Python objects."""
+    bytes_per_row = batch.nbytes // max(1, len(batch))
+    rows = max(1, min(MAX_PART_ROWS, PART_BYTES // max(1, bytes_per_row)))
+    for first in range(0, len(batch), rows):
+        yield batch.slice(first, rows)
 
 
 async def _add(producer: RecordProducer, entries: list[Entry]) -> None:

@@ -29,6 +29,7 @@ from kinesumer.spark.sink import (
     RejectedRowError,
     StreamWriter,
     WriteResult,
+    parts,
 )
 from kinesumer.spark.source import KinesumerDataSource
 from kinesumer.wire.aggregation import open_records
@@ -375,3 +376,14 @@ def test_the_counts_of_a_batch_are_logged(caplog: pytest.LogCaptureFixture) -> N
         "again; 1 rows can't be put: /dead/part-0.jsonl"
     )
     assert failed.startswith("a: batch 8 failed; tasks that had finished put 15 rows")
+
+
+@pytest.mark.parametrize(("size", "most"), [(1 << 20, 8), (10 << 20, 1), (0, 2000)])
+def test_a_part_of_a_batch_holds_a_bounded_number_of_bytes(
+    size: int, most: int
+) -> None:
+    count = 20 if size else 4500
+    rows = batch([(bytes(size), "k", None)] * count)
+    lengths = [len(part) for part in parts(rows)]
+    assert sum(lengths) == count
+    assert max(lengths) <= most
