@@ -31,6 +31,7 @@ class PlanReasons(NamedTuple):
     assignor: str | None  # None if no plan says by which assignor it was made
     age_seconds: float | None
     reasons: list[str]
+    waits: bool = False  # whether the plan by load waits until loads are known
 
     def report(self) -> dict[str, Any]:
         """Return the reasons as JSON."""
@@ -49,26 +50,29 @@ def plan_reasons(snapshot: Snapshot, loads: FleetLoads) -> PlanReasons:
     if snapshot.read_at is not None:
         # The clocks of this machine and of the leader may differ a little.
         age = max(0.0, snapshot.read_at - leader.planned_at)
+    decision, waits = _decision(snapshot, loads, leader, age)
     reasons = [
-        _decision(snapshot, loads, leader, age),
+        decision,
         *_busiest(loads),
         *(_hot(loads) if leader.assignor == "load" else ()),
         *_limits(snapshot),
     ]
-    return PlanReasons(leader.assignor, age, reasons)
+    return PlanReasons(leader.assignor, age, reasons, waits)
 
 
 def _decision(
     snapshot: Snapshot, loads: FleetLoads, leader: LeaderRow, age: float | None
-) -> str:
+) -> tuple[str, bool]:
+    """Return why ranges are as they are, and whether the loads have to be known."""
     if leader.assignor != "load":
-        return BY_COUNT.get(leader.assignor, f"the assignor is {leader.assignor}")
+        usual = f"the assignor is {leader.assignor}"
+        return BY_COUNT.get(leader.assignor, usual), False
     interval_seconds = leader.rebalance_ms / 1000
     if age is not None and age < interval_seconds:
         return (
             f"the last plan is {int(age)} s old: until {interval_seconds:g} s have "
             "passed (rebalance_interval_seconds), the load alone causes no other plan"
-        )
+        ), False
     members = plan.live_clients(snapshot.alive)
     shards = _planned_shards(snapshot, members)
     known = KnownLoads()
@@ -89,7 +93,8 @@ def _decision(
         # The leader counts from the last change, about which a report knows less.
         has_changed=age is not None and age < CHANGED_SECONDS,
     )
-    return load_reason(members, shards, work, unknown or len(every))
+    reason = load_reason(members, shards, work, unknown or len(every))
+    return reason, not work.is_known
 
 
 def _planned_shards(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.admin.doctor.finding import first_three
+from kinesumer.admin.failures import failures_of_stream
 from kinesumer.admin.fan_out import uses_of_stream
 from kinesumer.admin.incidents import group_incidents, incident_reports
 from kinesumer.admin.lag import read_lags
@@ -77,6 +78,7 @@ def report(app: str, table: str, fleet: FleetView) -> dict[str, Any]:
                 f"{group.subject}: {group.text(snapshot.read_at)} {group.kind.remedy}"
                 for group in group_incidents(snapshot.alive)
             ),
+            *_failure_problems(snapshot),
             *_group_problems(snapshot),
             *(
                 f"{member.client_id} looks stalled: its heartbeat is unchanged for "
@@ -104,6 +106,14 @@ def _group_problems(snapshot: Snapshot) -> Iterator[str]:
         yield "no client leads"
     if snapshot.alive and all(member.drained for member in snapshot.alive):
         yield "all clients are drained: no client may consume"
+
+
+def _failure_problems(snapshot: Snapshot) -> Iterator[str]:
+    for stream in snapshot.streams:
+        failures = failures_of_stream(snapshot.alive, stream.arn)
+        if failures is not None:
+            name = f"stream {stream_name(stream.arn)}"
+            yield f"{name}: {failures.text(snapshot.read_at)}"
 
 
 def _fan_out_problems(snapshot: Snapshot) -> Iterator[str]:
@@ -156,6 +166,7 @@ def _member(member: MemberRow, fleet: FleetView) -> dict[str, Any]:
 
 def _stream(stream: StreamRow, fleet: FleetView) -> dict[str, Any]:
     arn, lags = stream.arn, fleet.lags
+    failures = failures_of_stream(fleet.snapshot.alive, arn)
     return {
         "stream_arn": arn,
         "start": wire.start_text(stream.start),
@@ -166,6 +177,7 @@ def _stream(stream: StreamRow, fleet: FleetView) -> dict[str, Any]:
         "millis_behind_latest": fleet.millis_behind(arn),
         "caught_up": fleet.caught_up(fleet.snapshot.shards[arn]),
         "fan_out": [use.report() for use in uses_of_stream(fleet.snapshot.alive, arn)],
+        "failures": None if failures is None else failures.report(),
         "states": dict(fleet.shard_states(arn)),
         "unassignable_shards": len(fleet.snapshot.unassignable(arn)),
         "shards": [_shard(row, fleet) for row in fleet.snapshot.shards[arn]],

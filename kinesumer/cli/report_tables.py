@@ -150,6 +150,7 @@ def _status_stream(
         *([f"{ended} ended shards"] if ended else []),
         *([_paused_text(stream)] if stream["paused"] else []),
         *map(use_text, stream["fan_out"]),
+        *_failing(stream["failures"]),
     ]
     title = f"{stream_title(stream['stream_arn'])}: {'; '.join(filter(None, about))}"
     titles = ["shard", "share", "state", "owner", "lag"]
@@ -167,6 +168,11 @@ def _status_stream(
         for shard in shards
     ]
     return Group(plain(title, "bold"), table(titles, rows, wide=verbose))
+
+
+def _failing(failures: dict[str, Any] | None) -> list[str]:
+    """Return how much of a stream fails; nothing if nothing does."""
+    return [] if failures is None else [failures["text"]]
 
 
 def _start_text(stored: str) -> str:

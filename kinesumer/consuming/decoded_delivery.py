@@ -111,6 +111,7 @@ class DecodedDelivery(RecordDelivery):
 
     def _skip(self, delivered: DeliveredBatch, record: Record) -> None:
         self.limit.skip()
+        delivered.owned.outcomes.skip(record.position)
         # With ``acks_by_asking``, the next request marks the record as done.
         if not self.acks_by_asking:
             delivered.owned.ack(record.position)

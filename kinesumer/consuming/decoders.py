@@ -128,9 +128,8 @@ class DecodePolicy:
     decoder: Decoder
     _on_error: OnDecodeError
     _clock: Clock
-    # For each stream: when a skipped record is logged next, and how many were skipped
-    # without a line.
-    _skipped: dict[str, tuple[float, int]] = field(default_factory=dict)
+    # For each stream: when a skipped record is logged next. Heartbeats log the numbers.
+    _log_due: dict[str, float] = field(default_factory=dict)
 
     def with_calls(
         self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -170,21 +169,17 @@ class DecodePolicy:
     def _log_skipped(self, record: Record, error: DecodeError) -> None:
         """Log a skipped record, at most once in ``SKIP_LOG_SECONDS`` for a stream."""
         now, arn = self._clock.now(), record.stream_arn
-        due, count = self._skipped.get(arn, (now, 0))
-        if now < due:
-            self._skipped[arn] = due, count + 1
+        if now < self._log_due.get(arn, now):
             return
-        self._skipped[arn] = now + SKIP_LOG_SECONDS, 0
+        self._log_due[arn] = now + SKIP_LOG_SECONDS
         logger.warning(
-            "skipped: %s%s",
+            "skipped: %s",
             escape_unprintable(str(error)),
-            f" ({count:,} others were skipped since the last line)" if count else "",
             extra={
                 "stream": record.stream,
                 "shard_id": record.shard_id,
                 "sequence_number": record.sequence_number,
                 "sub_sequence_number": record.sub_sequence_number,
-                "skipped": count + 1,
                 "error": str(error),
             },
         )

@@ -7,6 +7,7 @@ import math
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
+from kinesumer.core.failures import OutcomeMeter
 from kinesumer.core.load import LoadMeter
 from kinesumer.core.progress import Progress
 from kinesumer.model.positions import Tip
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from kinesumer.consuming.suspects import Suspects
     from kinesumer.core.liveness import Lease
-    from kinesumer.errors import PoisonRecordError
     from kinesumer.model.owned import RevokeReason
     from kinesumer.model.positions import Position
     from kinesumer.model.rows import Deaths, ShardRow
@@ -105,8 +105,9 @@ class OwnedShard:
         self.children: tuple[Shard, ...] | None = None
         # The records that may have killed former owners; None if there are none.
         self.suspects: Suspects | None = None
-        # Why nothing is delivered until an operator acts; None if records are.
-        self.stopped_by: PoisonRecordError | None = None
+        # Why nothing is delivered any more although the shard is owned; None if
+        # records are.
+        self.stopped_by: BaseException | None = None
         self.millis_behind: int | None = None
         # All records that arrived before this time, by Kinesis's clock, were fetched. 0
         # means that no such time is known.
@@ -125,6 +126,7 @@ class OwnedShard:
         # has. A release doesn't wait for them.
         self.orphaned: int = 0
         self.load: LoadMeter = LoadMeter()
+        self.outcomes: OutcomeMeter = OutcomeMeter()
         self.dropped = 0  # orphaned records of batches that were dropped
         self._max_uncommitted = max_uncommitted_records
         self._queued = 0

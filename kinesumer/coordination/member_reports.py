@@ -7,21 +7,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer.core.failures import FailureWindows, MinuteCounts
 from kinesumer.core.load import LoadAverages
 from kinesumer.core.load_reports import report_loads
+from kinesumer.errors import PoisonRecordError
+from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.streams import stream_name
+from kinesumer.runtime.failure_log import logger
+from kinesumer.wire.failures import failures_text
 from kinesumer.wire.incidents import incidents_text
 from kinesumer.wire.loads import LEAST_ENTRIES, load_text, max_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.model.failures import StreamFailures
     from kinesumer.model.rows import MemberRow
     from kinesumer.runtime.context import ClientContext
 
 
 class MemberReports:
-    """The incidents of a client, and the load of its shards, for its heartbeats."""
+    """The incidents, the failures and the load of a client, for its heartbeats."""
 
     def __init__(
         self, context: ClientContext, owned_shards: Callable[[], Iterable[OwnedShard]]
@@ -29,21 +36,54 @@ class MemberReports:
         self._context = context
         self._owned_shards = owned_shards
         self._averages: LoadAverages[OwnedShard] = LoadAverages()
+        self._failures: FailureWindows[OwnedShard] = FailureWindows()
+        self._skipped = MinuteCounts()
 
     def __call__(self, member: MemberRow, room: int) -> dict[str, str]:
         """Return the texts for a member's row by attribute, which fit into ``room``.
 
-        ``room`` is the number of bytes that cost no further write unit. Plans by load
-        get a load in any case.
+        ``room`` is the number of bytes that cost no further write unit. The first
+        incident, the first stream with failures, and a load for plans by load are
+        written in any case.
         """
-        current = self._context.incidents.current()
-        incidents = incidents_text(current, member.streams, room)
-        load = self._load(member, room - len(incidents.encode()))
-        return {"incidents": incidents, "load": load}
+        shards = list(self._owned_shards())
+        self._note_stopped(shards)
+        incidents = incidents_text(
+            self._context.incidents.current(), member.streams, room
+        )
+        room -= len(incidents.encode())
+        failures = failures_text(self._failing(shards), member.streams, room)
+        room -= len(failures)
+        load = self._load(shards, member, room)
+        return {"incidents": incidents, "failures": failures, "load": load}
 
-    def _load(self, member: MemberRow, room: int) -> str:
+    def _note_stopped(self, shards: Sequence[OwnedShard]) -> None:
+        for owned in shards:
+            # The rows tell of poison records.
+            if not isinstance(owned.stopped_by, PoisonRecordError | None):
+                # The text of an error of user code may contain a record's data.
+                name = type(owned.stopped_by).__name__
+                kind, at = IncidentKind.STOPPED_SHARD, owned.key._asdict()
+                self._context.incidents.note(kind, **at, error=name)
+
+    def _failing(self, shards: Sequence[OwnedShard]) -> list[StreamFailures]:
+        readings = {o: o.outcomes.read(o.key, o.progress.done) for o in shards}
+        now, wall = self._context.clock.now(), self._context.clock.wall()
+        failing = self._failures.update(readings, now, wall)
+        skipped = {arn: new.skipped for arn, new in self._failures.added.items()}
+        for arn, count in self._skipped.add(skipped, now).items():
+            logger.warning(
+                "stream %s: %d records that can't be decoded were skipped within a "
+                "minute",
+                stream_name(arn),
+                count,
+                extra={"stream": stream_name(arn), "skipped": count},
+            )
+        return failing
+
+    def _load(self, shards: Sequence[OwnedShard], member: MemberRow, room: int) -> str:
         # A shard that is given up is no longer read, so its last load stays valid.
-        meters = {o: o.load for o in self._owned_shards() if not o.revoked}
+        meters = {owned: owned.load for owned in shards if not owned.revoked}
         averages = self._averages.update(meters, self._context.clock.now())
         known = {
             (o.key, o.row.first_hash): load

@@ -38,6 +38,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     # to its share. None if unknown.
     load: dict[str, float] | None
     load_share: float | None
+    failures: str  # what its user code could not handle in the last minute, in words
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +97,7 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     records_per_second: float | None
     lag_problem: str | None
     fan_out: str  # the stream consumers and who uses them; empty if all clients poll
+    failures: str  # what user code could not handle in the last minute, in words
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +106,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     assignor: str | None
     age_seconds: float | None
     reasons: list[str]
+    waits: bool
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +120,10 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     millis_behind: int | None
     caught_up: bool | None  # whether all shards are
     records_per_second: float | None
+    # The share of the handlers' calls that failed in the last minute, and the records
+    # that became dead letters or were skipped; None if nothing failed.
+    failing_share: float | None
+    failed_records: int | None
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,11 @@ from collections import Counter, defaultdict
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.admin.failures import (
+    failures_of_group,
+    failures_of_member,
+    failures_of_stream,
+)
 from kinesumer.admin.fan_out import use_text, uses_of_stream
 from kinesumer.admin.loads import load_report
 from kinesumer.admin.observation import stall_limit_seconds
@@ -28,6 +33,7 @@ from kinesumer.wire.rows import hash_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from kinesumer.admin.failures import Failures
     from kinesumer.admin.observation import FleetView, Observation
     from kinesumer.model.rows import MemberRow, ShardRow, StreamRow
     from kinesumer.model.streams import ShardKey
@@ -106,6 +112,7 @@ def _totals(streams: Sequence[Band], view: ViewInput) -> Totals:
     ]
     unowned = [s for s in shards if s.state not in ("owned", "moving")]
     lags = [b.millis_behind for b in streams if b.millis_behind is not None]
+    failures = failures_of_group(view.observation.snapshot.alive)
     return Totals(
         clients=len(view.observation.snapshot.alive),
         shards=len(shards),
@@ -117,6 +124,8 @@ def _totals(streams: Sequence[Band], view: ViewInput) -> Totals:
             row for page in view.observation.snapshot.shards.values() for row in page
         ),
         records_per_second=sum(view.rates.values()) if view.rates else None,
+        failing_share=failures.failing_share if failures else None,
+        failed_records=failures.failed_records if failures else None,
     )
 
 
@@ -139,6 +148,7 @@ def _member(member: MemberRow, view: ViewInput, lags: Mapping[str, int]) -> Memb
         query=member.kind != CLIENT,
         load=load_report(fleet.loads.of_member(member)),
         load_share=fleet.loads.share(member),
+        failures=_failures_text(failures_of_member(member)),
     )
 
 
@@ -174,7 +184,12 @@ def _band(stream: StreamRow, view: ViewInput) -> Band:
         fan_out=", ".join(
             use_text(use.report()) for use in uses_of_stream(fleet.snapshot.alive, arn)
         ),
+        failures=_failures_text(failures_of_stream(fleet.snapshot.alive, arn)),
     )
+
+
+def _failures_text(failures: Failures | None) -> str:
+    return "" if failures is None else failures.counts
 
 
 def _shard(row: ShardRow, lane: int, fleet: FleetView) -> Shard:

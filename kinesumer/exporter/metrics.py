@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from kinesumer.admin.failures import failures_of_stream
 from kinesumer.admin.fan_out import uses_of_stream
 from kinesumer.admin.incidents import group_incidents
 from kinesumer.core.load import work_of
 from kinesumer.exporter.scale import CATCH_UP, LOAD, Scale
+from kinesumer.model.failures import Outcomes
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import stream_name
 
@@ -96,6 +98,13 @@ GAUGES = {
         "waiting.",
         unowned_seconds="Time for which this exporter has seen the oldest of them so; "
         "0 if none.",
+        handler_calls="Calls of handlers in the last minute; 0 if none has failed.",
+        failed_calls="Those of them that raised.",
+        dead_letters="Records that became dead letters in the last minute.",
+        skipped_records="Records that could not be decoded and were skipped in the "
+        "last minute.",
+        failing_seconds="Time since which no minute has passed without such a "
+        "failure; 0 without one.",
         unassignable_shards="Those of them that no client may take, since all own "
         "their max_shards.",
         lag_known="Whether the lag could be read; missing if it isn't read.",
@@ -257,6 +266,7 @@ def _add_stream(metrics: MetricSet, app: str, arn: str, reading: AppReading) -> 
     for key in reading.scale.busiest:
         if key.stream_arn == arn:
             _add_load(metrics, fleet.loads.of_shards[key], *labels, key.shard_id)
+    _add_failures(metrics, arn, reading, labels)
     for use in uses_of_stream(snapshot.alive, arn):
         metrics.add("fan_out_clients", len(use.clients), *labels, use.consumer)
         polling = len(use.polling)
@@ -269,6 +279,20 @@ def _add_stream(metrics: MetricSet, app: str, arn: str, reading: AppReading) -> 
                 seconds = fleet.lags.millis[key] / 1000
                 metrics.add("shard_lag_seconds", seconds, *labels, key.shard_id)
         _add_lag(metrics, arn, fleet, labels)
+
+
+def _add_failures(
+    metrics: MetricSet, arn: str, reading: AppReading, labels: tuple[str, ...]
+) -> None:
+    failures = failures_of_stream(reading.observation.snapshot.alive, arn)
+    since, outcomes = reading.at, Outcomes()
+    if failures is not None:
+        since, outcomes = failures.since, failures.outcomes
+    metrics.add("handler_calls", outcomes.calls, *labels)
+    metrics.add("failed_calls", outcomes.failed, *labels)
+    metrics.add("dead_letters", outcomes.letters, *labels)
+    metrics.add("skipped_records", outcomes.skipped, *labels)
+    metrics.add("failing_seconds", max(0.0, reading.at - since), *labels)
 
 
 def _add_load(metrics: MetricSet, load: Load, *labels: str) -> None:

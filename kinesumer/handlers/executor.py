@@ -118,17 +118,18 @@ class HandlerExecutor:
                 try:
                     records = await self._decoding(item, stop)
                 except DecodeError as error:
-                    self._tracing.cannot_decode(item)
+                    self._tracing.cannot_decode(item, error)
                     await self._give_up(item, Failure(error, 1))
                     continue
             await self._gate(item)
+            before = item.done
             try:
                 with self._tracing.span(item, item.done + len(records)):
                     await self._invoker(item, records)
             except (NotAwaitedError, NoThreadError):
                 raise
             except Exception as error:
-                self._tracing.failed(item)
+                self._tracing.failed(item, error)
                 return error
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
@@ -136,7 +137,11 @@ class HandlerExecutor:
                     raise
                 # This task wasn't cancelled, only something that user code awaited. If
                 # the error ended this task, the shard would stop without an error.
+                self._tracing.failed(item, error)
                 return error
             finally:
                 item.busy_since, item.thread = None, 0
+                succeeded = item.done - before
+                calls = succeeded if self.one_by_one else min(succeeded, 1)
+                item.queue.owned.outcomes.calls += calls
         return None

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kinesumer.dead_letters import DeadLetter, DeadLetters
     from kinesumer.handlers.invokers import Gate
     from kinesumer.handlers.shard_queue import WorkItem
-    from kinesumer.model.records import Record
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
 
@@ -64,6 +63,7 @@ async def stop_shard(item: WorkItem, failure: Failure) -> None:
         exc_info=failure.error,
     )
     item.queue.end()
+    item.queue.owned.stopped_by = failure.error
     item.queue.owned.stop_reading()
     raise ShardStopped
 
@@ -114,6 +114,7 @@ class DeadLetterPolicy:
                     "it. Repair the target, and start again"
                 ) from last.error
         self._telemetry.count("dead_letters", letter.stream_arn)
+        item.queue.owned.outcomes.letters += 1
         fields = failure_fields(item, failure)
         logger.warning(
             "a dead letter is stored for record %s of stream %s, %s, attempt %d: %s",
@@ -158,7 +159,7 @@ def error_text(error: BaseException) -> str:
 
 def failure_fields(item: WorkItem, failure: Failure) -> dict[str, object]:
     """Return the fields of a log line about the record that failed."""
-    record = _record(item)
+    record = item.current
     return {
         **item.queue.owned.log_fields,
         "sequence_number": record.sequence_number,
@@ -201,14 +202,9 @@ def log_end(item: WorkItem, error: BaseException) -> None:
     )
 
 
-def _record(item: WorkItem) -> Record:
-    # If the error was raised after the last record was done, name the last record.
-    return item.records[min(item.done, len(item.records) - 1)]
-
-
 def _names(item: WorkItem) -> tuple[str, str, str]:
     """Return the position, stream and shard of an item's current record."""
-    record = _record(item)
+    record = item.current
     number, part = record.position
     name = number if part is None else f"{number}:{part}"
     return name, record.stream, record.shard_id

@@ -53,6 +53,11 @@ class WorkItem:
     # The id of the thread that runs user code; 0 for the event loop.
     thread: int = 0
 
+    @property
+    def current(self) -> Record:
+        """The first record that isn't done; the last record if all are done."""
+        return self.records[min(self.done, len(self.records) - 1)]
+
     def up_to(self, stop: int) -> list[Record]:
         """Return the remaining records up to ``stop``."""
         records = self.records

@@ -76,13 +76,19 @@ class Tracing:
         traceparents = [text for text in found if text]
         return self._telemetry.trace("handle", arn, traceparents, records=count)
 
-    def failed(self, item: WorkItem) -> None:
+    def failed(self, item: WorkItem, error: BaseException) -> None:
         """Count a call that raised."""
-        self._telemetry.count("handler_failures", item.queue.owned.key.stream_arn)
+        owned = item.queue.owned
+        self._telemetry.count("handler_failures", owned.key.stream_arn)
+        owned.outcomes.failed += 1
+        owned.outcomes.calls += 1
+        owned.outcomes.fail(error, item.current.position)
 
-    def cannot_decode(self, item: WorkItem) -> None:
+    def cannot_decode(self, item: WorkItem, error: BaseException) -> None:
         """Count a record that cannot be decoded."""
-        self._telemetry.count("decode_failures", item.queue.owned.key.stream_arn)
+        owned = item.queue.owned
+        self._telemetry.count("decode_failures", owned.key.stream_arn)
+        owned.outcomes.fail(error, item.current.position)
 
 
 def traced(

@@ -104,12 +104,21 @@ class IncidentKind(StrEnum):
     STALLED = (
         "stalled",
         About(
-            "Work made no progress for max_processing_seconds, so the client gave up "
-            "its shards.",
+            "Work took longer than max_processing_seconds, so the client gave up all "
+            "shards.",
             "Fix the code that the stack in the client's log shows.",
             begins_at_once=True,
             # The client has no row while it is stalled, so tell it for a while after.
             quiet_seconds=10 * QUIET_SECONDS,
+        ),
+    )
+    STOPPED_SHARD = (
+        "stopped-shard",
+        About(
+            "The client has stopped a shard that it owns at a record that fails.",
+            "Fix the handler and restart the client, seek the shard past the record, "
+            "or give run() dead_letters=.",
+            begins_at_once=True,
         ),
     )
     UNCONFIRMED_END = (

@@ -89,6 +89,8 @@ class MemberRow(NamedTuple):
     load: str = ""
     # The client's incidents, as ``wire.incidents`` codes them.
     incidents: str = ""
+    # What the client's user code could not handle, as ``wire.failures`` codes it.
+    failures: str = ""
 
     @property
     def plan(self) -> tuple[int, int]:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 WRITE_UNIT_BYTES = 1024
 # The attributes of a member's row that heartbeats write if there is room for them.
-REPORTS = ("load", "incidents")
+REPORTS = ("load", "incidents", "failures")
 # What a row may grow by until the next heartbeat: longer counters and ranges. It also
 # covers the byte for each element of a set that some descriptions of DynamoDB count.
 SLACK_BYTES = 64

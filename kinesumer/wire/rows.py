@@ -230,6 +230,7 @@ def read_member(row: Row) -> MemberRow:
         fan_out=read_fan_out(row, streams),
         load=str(row.get("load", "")),
         incidents=str(row.get("incidents", "")),
+        failures=str(row.get("failures", "")),
     )
 
 

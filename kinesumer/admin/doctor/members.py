@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.doctor.observation import AppObservation
     from kinesumer.model.rows import MemberRow
 
-MEMBERS, FLEETS = Check("members"), Check("fleets")
+MEMBERS, FLEETS, PLAN = Check("members"), Check("fleets"), Check("plan")
 
 
 def member_problems(app: AppObservation) -> Iterator[Finding]:
@@ -88,6 +88,30 @@ def _member_problems(app: AppObservation, member: MemberRow) -> Iterator[Finding
             subject,
             "an operator has drained it: it takes no shards",
             f"kinesumer drain {member.client_id} --undo, to let it take shards again",
+        )
+
+
+def waiting_plans(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about clients without a plan, and about a plan that waits."""
+    before = {member.session for member in app.first.alive if member.range is None}
+    waiting = [
+        member.client_id
+        for member in app.assignable
+        if member.range is None and member.session in before
+    ]
+    if waiting:
+        yield PLAN.warning(
+            app.subject,
+            f"{first_three(waiting)} got no plan for {app.seconds:.0f} s",
+            "nothing if they have just started; else read the leader's log: it can't "
+            "write the table, or can't list the shards of a stream",
+        )
+    if app.fleet.plan.waits:
+        yield PLAN.note(
+            app.subject,
+            app.fleet.plan.reasons[0],
+            "nothing at first: the leader waits for a minute at most, and clients "
+            "measure their load within some seconds",
         )
 
 

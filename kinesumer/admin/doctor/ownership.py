@@ -260,6 +260,25 @@ def _waiting(
         )
 
 
+def repeated_claims(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about shards that were claimed more than once meanwhile."""
+    for arn, page in app.second.shards.items():
+        before = {row.key: row.epoch for row in app.first.shards.get(arn, [])}
+        often = [
+            row.key.shard_id
+            for row in page
+            if row.epoch - before.get(row.key, row.epoch) > 1
+        ]
+        if often:
+            yield HAND_OVERS.warning(
+                arn,
+                f"{first_three(often)}: claimed several times within "
+                f"{app.seconds:.0f} s",
+                "nothing if an operator has moved positions; else read the log of the "
+                "owners for the reason, and run kinesumer verify",
+            )
+
+
 def _ended(arn: str, snapshot: Snapshot) -> dict[str, bool]:
     return {row.key.shard_id: row.ended for row in snapshot.shards.get(arn, [])}
 

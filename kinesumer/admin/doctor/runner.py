@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.admin.doctor import (
     consumers,
+    failures,
     incidents,
     members,
     ownership,
@@ -54,6 +55,7 @@ GENERAL_CHECKS = (
     permission_probe.STATE_STORE,
 )
 APP_CHECKS = (
+    failures.FAILURES,
     incidents.INCIDENTS,
     members.MEMBERS,
     ownership.HASH_SPACE,
@@ -61,18 +63,24 @@ APP_CHECKS = (
     ownership.HAND_OVERS,
     poison.POISON_RECORDS,
     members.FLEETS,
+    members.PLAN,
     streams.POSITIONS,
+    failures.LAG,
     streams.RETENTION,
     streams.HOT_SHARDS,
 )
 APP_CHECK_FUNCTIONS: tuple[Callable[[AppObservation], Iterator[Finding]], ...] = (
+    failures.failing_handlers,
+    failures.growing_lags,
     incidents.reported_incidents,
     members.member_problems,
     members.operator_pauses,
     members.split_fleet,
+    members.waiting_plans,
     ownership.uncovered_hash_keys,
     ownership.orphan_shards,
     ownership.stuck_hand_overs,
+    ownership.repeated_claims,
     poison.poison_records,
     streams.invalid_positions,
     streams.expiring_records,

@@ -225,6 +225,7 @@ def _stream_title(stream: Band) -> Text:
         f"{_count(len(shards), 'shard')}{': ' if states else ''}{', '.join(states)}",
         *(_paused(stream.pause_reason) if stream.paused else []),
         *([escape_unprintable(stream.fan_out)] if stream.fan_out else []),
+        *([stream.failures] if stream.failures else []),
     ]
     name = shorten(stream.name, MAX_NAME_COLUMNS)
     return _title(name, f" ({escape_unprintable(stream.place)})", words)

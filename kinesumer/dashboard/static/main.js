@@ -4,7 +4,7 @@ import { Chart, LAG, RATE } from "./charts.js";
 import { actions } from "./control.js";
 import { h, keyed, say, set } from "./dom.js";
 import { Events } from "./events.js";
-import { behind, clock, count, lagMillis, short, shown } from "./format.js";
+import { behind, clock, count, lagMillis, percent, short, shown } from "./format.js";
 import { ClientLegend, fillings } from "./legend.js";
 import { Members } from "./members.js";
 import { StreamCard } from "./stream.js";
@@ -70,6 +70,7 @@ function showTotals({ totals, leader, streams }) {
     ["Records a second", count(totals.records_per_second)],
     ["Leader", leader === null ? "none" : shown(leader), "", leader === null && totals.clients > 0],
   ];
+  if (totals.failing_share !== null) figures.splice(2, 0, ["Failures", ...failures(totals), true]);
   if (totals.paused) figures.splice(2, 0, ["Paused", count(totals.paused), totals.paused === 1 ? " shard" : " shards"]);
   keyed(find("totals"), figures, ([name]) => name,
     ([name]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("span"), h("small"))),
@@ -81,6 +82,11 @@ function showTotals({ totals, leader, streams }) {
       set(tile.children[1], "title", value + more);
       set(tile, "class", bad ? "bad" : value.endsWith("unknown") ? "unknown" : value.length > 12 ? "long" : null);
     });
+}
+
+/** Say what user code could not handle in the last minute. */
+function failures({ failing_share: share, failed_records: records }) {
+  return share ? [percent(share), " of calls"] : [count(records), " records/min"];
 }
 
 /** Show a button that leads to the shard that is furthest behind. */

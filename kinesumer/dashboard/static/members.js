@@ -47,8 +47,10 @@ export class Members {
     const { members } = state;
     this.labels = members.some((member) => member.label);
     this.weights = members.some((member) => member.weight !== 1);
+    this.failures = members.some((member) => member.failures);
     this.loads = state.plan.assignor === "load";
     const columns = [...COLUMNS, ...(this.loads ? LOAD_COLUMNS : [])];
+    if (this.failures) columns.push({ name: "Failures", value: (member) => member.failures });
     if (this.labels) columns.push({ name: "Zone", value: (member) => member.label });
     if (this.weights) columns.push({ name: "Weight", kind: "number", value: (member) => member.weight });
     if (mayChange(state)) columns.push({ name: "" });
@@ -89,6 +91,7 @@ export class Members {
       shards: h("td", { class: "number" }),
       behind: h("td", { class: "number" }),
       loads: LOAD_COLUMNS.map(() => h("td", { class: "number" })),
+      failures: h("td"),
       label: h("td"),
       weight: h("td", { class: "number" }),
       actions: h("div", { class: "actions" }),
@@ -99,7 +102,7 @@ export class Members {
     row.append(
       h("th", { scope: "row" }, parts.swatch, parts.name, " ", parts.leads),
       parts.index, h("td", {}, parts.states), parts.shards, parts.behind, h("td", { class: "apart" }, parts.beat),
-      ...parts.loads, parts.label, parts.weight, h("td", {}, parts.actions));
+      ...parts.loads, parts.failures, parts.label, parts.weight, h("td", {}, parts.actions));
     return row;
   }
 
@@ -127,8 +130,10 @@ export class Members {
       say(cell, (i < 3 ? loads[i] : share === null ? null : percent(share)) ?? "–");
       cell.hidden = !this.loads;
     });
+    say(parts.failures, shown(member.failures) || "–");
     say(parts.label, shown(member.label) || "–");
     say(parts.weight, count(member.weight));
+    parts.failures.hidden = !this.failures;
     parts.label.hidden = !this.labels;
     parts.weight.hidden = !this.weights;
     parts.actions.parentElement.hidden = !mayChange(this.state);

@@ -40,6 +40,7 @@ export class StreamCard {
     this.key = streamKey(band.slot);
     this.place = h("span", { class: "place" });
     this.fanOut = h("span", { class: "place" });
+    this.failures = h("span", { class: "place" });
     this.states = h("ul", { class: "stream-states", "aria-label": "Shards by state" });
     this.lag = h("span", { class: "figure" });
     this.rate = h("span", { class: "figure" });
@@ -71,7 +72,7 @@ export class StreamCard {
         h("table", {}, h("thead", {}, this.heads.element), this.body)));
     this.element = h("article", { class: "card stream", "aria-labelledby": titleId },
       h("div", { class: "stream-head" },
-        h("h3", { class: "title", id: titleId }, this.key, this.name, " ", this.place, " ", this.fanOut),
+        h("h3", { class: "title", id: titleId }, this.key, this.name, " ", this.place, " ", this.fanOut, " ", this.failures),
         this.states, this.rate, this.lag, this.zoom, this.buttons, this.records),
       this.problem, this.view, this.table);
     this.drawn = new Band(this.canvas, this.view);
@@ -85,6 +86,7 @@ export class StreamCard {
     say(this.name, shown(band.name));
     say(this.place, shown(band.place));
     say(this.fanOut, shown(band.fan_out));
+    say(this.failures, shown(band.failures));
     keyed(this.states, Object.entries(this.counted()), ([name]) => name,
       ([name]) => h("li", {}, pill("", TONES[name])),
       (item, [name, number]) => say(item.firstChild, `${count(number)} ${stateName(name)}`));

@@ -160,6 +160,34 @@ async def test_other_plans_have_no_columns_of_load(browser: Browser) -> None:
         await expect(page.locator("ul.plan")).to_be_hidden()
 
 
+async def test_failures_have_a_figure_a_column_and_a_line_for_each_stream(
+    browser: Browser,
+) -> None:
+    fleet = small()
+    fleet.change(
+        "worker-2",
+        failures="1 1700000000 6 100 94 616 0 PaymentError 1700000001 shardId-3 4959",
+        incidents="credentials 1700000000 3 - token expired",
+    )
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        figures = page.get_by_role("region", name="The fleet in figures")
+        await expect(figures).to_contain_text("Failures94 % of calls")
+        problems = page.get_by_role("region", name="Problems")
+        await expect(problems).to_contain_text("last PaymentError at record 4959")
+        await expect(problems).to_contain_text("worker-2: token expired: The client")
+        row = page.get_by_role("row", name=re.compile("worker-2"))
+        counts = "94 % of 100 calls fail, 616 dead letters in the last minute"
+        await expect(row).to_contain_text(counts)
+        await expect(page.get_by_role("article", name="orders")).to_contain_text(counts)
+        audit = page.get_by_role("article", name="audit")
+        await expect(audit).not_to_contain_text("calls fail")
+
+        fleet.change("worker-2", failures="", incidents="")
+        at.poller.wake()
+        await expect(figures).not_to_contain_text("Failures")
+        await expect(page.get_by_role("columnheader", name="Failures")).to_have_count(0)
+
+
 async def test_isolation_and_a_poison_record_are_events(browser: Browser) -> None:
     fleet = small()
     async with served(fleet) as at, shown_page(browser, at.url) as page:

@@ -120,7 +120,12 @@ def test_the_work_of_clients_clusters_and_the_busiest_shards_is_reported() -> No
         plan=PlanReasons("load", 3.21, ["so"]),
     )
     answer = report(distribution, "prefix")
-    assert answer["plan"] == {"assignor": "load", "age_seconds": 3.2, "reasons": ["so"]}
+    assert answer["plan"] == {
+        "assignor": "load",
+        "age_seconds": 3.2,
+        "reasons": ["so"],
+        "waits": False,
+    }
     one, two, idle = answer["clients"]
     assert one["load"]["handler_seconds_per_second"] == 0.1
     assert two["load"]["records_per_second"] == 20

@@ -62,6 +62,13 @@ SHARD = {
     "parents": [TEXT],
 }
 POLLING = fields(TEXT, "client_id problem")
+FAILURES = {
+    **fields(NUMBER, "records_done calls failed_calls dead_letters skipped_records"),
+    "clients": [TEXT],
+    "since": float,
+    "last_error": ({**fields(TEXT, "type shard_id position"), "at": float}, None),
+    "text": TEXT,
+}
 FAN_OUT = {"consumer": TEXT, "clients": [TEXT], "polling": [POLLING]}
 STREAM = {
     **fields(TEXT, "stream_arn start"),
@@ -72,6 +79,7 @@ STREAM = {
     "retention_hours": (NUMBER, None),
     "lag_problem": (TEXT, None),
     "fan_out": [FAN_OUT],
+    "failures": (FAILURES, None),
     "states": fields(NUMBER, "owned moving unowned orphaned waiting ended"),
     "shards": [SHARD],
 }
@@ -85,6 +93,7 @@ SHAPE: dict[str, Any] = {
         "assignor": (TEXT, None),
         "age_seconds": (float, None),
         "reasons": [TEXT],
+        "waits": FLAG,
     },
     "paused": FLAG,
     "members": [MEMBER],
@@ -101,7 +110,12 @@ SHARDS = [
     row(8, owner="", ended=True),
     row(10, owner="b"),
 ]
-A = member("a", last=HALF - 1, incidents="stalled 1000 1 - user code")
+A = member(
+    "a",
+    last=HALF - 1,
+    incidents="stalled 1000 1 - user code",
+    failures="0 900 6 100 94 6 0 PaymentError 996 shardId-3 4959",
+)
 SNAPSHOT = snapshot(
     SHARDS,
     [
@@ -130,6 +144,8 @@ def test_problems_are_described() -> None:
     stalled = IncidentKind.STALLED
     assert status()["problems"] == [
         f"a: user code: {stalled.meaning} (noted once) {stalled.remedy}",
+        "stream orders: last PaymentError at record 4959 of shardId-3: 94 % of 100 "
+        "calls fail, 6 dead letters in the last minute (reported by a)",
         "b looks stalled: its heartbeat is unchanged for 7.0 s",
         "b is degraded: it can't reach Kinesis",
         "stream orders: shardId-2 is unowned; planned for a",
@@ -173,7 +189,8 @@ def test_a_pause_is_reported_with_its_reason_for_its_target_and_each_shard() -> 
         assert [answer["pause_reason"], stream_answer["pause_reason"]] == reasons
         pauses = {(s["paused"], s["pause_reason"]) for s in stream_answer["shards"]}
         assert pauses == {pause}
-        assert not [text for text in answer["problems"] if "shardId" in text]
+        unowned = [text for text in answer["problems"] if "planned for" in text]
+        assert unowned == []
     answer = status(shards={ARN: [row(0, paused=True), row(2)]})
     [stream_answer] = answer["streams"]
     assert [s["paused"] for s in stream_answer["shards"]] == ["shard", None]

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.coordination.member_reports import MemberReports
 from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import MemberRow
 from kinesumer.wire.loads import LEAST_ENTRIES, read_loads
 from kinesumer.wire.row_size import REPORTS, WRITE_UNIT_BYTES, row_bytes
+from tests.support.world import hold
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Row
@@ -68,6 +72,22 @@ async def test_the_load_is_written_if_there_is_room(world: World, streams: int) 
     found = read_loads(member.load, member.streams)
     assert {report.stream_arn for report in found} == member.streams
     await client.stop()
+
+
+async def test_skipped_records_are_logged_as_one_count_a_minute(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    owned, member = hold(), MemberRow("c", "s")
+    reports = MemberReports(world.context(), lambda: [owned])
+    for second in range(130):
+        if second < 100:
+            for _ in range(20):
+                owned.outcomes.skip(Position("1"))
+        reports(member, 500)
+        await asyncio.sleep(1)
+    text = "records that can't be decoded were skipped within a minute"
+    counts = [1220, 780]
+    assert caplog.messages == [f"stream orders: {count} {text}" for count in counts]
 
 
 async def test_plans_by_load_get_a_load_even_without_room(world: World) -> None:

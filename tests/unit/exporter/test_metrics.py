@@ -243,6 +243,25 @@ def test_several_apps_are_exported_together() -> None:
     assert of(samples(*accounts)["up"], app="b") == 0
 
 
+def test_failures_of_all_clients_are_added_up() -> None:
+    streams, text = frozenset({ARN}), "0 999999900 6 100 94 16 2"
+    found = [
+        member("a", streams=streams, failures=text),
+        member("b", streams=streams, failures=text),
+    ]
+    metrics = metrics_of(replace(SNAPSHOT, members=found))
+    values = {
+        "handler_calls": 200,
+        "failed_calls": 188,
+        "dead_letters": 32,
+        "skipped_records": 4,
+        "failing_seconds": 100,
+    }
+    assert {name: of(metrics[name]) for name in values} == values
+    metrics = metrics_of()
+    assert {name: of(metrics[name]) for name in values} == dict.fromkeys(values, 0)
+
+
 def test_incidents_are_counted_by_kind_and_stream() -> None:
     streams = frozenset({ARN})
     shards = "repeated-claim 9 3 0/shardId-0\nrepeated-claim 9 3 0/shardId-1"

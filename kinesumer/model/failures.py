@@ -1,0 +1,46 @@
+"""What a client reports about the records that its user code could not handle."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Outcomes(NamedTuple):
+    """How records and calls of user code have ended."""
+
+    done: int = 0  # records that are done, however they ended
+    calls: int = 0  # calls of a handler that was given to run()
+    failed: int = 0  # those of them that raised
+    letters: int = 0  # records that became dead letters
+    skipped: int = 0  # records that could not be decoded, and were skipped
+
+    @property
+    def problems(self) -> int:
+        """The number of failures of any kind."""
+        return self.failed + self.letters + self.skipped
+
+    def plus(self, other: Outcomes) -> Outcomes:
+        """Return the sums of two counts."""
+        return Outcomes(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def minus(self, other: Outcomes) -> Outcomes:
+        """Return the differences to earlier counts."""
+        return Outcomes(*(a - b for a, b in zip(self, other, strict=True)))
+
+
+class LastError(NamedTuple):
+    """The last failure of a stream, without the error's text and the record's data."""
+
+    type: str  # the name of the error's class
+    shard_id: str
+    position: str
+    at: float  # seconds since 1970
+
+
+class StreamFailures(NamedTuple):
+    """The failures of one stream in the last minute, and since when there are some."""
+
+    stream_arn: str
+    since: float  # seconds since 1970
+    outcomes: Outcomes
+    error: LastError | None = None
