@@ -281,8 +281,10 @@ def fatal_error(
         reason = "the credentials have expired"
         return AccessDeniedError(action, resource, reason, EXPIRED)
     if fault.kind is Kind.DENIED:
-        if fault.code == "KMSAccessDeniedException":
-            action, resource = "kms:Decrypt", f"the key of {resource}"
+        # AWS may check another action within the call, such as one on a KMS key.
+        denied = _DENIED.search(fault.text)
+        if denied is not None and denied[1] != action:
+            action, resource = denied[1], denied[2]
         code = fault.code.removesuffix("Exception")
         advice = UNKNOWN if code in _UNKNOWN_KEYS else denial_advice
         return AccessDeniedError(action, resource, _denial(fault), advice)
@@ -316,6 +318,7 @@ def describe(fault: AwsFailure) -> str:
     return f"{fault.code}: {text}" if text else fault.code
 
 
+_DENIED = re.compile(r"not authorized to perform: ([\w-]+:\w+) on resource: (\S+)")
 _DENIAL = re.compile(r"User: (\S+) is not authorized.*?(because .+)?$", re.DOTALL)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.local.kinesis.consumer import Consumer
 from kinesumer.local.kinesis.limits import Bucket
 from kinesumer.local.kinesis.records import counter_before
 from kinesumer.local.kinesis.subscription import Subscription
@@ -19,41 +18,6 @@ from kinesumer.local.request import (
 if TYPE_CHECKING:
     from kinesumer.local.kinesis import requests as rq
     from kinesumer.local.kinesis.shards import Stream
-
-
-@dataclass
-class Consumer:
-    """A registered consumer of a stream."""
-
-    stream: Stream
-    name: str
-    created_at: float
-    active_at: float
-    gone_at: float = math.inf
-    tags: dict[str, str] = field(default_factory=dict)
-    # By shard id: the last subscription, and the rate of the calls.
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    calls: dict[str, Bucket] = field(default_factory=dict)
-
-    @property
-    def arn(self) -> str:
-        """The consumer's ARN, which ends with the time of its creation."""
-        return f"{self.stream.arn}/consumer/{self.name}:{int(self.created_at)}"
-
-    def status(self, now: float) -> str:
-        """Return CREATING, ACTIVE or DELETING."""
-        if self.gone_at < math.inf:
-            return "DELETING"
-        return "CREATING" if now < self.active_at else "ACTIVE"
-
-    def describe(self, now: float) -> dict[str, Any]:
-        """Return the fields that every description of a consumer has."""
-        return {
-            "ConsumerName": self.name,
-            "ConsumerARN": self.arn,
-            "ConsumerStatus": self.status(now),
-            "ConsumerCreationTimestamp": self.created_at,
-        }
 
 
 def stream_of_consumer(arn: str) -> str:
@@ -107,7 +71,7 @@ def register(
             f"{limits.creating_consumers_per_stream} consumers in the state CREATING."
         )
     active_at = now + limits.consumer_creating_seconds
-    consumer = Consumer(stream, name, now, active_at, tags=request.tags)
+    consumer = Consumer(stream.arn, name, now, active_at, tags=request.tags)
     stream.consumers[name] = consumer
     return {"Consumer": consumer.describe(now)}
 

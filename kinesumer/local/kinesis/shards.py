@@ -15,7 +15,7 @@ from kinesumer.model.streams import HASH_KEYS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.local.kinesis.consumers import Consumer
+    from kinesumer.local.kinesis.consumer import Consumer
     from kinesumer.local.kinesis.limits import Limits
 
 

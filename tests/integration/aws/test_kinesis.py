@@ -292,6 +292,22 @@ async def test_a_denial_names_action_and_stream_and_why(
     )
 
 
+async def test_a_denial_names_the_action_that_aws_checked_within_the_call(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    key = "arn:aws:kms:us-east-1:123456789012:key/1234"
+    aws.refuse(
+        "GetRecords",
+        "KMSAccessDeniedException",
+        "User: arn:aws:iam::123456789012:user/me is not authorized to perform: "
+        f"kms:Decrypt on resource: {key} because no identity-based policy allows the "
+        "kms:Decrypt action",
+    )
+    with pytest.raises(AccessDeniedError) as raised:
+        await source.get_records("x", 10)
+    assert (raised.value.action, raised.value.resource) == ("kms:Decrypt", key)
+
+
 class Room:
     """A memory reservation that is too small, and takes some time to grow."""
 

@@ -26,6 +26,9 @@ POLICIES = (
     "writer-role",
 )
 
+CHECKED_WITHIN_CALLS = {"kinesis:TagResource"}
+"""AWS checks these actions within another call, here one that registers with tags."""
+
 Document = dict[str, Any]
 
 
