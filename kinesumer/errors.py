@@ -21,7 +21,13 @@ class FatalError(KinesumerError):
 
 
 class TransientError(KinesumerError):
-    """A temporary fault of a service, after which the library usually tries again."""
+    """A temporary fault of a service, after which the library usually tries again.
+
+    ``lacks_credentials`` says that the service has no part in it: AWS refuses the
+    credentials, or there are none.
+    """
+
+    lacks_credentials: bool = False
 
 
 class ThreadRefusedError(TransientError, OSError):

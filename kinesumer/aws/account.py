@@ -13,7 +13,7 @@ from kinesumer.errors import SourceUnavailableError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kinesumer.aws.session import ClientFactory
+    from kinesumer.aws.session import ClientFactory, OpenClient
 
 ANSWER_SECONDS = 10.0  # time limit of a call, even if bytes keep arriving
 
@@ -38,8 +38,8 @@ class AccountLimits(NamedTuple):
 
 
 @asynccontextmanager
-async def _asking(action: str) -> AsyncIterator[None]:
-    with call_errors(action, "the account", SourceUnavailableError):
+async def _asking(action: str, opened: OpenClient) -> AsyncIterator[None]:
+    with call_errors(action, "the account", SourceUnavailableError, opened.keys):
         async with asyncio.timeout(ANSWER_SECONDS):
             yield
 
@@ -49,9 +49,9 @@ async def read_caller(clients: ClientFactory) -> CallerIdentity:
 
     Raise CredentialsError if there are no usable credentials.
     """
-    client = (await clients.open("sts")).client
-    async with _asking("sts:GetCallerIdentity"):
-        answer = await client.get_caller_identity()
+    opened = await clients.open("sts")
+    async with _asking("sts:GetCallerIdentity", opened):
+        answer = await opened.client.get_caller_identity()
         return CallerIdentity(answer["Arn"], answer["Account"], service_time(answer))
 
 
@@ -59,7 +59,7 @@ async def read_limits(
     clients: ClientFactory, region: str | None = None
 ) -> AccountLimits:
     """Return Kinesis's limits for the caller's account in a region."""
-    client = (await clients.open("kinesis", region)).client
-    async with _asking("kinesis:DescribeLimits"):
-        answer = await client.describe_limits()
+    opened = await clients.open("kinesis", region)
+    async with _asking("kinesis:DescribeLimits", opened):
+        answer = await opened.client.describe_limits()
         return AccountLimits(int(answer["OpenShardCount"]), int(answer["ShardLimit"]))

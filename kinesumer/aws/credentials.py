@@ -1,40 +1,45 @@
-"""Renew a role's credentials, and borrow credentials from another event loop."""
+"""Hold the keys that sign calls, and renew them before they expire.
+
+A call never waits for a renewal while there are keys: it compares the time, and a task
+renews the keys. If that fails, the keys in use stay in use, and the task tries again.
+Only AWS decides whether keys are still valid, because the local clock may be wrong.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from contextvars import ContextVar
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+import math
+import random
+from contextvars import Context
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aiobotocore.credentials import AioCredentials
+from botocore.exceptions import CredentialRetrievalError
 
-from kinesumer.aws.errors import call_errors
-from kinesumer.errors import KinesumerError, SourceUnavailableError
+from kinesumer.aws.errors import KeysMissingError, cause_of
+from kinesumer.core.backoff import backoff_seconds
+from kinesumer.errors import KinesumerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from concurrent.futures import Future
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Callable
 
-    from botocore.credentials import ReadOnlyCredentials
-
-LOGGER = logging.getLogger("kinesumer")
+    from kinesumer.aws.key_trouble import KeyTrouble
 
 # Keys are renewed this long before they expire, or after half of their lifetime if
-# that is later.
+# that is later. Botocore's own credentials do the same.
 MAX_EARLY_SECONDS = 15 * 60.0
-# A failed renewal is retried after this time, or after a tenth of the keys' lifetime
-# if that is shorter.
-MAX_PAUSE_SECONDS = 30.0
-# If the local clock is off by more than this, the service's time is used.
-DATE_SECONDS = 2.0
-# How often a borrower asks the other event loop for the credentials.
-REQUEST_SECONDS = 1.0
-# How long a borrower waits for the other event loop's answer. After that, it uses the
-# last credentials again.
+# The first and the longest wait before a failed renewal is repeated. The longest wait
+# is a tenth of the keys' lifetime if that is shorter.
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
+# How often credentials are asked for their keys if nobody knows when these expire.
+ASK_SECONDS = 1.0
+# A source that has not answered after this time fails, e.g. a process that hangs. AWS's
+# SDKs wait as long for an answer of STS.
+FETCH_SECONDS = 60.0
+# A call that is refused so soon after new keys arrived was probably sent with the old
+# ones, so it is repeated without asking the source.
+UNDER_WAY_SECONDS = 5.0
+# How long a thread waits for the other event loop, which user code may block.
 BORROW_SECONDS = 0.25
 
 
@@ -51,229 +56,249 @@ class FrozenCredentials(NamedTuple):
         return f"Frozen(access_key={self.access_key!r}, …)"
 
 
-# The role's keys that the running task received last.
-_TASK_KEYS: ContextVar[FrozenCredentials | None] = ContextVar("used", default=None)
+class Keys(NamedTuple):
+    """Keys, and for how many seconds they stay valid: None if that is unknown."""
+
+    frozen: FrozenCredentials
+    lifetime: float | None = math.inf
 
 
-class Credentials(Protocol):
-    """Credentials of a client. The client asks for the keys at each request."""
+class KeySource(Protocol):
+    """Where keys come from: a session, or a role."""
 
-    async def get_frozen_credentials(
-        self,
-    ) -> FrozenCredentials | ReadOnlyCredentials: ...
+    method: str
+    """The kind of source, as botocore names it in the user agent."""
+
+    async def fetch(self) -> Keys:
+        """Return the keys that the source has now, and raise any error."""
+        ...
 
 
-class Role(NamedTuple):
-    """A role to assume, with the arguments of AssumeRole."""
-
-    arn: str
-    session_name: str
-    external_id: str | None = None
+class SigningKeys(Protocol):
+    """The keys of a client. The client asks for them at each request."""
 
     @property
-    def account(self) -> str:
-        """The account that the role belongs to."""
-        return self.arn.split(":")[4]
+    def trouble(self) -> KeyTrouble:
+        """What is wrong with the keys."""
+        ...
 
-    def __repr__(self) -> str:
-        """Omit the external id, since error reports may contain local variables."""
-        return f"Role(arn={self.arn!r}, session_name={self.session_name!r}, …)"
-
-
-class RoleCredentials(AioCredentials):  # type: ignore[misc]
-    """A role's credentials, renewed well before they expire.
-
-    While one call renews the keys, other calls use the old keys. If the old keys have
-    expired, these calls wait for the renewal. ``now`` is any clock in seconds.
-    """
-
-    def __init__(
-        self,
-        role: Role,
-        sts: Callable[[], AbstractAsyncContextManager[Any]],
-        now: Callable[[], float],
-    ) -> None:
-        super().__init__("", "", method="assume-role")
-        self._role, self._sts, self._now = role, sts, now
-        self._frozen: FrozenCredentials | None = None
-        self._renew_at = self._expires_at = 0.0
-        self._pause = 0.0
-        self._attempts = 0
-        self._failure: KinesumerError | None = None
-        self._lock = asyncio.Lock()
+    @property
+    def are_renewed(self) -> bool:
+        """Whether the source renews the keys by itself, before they expire."""
+        ...
 
     async def get_frozen_credentials(self) -> FrozenCredentials:
-        """Return valid keys, and renew them first if they are due."""
-        used = await self._valid()
-        _TASK_KEYS.set(used)
-        return used
+        """Return the keys in use. Raise an error if there are none yet."""
+        ...
 
-    async def _valid(self) -> FrozenCredentials:
-        frozen = self._frozen
-        now = self._now()
-        if frozen is not None and (now < self._renew_at or self._lock.locked()):
-            # The keys aren't due for renewal, or another call is renewing them.
-            if now < self._expires_at:
-                return frozen
-        attempts = self._attempts
-        async with self._lock:
-            if self._failure is not None and self._attempts != attempts:
-                # Another call failed to renew the keys while this call waited. Raise
-                # the same error, but clear its traceback, which would grow each time.
-                raise self._failure.with_traceback(None)
-            if self._frozen is None or self._now() >= self._renew_at:
-                try:
-                    self._frozen = await self._renewed()
-                finally:
-                    self._attempts += 1
-            return self._frozen
+    async def replace(self) -> bool:
+        """Ask the source for other keys, because AWS refuses those in use.
+
+        Return whether there are others now.
+        """
+        ...
+
+
+class Keyring(AioCredentials):  # type: ignore[misc]
+    """The keys of one source, for all calls of an event loop.
+
+    ``now`` is any clock in seconds. Other threads may read the attributes.
+    """
+
+    keys: FrozenCredentials  # set by the first renewal
+
+    def __init__(
+        self, source: KeySource, trouble: KeyTrouble, now: Callable[[], float]
+    ) -> None:
+        super().__init__("", "", method=source.method)
+        self.trouble = trouble
+        self.renew_at = -math.inf  # when the keys are due; -inf if there are none
+        self._source, self._now = source, now
+        self._expires_at = math.inf
+        self._longest_pause = MAX_PAUSE_SECONDS
+        self._has_keys = False
+        self._replaced_at = self._ask_at = -math.inf
+        self._failures = 0
+        self._failure: Exception | None = None
+        self._renewal: asyncio.Task[None] | None = None
+
+    @property
+    def are_renewed(self) -> bool:
+        """Whether the source renews the keys by itself, before they expire."""
+        return self.renew_at != math.inf
+
+    async def get_frozen_credentials(self) -> FrozenCredentials:
+        """Return the keys in use. Wait for the source only if there are none yet."""
+        if self._now() >= self.renew_at:
+            if self._has_keys:
+                self.renew()
+            else:
+                await self._first_keys()
+        return self.keys
 
     async def get_account_id(self) -> str | None:
-        """Return the account that the role belongs to."""
-        return self._role.account
+        """Return the account of the keys, or None if the source doesn't say it."""
+        return (await self.get_frozen_credentials()).account_id
 
-    def forget(self) -> bool:
-        """Discard the running task's keys, since AWS said that they have expired.
+    async def load(self) -> None:
+        """Get the first keys, and raise the source's error if that fails."""
+        if not self._has_keys:
+            await asyncio.shield(self.renew())
+        if self._failure is not None and not self._has_keys:
+            # Clear the traceback, which would grow each time.
+            raise self._failure.with_traceback(None)
 
-        If another task has already renewed the keys, keep the new keys. Return True,
-        since a retry gets new keys in both cases.
-        """
-        if _TASK_KEYS.get() is self._frozen:
-            self._frozen = None
-        return True
+    def renew(self) -> asyncio.Task[None]:
+        """Begin to renew the keys, unless that has begun, and return the task."""
+        if self._renewal is None or self._renewal.done():
+            # Without a context of its own, the task would belong to a call's trace.
+            self._renewal = asyncio.get_running_loop().create_task(
+                self._renew(), context=Context()
+            )
+        return self._renewal
 
-    async def _renewed(self) -> FrozenCredentials:
-        self._failure = None
-        role = self._role
-        arguments = {"RoleArn": role.arn, "RoleSessionName": role.session_name}
-        if role.external_id is not None:
-            arguments["ExternalId"] = role.external_id
+    async def replace(self) -> bool:
+        """Ask the source for other keys. Return whether there are others now."""
+        now = self._now()
+        if now < min(self._replaced_at + UNDER_WAY_SECONDS, self.renew_at):
+            return True
+        before = self.keys
+        if now >= self._ask_at:
+            await asyncio.shield(self.renew())
+        return self.keys != before
+
+    async def close(self) -> None:
+        """End a renewal that is under way."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.wait([self._renewal])
+
+    async def _first_keys(self) -> None:
         try:
-            with call_errors(
-                "sts:AssumeRole",
-                role.arn,
-                SourceUnavailableError,
-                denial_advice=_denial_advice(role),
-            ):
-                async with self._sts() as sts:
-                    answer = await sts.assume_role(**arguments)
-                lifetime, keys = _lifetime(answer), _keys(answer, role)
-        except KinesumerError as error:
-            if self._frozen is None or self._now() >= self._expires_at:
-                self._failure = error
-                raise
-            self._renew_at = self._now() + self._pause
-            LOGGER.warning("%s; the credentials in use are still valid", error)
-            return self._frozen
-        self._expires_at = self._now() + lifetime
-        self._renew_at = self._expires_at - min(lifetime / 2, MAX_EARLY_SECONDS)
-        self._pause = min(lifetime / 10, MAX_PAUSE_SECONDS)
-        return keys
+            await self.load()
+        except KinesumerError:
+            raise
+        except Exception as error:
+            raise KeysMissingError(cause=cause_of(error)) from error
+
+    async def _renew(self) -> None:
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                found = self._checked(await self._source.fetch())
+        except Exception as error:
+            self._failure = error
+            self._put_off()
+            # Without keys, the caller reports the error.
+            if self._has_keys:
+                self.trouble.renewal_failed(error, self._expires_at - self._now())
+        else:
+            self._failure = None
+            self._take(found)
+
+    def _checked(self, found: Keys) -> Keys:
+        """Raise an error for keys that have expired, while those in use are valid."""
+        lifetime = found.lifetime
+        if lifetime is not None and lifetime <= 0 and self._now() < self._expires_at:
+            if self._has_keys:
+                raise CredentialRetrievalError(
+                    provider=self._source.method,
+                    error_msg=f"the keys that it gives expired {-lifetime:.0f} s ago",
+                )
+        return found
+
+    def _take(self, found: Keys) -> None:
+        now, lifetime = self._now(), found.lifetime
+        if lifetime is None:
+            self.renew_at, self._expires_at = now + ASK_SECONDS, math.inf
+            self._longest_pause = ASK_SECONDS
+        else:
+            self._expires_at = now + lifetime
+            self._longest_pause = MAX_PAUSE_SECONDS
+            if lifetime > 0:  # otherwise the local clock is wrong
+                self._longest_pause = min(lifetime / 10, MAX_PAUSE_SECONDS)
+            early = min(lifetime / 2, MAX_EARLY_SECONDS)
+            self.renew_at = max(self._expires_at - early, now + self._longest_pause)
+        is_new = not self._has_keys or found.frozen != self.keys
+        if not is_new:
+            self._put_off()
+        elif self._has_keys:
+            self._replaced_at = now
+        if is_new:
+            self.keys, self._has_keys, self._failures = found.frozen, True, 0
+        self.trouble.fetched(is_new=is_new)
+
+    def _put_off(self) -> None:
+        """Wait before the source is asked again, because it has no other keys."""
+        self._failures += 1
+        pause = backoff_seconds(
+            self._failures,
+            min(FIRST_PAUSE_SECONDS, self._longest_pause),
+            self._longest_pause,
+            random.random(),
+        )
+        self._ask_at = self._now() + pause
+        if self._has_keys:
+            self.renew_at = max(self.renew_at, self._ask_at)
 
 
-def _denial_advice(role: Role) -> str:
-    """Return what to do if STS denies the role. STS doesn't say which part is wrong."""
-    external_id = (
-        "no external id was given: give the one that the role's trust policy requires"
-        if role.external_id is None
-        else "check the given external id against the role's trust policy"
-    )
-    return (
-        f"{external_id}; allow sts:AssumeRole on it for the credentials in use, and "
-        "trust them in the role's trust policy"
-    )
+class BorrowedKeys(AioCredentials):  # type: ignore[misc]
+    """The keys of another event loop, for a thread that must not wait for that loop.
 
-
-def _keys(answer: Mapping[str, Any], role: Role) -> FrozenCredentials:
-    keys = answer["Credentials"]
-    return FrozenCredentials(
-        keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], role.account
-    )
-
-
-def _lifetime(answer: Mapping[str, Any]) -> float:
-    """Return for how many seconds the keys stay valid.
-
-    If the local clock is wrong, use the service's time instead.
-    """
-    expires: datetime = answer["Credentials"]["Expiration"]
-    now = datetime.now(UTC)
-    date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
-    if date is not None:
-        theirs = parsedate_to_datetime(date)
-        # The Date header has only whole seconds, so a local clock that is almost right
-        # is more precise.
-        if abs((now - theirs).total_seconds()) > DATE_SECONDS:
-            now = theirs
-    return (expires - now).total_seconds()
-
-
-class BorrowedCredentials(AioCredentials):  # type: ignore[misc]
-    """Another event loop's credentials, for a thread that must not wait for that loop.
-
-    Refreshable credentials hold locks of the loop that created them, so only that loop
-    can fetch the keys. While it is busy, the last keys are used again. The last keys
-    stay valid for longer than any stall of a loop that the group tolerates.
+    Only the other loop renews the keys. While it is busy, the keys in use stay in use.
+    They stay valid for longer than any stall of a loop that the group tolerates.
     """
 
     def __init__(
         self,
-        owner: Credentials,
-        last: FrozenCredentials | ReadOnlyCredentials,
+        owner: Keyring,
         loop: asyncio.AbstractEventLoop,
+        now: Callable[[], float],
     ) -> None:
         super().__init__("", "", method="loaned")
-        self._owner, self._last, self._loop = owner, last, loop
-        self._asked: Future[FrozenCredentials | ReadOnlyCredentials] | None = None
-        self._ask_at = 0.0
+        self.trouble = owner.trouble
+        self._owner, self._loop, self._now = owner, loop, now
 
-    async def get_frozen_credentials(self) -> FrozenCredentials | ReadOnlyCredentials:
-        """Return the owner's present keys, or the last known ones if it is busy."""
-        if self._loop.is_closed() or not can_renew(self._owner):
-            return self._last
-        if self._asked is None:
-            now = asyncio.get_running_loop().time()
-            if now < self._ask_at:
-                return self._last
-            self._ask_at = now + REQUEST_SECONDS
-            self._asked = asyncio.run_coroutine_threadsafe(self._fetch(), self._loop)
-            answer = asyncio.wrap_future(self._asked)
-            answer.add_done_callback(_retrieve_error)
-            await asyncio.wait([answer], timeout=BORROW_SECONDS)
-        # Only the call that requested the keys has waited for them. If they arrive
-        # later, another call takes them.
-        if self._asked is not None and self._asked.done():
-            asked, self._asked = self._asked, None
-            self._last = asked.result()
-        return self._last
+    @property
+    def are_renewed(self) -> bool:
+        """Whether the source renews the keys by itself, before they expire."""
+        return self._owner.are_renewed
+
+    async def get_frozen_credentials(self) -> FrozenCredentials:
+        """Return the keys in use."""
+        if self._now() >= self._owner.renew_at and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._owner.renew)
+        return self._owner.keys
 
     async def get_account_id(self) -> str | None:
-        """Return the account, or None if the owner doesn't know it."""
-        return getattr(self._last, "account_id", None)
+        """Return the account of the keys, or None if the source doesn't say it."""
+        return self._owner.keys.account_id
 
-    async def _fetch(self) -> FrozenCredentials | ReadOnlyCredentials:
-        return await self._owner.get_frozen_credentials()
+    async def replace(self) -> bool:
+        """Let the other loop ask for other keys, unless it is blocked."""
+        before = self._owner.keys
+        if not self._loop.is_closed():
+            asked = asyncio.run_coroutine_threadsafe(self._owner.replace(), self._loop)
+            answer = asyncio.wrap_future(asked)
+            await asyncio.wait([answer], timeout=BORROW_SECONDS)
+            if answer.done():
+                return answer.result()
+            # The other loop continues, but nobody waits for its answer.
+            answer.add_done_callback(_retrieve_error)
+        return self._owner.keys != before
 
 
-def _retrieve_error(
-    answer: asyncio.Future[FrozenCredentials | ReadOnlyCredentials],
-) -> None:
+def _retrieve_error(answer: asyncio.Future[bool]) -> None:
     """Retrieve a late error, so that asyncio doesn't log it."""
     if not answer.cancelled():
         answer.exception()
 
 
-def can_renew(credentials: object) -> bool:
-    """Return whether credentials may renew their keys. AioCredentials never do so."""
-    return type(credentials) is not AioCredentials
-
-
 class FixedProvider:
     """A session's source of credentials, which always returns the same ones."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: object) -> None:
         self._credentials = credentials
 
-    async def load_credentials(self) -> Credentials:
+    async def load_credentials(self) -> object:
         """Return the credentials."""
         return self._credentials

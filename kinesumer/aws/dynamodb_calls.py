@@ -12,8 +12,8 @@ from kinesumer.aws.errors import (
     describe,
     failure_of,
     fatal_error,
-    is_transient,
     missing_table,
+    transient_error,
     translated_errors,
 )
 from kinesumer.aws.expressions import row_of
@@ -113,11 +113,14 @@ class TableCalls:
             response = cast("ClientError", error).response
             return RefusedError(cast("Answer", response).get("Item"))
         action = f"dynamodb:{operation}"
-        message = f"{action} on {resource}: {describe(fault)}"
+        call = f"{action} on {resource}"
+        message = f"{call}: {describe(fault)}"
         if fault.kind is Kind.THROTTLED:
             return StoreThrottledError(message)
-        if is_transient(fault, self._opened.expired):
-            return StoreUnavailableError(message)
+        keys = self._opened.keys
+        passing = transient_error(fault, StoreUnavailableError, call, keys)
+        if passing is not None:
+            return passing
         if fault.code == "ResourceNotFoundException":
             return self.missing()
         if fault.code == "ValidationException" and _names_a_key(fault.text):

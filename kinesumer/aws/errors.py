@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import aiohttp
 import msgspec
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
-    CredentialRetrievalError,
-    MetadataRetrievalError,
     NoCredentialsError,
     NoRegionError,
     ParamValidationError,
@@ -36,7 +34,7 @@ from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.wire.cbor import CborError, CborReader, is_map
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 # All errors that a call through aiobotocore may raise. TimeoutError is an OSError.
 FOREIGN = (
@@ -56,8 +54,12 @@ MALFORMED = (
     ValueError,
     msgspec.MsgspecError,
 )
-# Errors for credentials that are configured but couldn't be fetched.
-NOT_OBTAINED = (CredentialRetrievalError, MetadataRetrievalError)
+
+
+class KeysMissingError(BotoCoreError):  # type: ignore[misc]
+    """The source of the keys has not given any yet."""
+
+    fmt = "no AWS credentials yet: {cause}"
 
 
 @contextmanager
@@ -87,21 +89,23 @@ def call_errors(
     action: str,
     resource: str,
     unavailable: type[TransientError],
-    expired: Callable[[], bool] = bool,
+    keys: CallKeys,
     denial_advice: str = "",
 ) -> Iterator[None]:
     """Convert errors of the AWS call in the block to the library's errors.
 
-    ``denial_advice`` says what to do if AWS denies the action.
+    ``keys`` are those of the call. ``denial_advice`` says what to do if AWS denies the
+    action.
     """
     try:
         with translated_errors(action.partition(":")[2], unavailable):
             yield
     except FOREIGN as error:
-        fault = failure_of(error)
-        if fault.kind is Kind.THROTTLED or is_transient(fault, expired):
-            message = f"{action} on {resource}: {describe(fault)}"
-            raise unavailable(message) from error
+        fault, call = failure_of(error), f"{action} on {resource}"
+        if fault.kind is Kind.THROTTLED:
+            raise unavailable(f"{call}: {describe(fault)}") from error
+        if (passing := transient_error(fault, unavailable, call, keys)) is not None:
+            raise passing from error
         raise fatal_error(fault, action, resource, denial_advice) from error
 
 
@@ -112,8 +116,14 @@ class Kind(Enum):
     UNAVAILABLE = auto()
     DENIED = auto()
     TOKEN_EXPIRED = auto()
+    KEYS_REFUSED = auto()
+    KEYS_MISSING = auto()
     NO_CREDENTIALS = auto()
     OTHER = auto()
+
+
+# AWS refuses the keys of a call. Their source may have others.
+KEY_KINDS = (Kind.TOKEN_EXPIRED, Kind.KEYS_REFUSED)
 
 
 class AwsFailure(NamedTuple):
@@ -122,6 +132,18 @@ class AwsFailure(NamedTuple):
     kind: Kind
     code: str
     text: str
+
+
+class CallKeys(Protocol):
+    """The keys of a call. See ``key_use.KeyUse``."""
+
+    def may_recover(self, fault: AwsFailure) -> bool:
+        """Return whether a call that failed because of its keys may succeed later."""
+        ...
+
+    def state(self) -> str:
+        """Return what is wrong with the keys, in one line."""
+        ...
 
 
 # AWS's error codes, here and in ``_KINDS``. The suffix "Exception" is omitted, since
@@ -166,8 +188,8 @@ _KINDS = {
         "NotAuthorized",
         "OptInRequired",
         "UnauthorizedOperation",
-        *_UNKNOWN_KEYS,
     ),
+    Kind.KEYS_REFUSED: _UNKNOWN_KEYS,
     Kind.TOKEN_EXPIRED: ("ExpiredToken",),
 }
 _KIND_BY_CODE = {code: kind for kind, codes in _KINDS.items() for code in codes}
@@ -190,6 +212,8 @@ def failure_of(error: Exception) -> AwsFailure:
     if isinstance(error, ClientError):
         return _answered(error)
     code, text = type(error).__name__, masked(" ".join(str(error).split()))
+    if isinstance(error, KeysMissingError):
+        return AwsFailure(Kind.KEYS_MISSING, code, text)
     if isinstance(
         error,
         NoCredentialsError | NoRegionError | PartialCredentialsError | ProfileNotFound,
@@ -206,7 +230,7 @@ def _answered(error: ClientError) -> AwsFailure:
     text = _without_request(error)
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     kind = _KIND_BY_CODE.get(code.removesuffix("Exception"))
-    if kind is Kind.DENIED and _LATE.search(text):
+    if kind is Kind.KEYS_REFUSED and _LATE.search(text):
         kind = Kind.UNAVAILABLE
     if kind is None and status == 429:
         kind = Kind.THROTTLED
@@ -215,14 +239,36 @@ def _answered(error: ClientError) -> AwsFailure:
     return AwsFailure(kind or Kind.OTHER, code, text)
 
 
-def is_transient(fault: AwsFailure, expired: Callable[[], bool]) -> bool:
-    """Return whether a retry may succeed. Callers check for throttling themselves.
+def transient_error(
+    fault: AwsFailure, unavailable: type[TransientError], call: str, keys: CallKeys
+) -> TransientError | None:
+    """Return the error for a call that may succeed later, or None for other failures.
 
-    ``expired`` is called if the keys have expired. It returns whether a retry gets new
-    keys.
+    Callers check for throttling themselves. ``call`` names the call, and ``keys`` are
+    those of the call.
     """
-    renewed = fault.kind is Kind.TOKEN_EXPIRED and expired()
-    return renewed or fault.kind is Kind.UNAVAILABLE
+    message = f"{call}: {describe(fault)}"
+    if fault.kind is Kind.UNAVAILABLE:
+        return unavailable(message)
+    if fault.kind not in (*KEY_KINDS, Kind.KEYS_MISSING):
+        return None
+    if not keys.may_recover(fault):
+        return None
+    state = keys.state()
+    error = unavailable(
+        f"{call} needs other credentials: {state}" if state else message
+    )
+    error.lacks_credentials = True
+    return error
+
+
+def cause_of(error: Exception) -> str:
+    """Return in one line why a source of keys gave none."""
+    if isinstance(error, KinesumerError):
+        return str(error)
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no answer in time"
+    return describe(failure_of(error))
 
 
 def _without_request(error: ClientError) -> str:
@@ -280,14 +326,14 @@ def fatal_error(
     if fault.kind is Kind.TOKEN_EXPIRED:
         reason = "the credentials have expired"
         return AccessDeniedError(action, resource, reason, EXPIRED)
+    if fault.kind is Kind.KEYS_REFUSED:
+        return AccessDeniedError(action, resource, describe(fault), UNKNOWN)
     if fault.kind is Kind.DENIED:
         # AWS may check another action within the call, such as one on a KMS key.
         denied = _DENIED.search(fault.text)
         if denied is not None and denied[1] != action:
             action, resource = denied[1], denied[2]
-        code = fault.code.removesuffix("Exception")
-        advice = UNKNOWN if code in _UNKNOWN_KEYS else denial_advice
-        return AccessDeniedError(action, resource, _denial(fault), advice)
+        return AccessDeniedError(action, resource, _denial(fault), denial_advice)
     return FatalError(
         f"{action} on {resource} failed; correct what AWS names: {describe(fault)}"
     )

@@ -39,7 +39,7 @@ async def get_schema_version(opened: OpenClient, id: UUID) -> SchemaVersion | No
         "glue:GetSchemaVersion",
         f"schema version {id} in {client.meta.region_name}",
         SchemaRegistryUnavailableError,
-        opened.expired,
+        opened.keys,
         ADVICE,
     ):
         try:

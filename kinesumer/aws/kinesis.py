@@ -102,7 +102,7 @@ class KinesisSource(Polled):
         KINESIS.keep_bodies(opened.client.meta.events, DESCRIBE)
         self._direct = KinesisCalls(opened)
         self._stream = stream
-        self._expired = opened.expired
+        self._keys = opened.keys
         self._connections = opened.connections
         self._cbor = _CborSupport()
 
@@ -358,7 +358,7 @@ class KinesisSource(Polled):
                 f"the client again ({describe(fault)})"
             )
         stream = self._stream.arn or self._stream.name
-        return kinesis_error(fault, operation, stream, shard_id, self._expired)
+        return kinesis_error(fault, operation, stream, shard_id, self._keys)
 
     async def _require_stream(self) -> None:
         """Raise an error if the whole stream is missing, not only one of its shards.

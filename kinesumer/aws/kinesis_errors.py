@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.aws.errors import Kind, describe, fatal_error, is_transient
+from kinesumer.aws.errors import Kind, describe, fatal_error, transient_error
 from kinesumer.errors import (
     ExpiredIteratorError,
     InvalidPositionError,
@@ -18,9 +18,7 @@ from kinesumer.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.aws.errors import AwsFailure
+    from kinesumer.aws.errors import AwsFailure, CallKeys
 
 READS = ("GetRecords", "GetShardIterator")
 SUBSCRIBE = "SubscribeToShard"
@@ -69,24 +67,25 @@ def kinesis_error(
     operation: str,
     stream: str,
     shard_id: str,
-    expired: Callable[[], bool],
+    keys: CallKeys,
 ) -> KinesumerError:
     """Return the library's error for a failed operation on a stream or shard.
 
-    ``expired`` is called if the keys have expired. It returns whether a retry gets new
-    keys.
+    ``keys`` are those of the call.
     """
     action = f"kinesis:{operation}"
     resource = f"{stream}, {shard_id}" if shard_id else stream
-    message = f"{action} on {resource}: {describe(fault)}"
+    call = f"{action} on {resource}"
+    message = f"{call}: {describe(fault)}"
     if fault.kind is Kind.THROTTLED:
         if operation in READS and fault.code == _SHARD_THROTTLED:
             return ShardThrottledError(message)
         return SourceThrottledError(message)
     if fault.code == _IN_USE and operation in _ERRORS_OF_USE:
         return _ERRORS_OF_USE[operation](message)
-    if is_transient(fault, expired):
-        return SourceUnavailableError(message)
+    passing = transient_error(fault, SourceUnavailableError, call, keys)
+    if passing is not None:
+        return passing
     if fault.code in _ERRORS:
         return _ERRORS[fault.code](message)
     if fault.code == NOT_FOUND:

@@ -26,7 +26,7 @@ from kinesumer.wire.rows import DEFINITION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesumer.aws.credentials import Role
+    from kinesumer.aws.key_sources import Role
     from kinesumer.aws.session import ClientFactory, OpenClient
 
 MAX_TRIES = 12
@@ -58,7 +58,7 @@ class _Calls:
                     action,
                     resource,
                     UNAVAILABLE[self._service],
-                    self._opened.expired,
+                    self._opened.keys,
                 ):
                     return await call(**values)
             except TransientError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,19 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from aiobotocore.config import AioConfig
 
-from kinesumer.aws.credentials import (
-    BorrowedCredentials,
-    Credentials,
-    Role,
-    RoleCredentials,
-    can_renew,
-)
+from kinesumer.aws.credentials import BorrowedKeys, Keyring
 from kinesumer.aws.endpoints import check_port, require_no_credentials
-from kinesumer.aws.errors import FOREIGN, NOT_OBTAINED, AwsFailure, Kind, failure_of
-from kinesumer.aws.errors import no_credentials as credentials_error
+from kinesumer.aws.errors import FOREIGN, Kind, describe, failure_of, no_credentials
 from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.http.subscriptions import EventStreamPool
+from kinesumer.aws.key_sources import Role, RoleKeys, SessionKeys
+from kinesumer.aws.key_trouble import KeyTrouble
+from kinesumer.aws.key_use import KeyUse
 from kinesumer.aws.settings import Settings, new_session
 from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.errors import (
@@ -42,6 +37,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aiobotocore.session import AioSession
+
+    from kinesumer.aws.credentials import KeySource, SigningKeys
 
     # Opens a separate client on an event loop other than the factory's. The other loop
     # must enter the context manager.
@@ -61,15 +58,11 @@ OTHER_CONNECTIONS = 128
 
 
 class OpenClient(NamedTuple):
-    """A client, its credentials, and a pool for requests that bypass the client.
-
-    ``expired`` is called when AWS says that the keys have expired. It returns whether a
-    retry gets new keys.
-    """
+    """A client, its credentials, and a pool for requests that bypass the client."""
 
     client: Any
-    credentials: Credentials
-    expired: Callable[[], bool]
+    credentials: SigningKeys
+    keys: KeyUse
     connections: ConnectionPool
 
 
@@ -78,6 +71,11 @@ class ClientFactory:
 
     ``endpoints`` maps services to URLs. For other services, the endpoint comes from the
     session. ``max_connections`` limits the connections that read and put records.
+
+    With ``trusted``, the clients belong to a program that has already used its
+    credentials. So missing or refused credentials are an outage, and not an error that
+    opening a client raises. ``on_trouble`` is called with a text while credentials are
+    refused or can't be renewed, and with an empty text at the end.
     """
 
     def __init__(
@@ -89,6 +87,8 @@ class ClientFactory:
         now: Callable[[], float] = time.monotonic,
         endpoints: Mapping[str, str | None] = MappingProxyType({}),
         max_connections: int = MAX_CONNECTIONS,
+        trusted: bool = False,
+        on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._resolver = Resolver()
         # The type is Any, since ``Settings`` checks the methods of the user's object.
@@ -108,8 +108,11 @@ class ClientFactory:
         self._stack = AsyncExitStack()
         self._users = AsyncExitStack()
         self._lock = asyncio.Lock()
-        self._own: tuple[AioSession, Credentials] | None = None
-        self._roles: dict[Role, tuple[AioSession, RoleCredentials]] = {}
+        self._trusted, self._on_trouble = trusted, on_trouble
+        self._troubles: dict[str, str] = {}  # by the source of the credentials
+        self._own = self._keyring("the session", SessionKeys(self._session))
+        self._own_session: AioSession | None = None
+        self._roles: dict[Role, tuple[AioSession, Keyring]] = {}
         self._clients: dict[tuple[str, str | None, Role | None], OpenClient] = {}
 
     async def __aenter__(self) -> Self:
@@ -122,6 +125,8 @@ class ClientFactory:
         trace: TracebackType | None,
     ) -> None:
         await self._users.aclose()
+        for keyring in (self._own, *(keyring for _, keyring in self._roles.values())):
+            await keyring.close()
         self._clients.clear()
         await self._connections.close()
         await self._store_connections.close()
@@ -172,22 +177,22 @@ class ClientFactory:
     async def _open(
         self, service: str, region: str | None, role: Role | None
     ) -> OpenClient:
-        session, credentials = await self._owner()
-        expired: Callable[[], bool] = partial(can_renew, credentials)
+        session, keyring = await self._owner(), self._own
         if role is not None:
-            session, assumed = self._assumed(role, session)
-            credentials, expired = assumed, assumed.forget
-        connected = self._connected(session, service, region)
+            session, keyring = self._assumed(role, session)
+        use = KeyUse(keyring, trusted=self._trusted)
+        connected = self._connected(session, use, service, region)
         client = await self._stack.enter_async_context(connected)
         pool = self._connections
         if service == "dynamodb":
             pool = self._store_connections
-        return OpenClient(client, credentials, expired, pool)
+        return OpenClient(client, keyring, use, pool)
 
     @asynccontextmanager
     async def _connected(
         self,
         session: AioSession,
+        use: KeyUse,
         service: str,
         region: str | None,
         *,
@@ -220,68 +225,69 @@ class ClientFactory:
             what = f"the endpoint of {service} (AWS_ENDPOINT_URL, or the profile's)"
             require_no_credentials(what, client.meta.endpoint_url)
             check_port(what, client.meta.endpoint_url)
+            use.watch(client)
             yield client
 
-    def _assumed(
-        self, role: Role, owner: AioSession
-    ) -> tuple[AioSession, RoleCredentials]:
+    def _assumed(self, role: Role, owner: AioSession) -> tuple[AioSession, Keyring]:
         if role not in self._roles:
+            use = KeyUse(self._own, trusted=self._trusted)
 
             def sts() -> AbstractAsyncContextManager[Any]:
-                return self._connected(owner, "sts", self.region)
+                return self._connected(owner, use, "sts", self.region)
 
-            credentials = RoleCredentials(role, sts, self._now)
-            self._roles[role] = (self._settings.session(credentials), credentials)
+            keyring = self._keyring(role.arn, RoleKeys(role, sts, use))
+            self._roles[role] = (self._settings.session(keyring), keyring)
         return self._roles[role]
 
-    async def credentials(self) -> Credentials:
-        """Return the session's credentials. Raise CredentialsError if it has none."""
-        return (await self._owner())[1]
+    def _keyring(self, name: str, source: KeySource) -> Keyring:
+        trouble = KeyTrouble(name, self._now, self._note_trouble)
+        return Keyring(source, trouble, self._now)
 
-    async def _owner(self) -> tuple[AioSession, Credentials]:
-        """Return a session with the user's credentials, and the credentials."""
-        if self._own is None:
-            try:
-                found = self._session.get_credentials()
-                if not inspect.isawaitable(found):
-                    raise ConfigurationError(
-                        f"session is a {type(self._session).__name__}, which isn't "
-                        "asynchronous: pass an aiobotocore or aioboto3 session"
-                    )
-                credentials = await found
-                if credentials is None:
-                    raise credentials_error(
-                        AwsFailure(Kind.NO_CREDENTIALS, "NoCredentialsError", "")
-                    )
-                self._own = (self._settings.session(credentials), credentials)
-            except FOREIGN as error:
-                raise _refused(error) from error
-        return self._own
+    def _note_trouble(self, source: str, text: str) -> None:
+        if text:
+            self._troubles[source] = text
+        else:
+            self._troubles.pop(source, None)
+        self._on_trouble("; ".join(self._troubles.values()))
+
+    async def _owner(self) -> AioSession:
+        """Return a session with the user's credentials.
+
+        Raise CredentialsError if there are none, unless the program is trusted.
+        """
+        if self._own_session is None:
+            if not self._trusted:
+                try:
+                    await self._own.load()
+                except KinesumerError:
+                    raise
+                except Exception as error:
+                    fault = failure_of(error)
+                    if fault.kind is not Kind.NO_CREDENTIALS:
+                        fault = fault._replace(text=describe(fault))
+                    raise no_credentials(fault) from error
+            self._own_session = self._settings.session(self._own)
+        return self._own_session
 
     async def lend(self) -> Loan:
         """Return a function with which another thread can open a DynamoDB client.
 
         Raise CredentialsError if the standard chain has no credentials.
         """
-        owner = await self.credentials()
-        try:
-            # Fetch keys now: the other thread needs some even if this loop is blocked.
-            last = await owner.get_frozen_credentials()
-        except FOREIGN as error:
-            raise _refused(error) from error
-        credentials = BorrowedCredentials(owner, last, asyncio.get_running_loop())
-        return partial(self._lent, credentials, partial(can_renew, owner))
+        # The other thread needs keys even if this loop is blocked.
+        await self._owner()
+        keys = BorrowedKeys(self._own, asyncio.get_running_loop(), self._now)
+        return partial(self._lent, keys)
 
     @asynccontextmanager
-    async def _lent(
-        self, credentials: BorrowedCredentials, expired: Callable[[], bool]
-    ) -> AsyncIterator[OpenClient]:
-        session, pool = self._settings.session(credentials), _store_connections()
+    async def _lent(self, keys: BorrowedKeys) -> AsyncIterator[OpenClient]:
+        session, pool = self._settings.session(keys), _store_connections()
+        use = KeyUse(keys)
         try:
             async with self._connected(
-                session, "dynamodb", self.region, other_loop=True
+                session, use, "dynamodb", self.region, other_loop=True
             ) as client:
-                yield OpenClient(client, credentials, expired, pool)
+                yield OpenClient(client, keys, use, pool)
         finally:
             await pool.close()
 
@@ -330,8 +336,17 @@ def _refused(error: Exception) -> KinesumerError:
     fault = failure_of(error)
     if is_refusal(error):
         return SourceUnavailableError(f"can't create an AWS client: {fault.text}")
-    if isinstance(error, NOT_OBTAINED) or fault.kind is Kind.NO_CREDENTIALS:
-        return credentials_error(fault)
+    if fault.kind is Kind.NO_CREDENTIALS:
+        return no_credentials(fault)
     return ConfigurationError(
         f"can't create an AWS client: {fault.text}; correct the session's settings"
     )
+
+
+def _without_keys(error: Exception) -> KinesumerError:
+    fault = failure_of(error)
+    if is_refusal(error):
+        return SourceUnavailableError(f"can't get AWS credentials: {describe(fault)}")
+    if fault.kind is not Kind.NO_CREDENTIALS:
+        fault = fault._replace(text=describe(fault))
+    return no_credentials(fault)

@@ -24,9 +24,8 @@ from kinesumer.aws.http.resolver import Resolver
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from aiobotocore.credentials import AioCredentials
     from botocore.loaders import Loader
-
-    from kinesumer.aws.credentials import Credentials
 
 
 LOGGER = logging.getLogger("kinesumer")
@@ -54,7 +53,7 @@ class Settings:
                 "aioboto3 session"
             )
         self._session: Any = session
-        self._inner = _inner(session)
+        self._inner = inner_session(session)
         self._default = None
         if self._inner is not None:
             self._default = self._inner.get_default_client_config()
@@ -76,7 +75,7 @@ class Settings:
             region = getattr(self._session, "region_name", None)
         return cast("str | None", region or os.environ.get("AWS_REGION") or None)
 
-    def session(self, credentials: Credentials) -> AioSession:
+    def session(self, credentials: AioCredentials) -> AioSession:
         """Return a session with these settings and the given credentials."""
         if self._inner is None:
             made = AioSession(profile=_profile(self._session))
@@ -137,7 +136,7 @@ def _definitions(data_path: str | None) -> Loader:
     return create_loader(data_path)
 
 
-def _inner(session: Any) -> AioSession | None:
+def inner_session(session: Any) -> AioSession | None:
     """Return the aiobotocore session: the argument, or the one that aioboto3 wraps."""
     for candidate in (session, getattr(session, "_session", None)):
         if isinstance(candidate, AioSession):

@@ -14,6 +14,7 @@ from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerError
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
@@ -249,15 +250,17 @@ class ClientLifecycle:
         from kinesumer.telemetry.otel import OpenTelemetry
 
         app, client_id, table, region, config = self._identity
+        clock = SystemClock()
+        incidents = IncidentLog(clock)
         clients = self._clients = ClientFactory(
             self._session,
             region=region,
             role_session_name=f"kinesumer-{app}",
             max_connections=config.max_connections,
+            on_trouble=partial(_note_credentials, incidents),
         )
         loan = await clients.lend()
         thread = self._thread = StoreThread(lambda: open_borrowed_store(loan, table))
-        clock = SystemClock()
         telemetry = self._telemetry = OpenTelemetry(app, clock)
         context = ClientContext(
             app=app,
@@ -268,7 +271,7 @@ class ClientLifecycle:
             random=random.Random(),
             new_id=lambda: uuid.uuid4().hex,
             failure_log=FailureLog(clock, telemetry),
-            incidents=IncidentLog(clock),
+            incidents=incidents,
             telemetry=telemetry,
         )
         runner = HeartbeatThread(context, thread)
@@ -283,3 +286,11 @@ class ClientLifecycle:
         if self._request is None:
             return False
         return self._request.delivery.is_in_use_beside(asyncio.current_task())
+
+
+def _note_credentials(incidents: IncidentLog, trouble: str) -> None:
+    """Show what is wrong with the credentials; ``trouble`` is empty if nothing is."""
+    if trouble:
+        incidents.note(IncidentKind.CREDENTIALS, error=trouble)
+    else:
+        incidents.resolve(IncidentKind.CREDENTIALS)

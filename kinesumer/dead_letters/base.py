@@ -11,6 +11,7 @@ from kinesumer.aws.errors import (
     describe,
     failure_of,
     fatal_error,
+    transient_error,
     translated_errors,
 )
 from kinesumer.dead_letters.letter import decode_letter
@@ -98,10 +99,14 @@ def translated(opened: OpenClient, action: str, resource: str) -> Iterator[None]
 def _error(
     fault: AwsFailure, opened: OpenClient, action: str, resource: str
 ) -> KinesumerError:
-    message = f"{action} on {resource}: {describe(fault)}"
-    has_expired = fault.kind is Kind.TOKEN_EXPIRED and opened.expired()
-    if has_expired or fault.kind in (Kind.THROTTLED, Kind.UNAVAILABLE):
+    call = f"{action} on {resource}"
+    message = f"{call}: {describe(fault)}"
+    if fault.kind is Kind.THROTTLED:
         return DeadLettersUnavailableError(message)
+    unavailable = DeadLettersUnavailableError
+    passing = transient_error(fault, unavailable, call, opened.keys)
+    if passing is not None:
+        return passing
     if fault.kind is Kind.OTHER and fault.code != "ParamValidationError":
         return RejectedCallError(fault.code, message)
     return fatal_error(fault, action, resource)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from random import Random
 
+    from kinesumer.aws.errors import AwsFailure
     from kinesumer.errors import KinesumerError
     from kinesumer.model.streams import Stream
     from kinesumer.ports import StreamSource
@@ -333,7 +334,19 @@ class LinkedFanOutSource(LinkedSource):
             return FatalError(text)
         body = msgspec.json.encode({"__type": code, "message": text})
         fault = failure_of(refusal(SUBSCRIBE, 400, body))
-        return kinesis_error(fault, SUBSCRIBE, self.label, shard_id, lambda: False)
+        return kinesis_error(fault, SUBSCRIBE, self.label, shard_id, _Unsigned())
+
+
+class _Unsigned:
+    """The keys of simulated calls, which nobody refuses: ``aws.errors.CallKeys``."""
+
+    def may_recover(self, _: AwsFailure) -> bool:
+        """Return False."""
+        return False
+
+    def state(self) -> str:
+        """Return an empty text, since nothing is wrong."""
+        return ""
 
 
 async def open_fan_out(source: LinkedFanOutSource, stream: Stream) -> StreamSource:

@@ -24,6 +24,7 @@ from botocore.utils import get_environ_proxies
 
 from kinesumer.aws.errors import FOREIGN, refusal
 from kinesumer.aws.http.event_stream import RefusedError
+from kinesumer.aws.http.hooks import is_hooked
 from kinesumer.aws.http.pool import Address
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.http.sigv4 import (
@@ -32,7 +33,6 @@ from kinesumer.aws.http.sigv4 import (
     SignedRequest,
     Signer,
 )
-from kinesumer.aws.settings import LIBRARIES
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.runtime.refusals import is_refusal
 from kinesumer.wire import cbor
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from botocore.awsrequest import AWSPreparedRequest
+    from botocore.exceptions import ClientError
 
     from kinesumer.aws.http.connection import Answer
     from kinesumer.aws.http.event_stream import EventStream
@@ -54,25 +55,6 @@ SUBSCRIBE = "SubscribeToShard"
 LARGE_BYTES = 1 << 20
 # The arguments for aiohttp that a client has even if the user has set none.
 USUAL_SETTINGS = {"keepalive_timeout", "resolver"}
-# The events of a call at which botocore runs hooks.
-EVENTS = (
-    "provide-client-params",
-    "before-parameter-build",
-    "before-endpoint-resolution",
-    "before-call",
-    "request-created",
-    "choose-signer",
-    "before-sign",
-    "before-send",
-    "response-received",
-    "before-parse",
-    "needs-retry",
-    "after-call",
-    "after-call-error",
-)
-# Packages whose hooks direct calls may skip. The user didn't write these hooks, and
-# moto's hook has no effect on aiobotocore.
-UNOBSERVED = (*LIBRARIES, "kinesumer", "moto")
 # The key under which ``Service.keep_body()`` adds the body to botocore's result.
 BODY = "kinesumer.body"
 
@@ -186,17 +168,35 @@ class DirectCalls:
             if reservation is not None and not reservation.covers(None):
                 await reservation.grow(None)
             return await self._through_client(operation, arguments)
-        target = f"{self._service.target}.{operation}"
         if reservation is not None and reservation.asks_cbor:
             body, content_type = cbor.encode(arguments), cbor.CONTENT_TYPE
         else:
             body, content_type = _encode(arguments), self._service.content_type
-        status, content = await route.send(
-            target, body, self._now(), reservation, content_type
-        )
-        if status != 200:
-            raise refusal(operation, status, content)
-        return content
+        return await self._send(route, operation, body, content_type, reservation)
+
+    async def _send(
+        self,
+        route: Route,
+        operation: str,
+        body: bytes,
+        content_type: str,
+        reservation: Reservation | None,
+    ) -> bytearray:
+        """Send a request, and send it once more if there are other keys."""
+        target, keys = f"{self._service.target}.{operation}", self._opened.keys
+        refused: ClientError | None = None
+        while True:
+            status, content = await route.send(
+                target, body, self._now(), reservation, content_type
+            )
+            if status == 200:
+                if not keys.works:
+                    keys.accept()
+                return content
+            error = refusal(operation, status, content)
+            if refused is not None or not await keys.replaces(error):
+                raise error
+            refused = error
 
     async def _route(
         self,
@@ -323,15 +323,24 @@ class KinesisCalls(DirectCalls):
         """
         route = await self._subscription_route(arguments)
         body, target = _encode(arguments), f"{KINESIS.target}.{SUBSCRIBE}"
-        request = await route.sign(target, body, self._now())
-        address = route.address
+        address, keys = route.address, self._opened.keys
         if address.tls is not None:
             session = self._opened.client._endpoint.http_session
             address = address._replace(tls=await pool.context(session))
-        try:
-            return await pool.open(address, request)
-        except RefusedError as error:
-            raise refusal(SUBSCRIBE, error.status, error.body) from error
+        refused: ClientError | None = None
+        while True:
+            request = await route.sign(target, body, self._now())
+            try:
+                stream = await pool.open(address, request)
+            except RefusedError as answer:
+                error = refusal(SUBSCRIBE, answer.status, answer.body)
+                if refused is not None or not await keys.replaces(error):
+                    raise error from answer
+                refused = error
+            else:
+                if not keys.works:
+                    keys.accept()
+                return stream
 
     async def require_subscriptions(self, **arguments: object) -> None:
         """Raise ConfigurationError if the user's settings prevent ``subscribe()``."""
@@ -347,20 +356,6 @@ class KinesisCalls(DirectCalls):
                 "remove them"
             )
         return route
-
-
-def is_hooked(events: Any, service: str, operation: str) -> bool:
-    """Return whether the user has registered hooks for an operation of a service."""
-    handlers = events._emitter._handlers
-    return any(
-        _module(handler).partition(".")[0] not in UNOBSERVED
-        for event in EVENTS
-        for handler in handlers.prefix_search(f"{event}.{service}.{operation}")
-    )
-
-
-def _module(handler: object) -> str:
-    return getattr(handler, "__module__", None) or type(handler).__module__
 
 
 def _send_as_file(request: AWSPreparedRequest, **_: object) -> None:

@@ -45,6 +45,8 @@ class AwsStub:
         self.url = ""
         self.seen: list[Seen] = []
         self._answers: defaultdict[str, deque[Handler]] = defaultdict(deque)
+        # The error codes with which all calls of an access key are refused.
+        self.refused_keys: dict[str, str] = {}
         self._runner: web.ServerRunner | None = None
 
     async def start(self) -> None:
@@ -60,6 +62,7 @@ class AwsStub:
         """Forget all requests and answers, so that another test can use the server."""
         self.seen.clear()
         self._answers.clear()
+        self.refused_keys.clear()
 
     async def stop(self) -> None:
         """Stop listening."""
@@ -152,29 +155,33 @@ class AwsStub:
 
         self._answers[operation].append(handler)
 
-    def assume_role(self, lifetime_seconds: float) -> None:
+    def assume_role(
+        self, lifetime_seconds: float, operation: str = "AssumeRole"
+    ) -> None:
         """Answer AssumeRole with new keys each time: ROLE1, ROLE2 …"""
 
         async def handler(_: web.Request) -> web.StreamResponse:
-            number = self.count("AssumeRole")
+            number = self.count(operation)
             expires = datetime.now(UTC) + timedelta(seconds=lifetime_seconds)
             return web.Response(
                 content_type="text/xml",
-                text=f"""<AssumeRoleResponse><AssumeRoleResult><Credentials>
+                text=f"""<{operation}Response><{operation}Result><Credentials>
                 <AccessKeyId>ROLE{number}</AccessKeyId>
                 <SecretAccessKey>secret</SecretAccessKey>
                 <SessionToken>token</SessionToken>
                 <Expiration>{expires.isoformat()}</Expiration>
-                </Credentials></AssumeRoleResult></AssumeRoleResponse>""",
+                </Credentials></{operation}Result></{operation}Response>""",
             )
 
-        self._answers["AssumeRole"].append(handler)
+        self._answers[operation].append(handler)
 
-    def refuse_role(self, code: str, message: str, status: int = 403) -> None:
+    def refuse_role(
+        self, code: str, message: str, status: int = 403, operation: str = "AssumeRole"
+    ) -> None:
         """Answer AssumeRole with an error of STS."""
         error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
         body = f"<ErrorResponse>{error}</ErrorResponse>".encode()
-        self.answer_raw("AssumeRole", body, status, "text/xml")
+        self.answer_raw(operation, body, status, "text/xml")
 
     def count(self, operation: str) -> int:
         """Return the number of requests for an operation."""
@@ -200,6 +207,17 @@ class AwsStub:
         agent = request.headers.get("User-Agent", "")
         raw = await request.read()
         self.seen.append(Seen(operation, key, agent, body, request.headers, raw))
+        if (code := self.refused_keys.get(key)) is not None:
+            return _refusal(code, is_xml=not target)
         answers = self._answers[operation]
         handler = answers.popleft() if len(answers) > 1 else answers[0]
         return await handler(request)  # type: ignore[arg-type]
+
+
+def _refusal(code: str, *, is_xml: bool) -> web.Response:
+    if is_xml:
+        error = f"<Error><Code>{code}</Code><Message>refused</Message></Error>"
+        body = f"<ErrorResponse>{error}</ErrorResponse>"
+        return web.Response(status=403, text=body, content_type="text/xml")
+    body = json.dumps({"__type": code, "message": "refused"})
+    return web.Response(status=400, text=body, content_type="application/json")

@@ -251,8 +251,6 @@ async def test_a_page_is_decoded_with_its_children(
         ("Anything", 502, SourceUnavailableError),
         ("ExpiredIteratorException", 400, ExpiredIteratorError),
         ("AccessDeniedException", 400, AccessDeniedError),
-        ("UnrecognizedClientException", 400, AccessDeniedError),
-        ("ExpiredTokenException", 400, AccessDeniedError),
         ("KMSAccessDeniedException", 400, AccessDeniedError),
         ("KMSDisabledException", 400, FatalError),
         ("InvalidArgumentException", 400, FatalError),

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiobotocore.credentials import AioRefreshableCredentials
+from aiobotocore.credentials import AioCredentials
 from aiobotocore.session import AioSession
 from botocore.session import Session as BotocoreSession
 
-from kinesumer.aws.credentials import (
-    BorrowedCredentials,
-    FixedProvider,
-    FrozenCredentials,
-)
+from kinesumer.aws.credentials import FixedProvider, FrozenCredentials
 from kinesumer.aws.dynamodb import open_borrowed_store, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
@@ -30,7 +25,6 @@ from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
 
 if TYPE_CHECKING:
-    from kinesumer.aws.session import Loan
     from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned
@@ -153,58 +147,13 @@ async def test_a_loan_works_on_another_threads_loop_while_this_one_is_blocked(
     assert aws.keys("GetItem") == ["OWN", "OWN"]
 
 
-async def test_a_loan_follows_keys_that_renew_but_never_waits_for_a_blocked_loop(
-    aws: AwsStub,
-) -> None:
-    renewed = 0
-
-    async def renew() -> dict[str, str]:
-        nonlocal renewed
-        renewed += 1
-        return {
-            "access_key": f"KEY{renewed}",
-            "secret_key": "secret",
-            "token": "token",
-            "expiry_time": (datetime.now(UTC) + timedelta(hours=1)).isoformat(),
-        }
-
-    session = AioSession()
-    # These credentials are due for renewal at every call.
-    credentials = AioRefreshableCredentials.create_from_metadata(
-        await renew(), renew, "test", advisory_timeout=7200
-    )
-    session.register_component("credential_provider", FixedProvider(credentials))
-    aws.answer("GetItem", {})
-
-    def other_loop(loan: Loan) -> None:
-        async def beat() -> None:
-            async with open_borrowed_store(loan, "table") as store:
-                await store.get(KEY)
-
-        asyncio.run(beat())
-
-    async with ClientFactory(session) as clients:
-        loan = await clients.lend()
-        await asyncio.to_thread(other_loop, loan)
-        owner = await clients.credentials()
-        lent = BorrowedCredentials(
-            owner, await owner.get_frozen_credentials(), asyncio.get_running_loop()
-        )
-        known = renewed
-        thread = threading.Thread(
-            target=lambda: keys.append(asyncio.run(lent.get_frozen_credentials()))
-        )
-        keys: list[Any] = []
-        thread.start()
-        thread.join(timeout=10)  # blocks this loop, as a slow handler does
-        assert keys[0].access_key == f"KEY{known}"
-    assert aws.keys("GetItem") == ["KEY3"]
-
-
-class CountedCredentials:
-    """Credentials that renew themselves, and count each request for their keys."""
+class RenewedCredentials(AioCredentials):  # type: ignore[misc]
+    """Credentials that have other keys each time, and whose user knows no expiry."""
 
     asked = 0
+
+    def __init__(self) -> None:
+        super().__init__("", "")
 
     async def get_frozen_credentials(self) -> FrozenCredentials:
         """Return different keys at each call."""
@@ -212,45 +161,66 @@ class CountedCredentials:
         return FrozenCredentials(f"KEY{self.asked}", "secret")
 
 
-async def test_a_loan_does_not_ask_the_other_loop_for_each_call(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture
+def renewed() -> RenewedCredentials:
+    """Return credentials that a session has in the tests below."""
+    return RenewedCredentials()
+
+
+@pytest.fixture
+def session(renewed: RenewedCredentials) -> AioSession:
+    """Return a session with credentials of the user's own making."""
+    session = AioSession()
+    session.register_component("credential_provider", FixedProvider(renewed))
+    return session
+
+
+async def test_a_loan_follows_keys_that_the_other_loop_renews(
+    aws: AwsStub, session: AioSession
 ) -> None:
-    monkeypatch.setattr("kinesumer.aws.credentials.REQUEST_SECONDS", 0.3)
-    owner = CountedCredentials()
-    lent = BorrowedCredentials(
-        owner, FrozenCredentials("KEY0", ""), asyncio.get_running_loop()
-    )
+    aws.answer("GetItem", {})
+    async with ClientFactory(session) as clients:
+        loan = await clients.lend()
 
-    async def other_loop() -> list[str]:
-        many = [lent.get_frozen_credentials() for _ in range(20)]
-        first = await asyncio.gather(*many)
-        again = await lent.get_frozen_credentials()
-        await asyncio.sleep(0.3)
-        last = await lent.get_frozen_credentials()
-        return [first[0].access_key, again.access_key, last.access_key]
+        async def beat() -> None:
+            async with open_borrowed_store(loan, "table") as store:
+                while len(set(aws.keys("GetItem"))) < 3:
+                    await store.get(KEY)
+                    await asyncio.sleep(0.05)
 
-    keys = await asyncio.to_thread(lambda: asyncio.run(other_loop()))
-    assert keys == ["KEY1", "KEY1", "KEY2"]
-    assert owner.asked == 2
+        await asyncio.to_thread(lambda: asyncio.run(beat()))
+    assert list(dict.fromkeys(aws.keys("GetItem"))) == ["KEY1", "KEY2", "KEY3"]
 
 
-async def test_only_one_call_waits_for_a_loop_that_is_blocked(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_loan_never_waits_for_a_loop_that_is_blocked(
+    session: AioSession, renewed: RenewedCredentials, aws: AwsStub
 ) -> None:
-    monkeypatch.setattr("kinesumer.aws.credentials.BORROW_SECONDS", 60.0)
-    owner = CountedCredentials()
-    lent = BorrowedCredentials(
-        owner, FrozenCredentials("KEY0", ""), asyncio.get_running_loop()
-    )
-    keys: list[str] = []
+    seconds = 0.0
+    async with ClientFactory(session, now=lambda: seconds) as clients:
+        async with (await clients.lend())() as lent:
+            seconds += 3600  # the keys are due
+            keys: list[str] = []
 
-    async def other_loop() -> None:
-        waits = asyncio.create_task(lent.get_frozen_credentials())
-        await asyncio.sleep(0)
-        keys.append((await lent.get_frozen_credentials()).access_key)
-        assert not waits.done()
+            async def other_loop() -> None:
+                found = await lent.credentials.get_frozen_credentials()
+                keys.append(found.access_key)
+                assert not await lent.credentials.replace()
 
-    thread = threading.Thread(target=lambda: asyncio.run(other_loop()))
-    thread.start()
-    thread.join(timeout=10)  # blocks this loop, as a slow handler does
-    assert keys == ["KEY0"]
+            thread = threading.Thread(target=lambda: asyncio.run(other_loop()))
+            thread.start()
+            thread.join(timeout=10)  # blocks this loop, as a slow handler does
+            assert not thread.is_alive()
+    assert keys == ["KEY1"]
+
+
+async def test_credentials_without_an_expiry_are_asked_once_a_second(
+    session: AioSession, renewed: RenewedCredentials, aws: AwsStub
+) -> None:
+    seconds = 0.0
+    async with ClientFactory(session, now=lambda: seconds) as clients:
+        credentials = (await clients.open("dynamodb")).credentials
+        for _ in range(100):
+            await credentials.get_frozen_credentials()
+            await asyncio.sleep(0)
+            seconds += 0.02
+    assert renewed.asked == 2

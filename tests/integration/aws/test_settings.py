@@ -9,6 +9,7 @@ from unittest import mock
 import aiohttp
 import pytest
 from aiobotocore.config import AioConfig
+from aiobotocore.credentials import AioCredentials
 from aiobotocore.session import AioSession
 from botocore.config import Config
 
@@ -133,7 +134,7 @@ async def test_settings_of_the_session_stay_but_for_our_limits(
         )
     )
     async with ClientFactory(session) as clients:
-        made = Settings(session).session(await clients.credentials())
+        made = Settings(session).session(AioCredentials("key", "secret"))
         assert made.get_config_variable("sts_regional_endpoints") == "regional"
         role = await clients.open("kinesis", role=clients.role(ROLE))
         async with (await clients.lend())() as lent:

@@ -1,0 +1,292 @@
+"""Get keys from a session, or by assuming a role."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import threading
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from aiobotocore.credentials import AioCredentials, AioRefreshableCredentials
+from botocore.exceptions import CredentialRetrievalError, NoCredentialsError
+from botocore.utils import parse_to_aware_datetime
+
+from kinesumer.aws.credentials import FrozenCredentials, Keys
+from kinesumer.aws.errors import KEY_KINDS, call_errors, failure_of
+from kinesumer.aws.settings import LIBRARIES, inner_session
+from kinesumer.errors import ConfigurationError, SourceUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from aiobotocore.session import AioSession
+
+    from kinesumer.aws.key_use import KeyUse
+
+# If the local clock is off by more than this, the service's time is used.
+DATE_SECONDS = 2.0
+# How often a renewal looks whether that of another event loop is over.
+POLL_SECONDS = 0.02
+
+
+class _Shared:
+    """What the event loops know of a session that they share."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # held while keys are fetched
+        # True if botocore's providers gave the session's credentials, not the user.
+        self.is_provided = False
+
+
+_SHARED: WeakKeyDictionary[AioSession, _Shared] = WeakKeyDictionary()
+_SHARED_LOCK = threading.Lock()
+
+
+def _shared(inner: AioSession | None) -> _Shared:
+    if inner is None:
+        return _Shared()
+    with _SHARED_LOCK:
+        return _SHARED.setdefault(inner, _Shared())
+
+
+class SessionKeys:
+    """The keys of a session, in however many event loops the session is used.
+
+    Botocore's credentials have locks that work on one event loop. So these locks are
+    avoided: only one loop at a time fetches the keys of a session.
+    """
+
+    method = "session"
+
+    def __init__(self, session: Any) -> None:
+        self._session, self._inner = session, inner_session(session)
+        self._shared = _shared(self._inner)
+        self._credentials: Any = None
+
+    async def fetch(self) -> Keys:
+        """Return the keys that the session has now. Read files and processes anew."""
+        async with self._alone():
+            if self._credentials is None:
+                self._credentials = await self._first()
+                return await _present(self._credentials)
+            refresh = _refresh_function(self._credentials)
+            if refresh is None:
+                await self._read_again()
+                return await _present(self._credentials)
+            try:
+                return await _refreshed(self._credentials.method, refresh)
+            except Exception as error:
+                if failure_of(error).kind not in KEY_KINDS:
+                    raise
+                # The keys with which a role is assumed were replaced.
+                if not await self._read_again():
+                    raise
+            return await _present(self._credentials)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Hold the session's lock, without blocking the event loop."""
+        lock = self._shared.lock
+        while not lock.acquire(blocking=False):
+            await asyncio.sleep(POLL_SECONDS)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def _first(self) -> Any:
+        if self._has_providers and getattr(self._inner, "_credentials", None) is None:
+            self._shared.is_provided = True
+        found = self._session.get_credentials()
+        if not inspect.isawaitable(found):
+            raise ConfigurationError(
+                f"session is a {type(self._session).__name__}, which isn't "
+                "asynchronous: pass an aiobotocore or aioboto3 session"
+            )
+        return _require(await found)
+
+    async def _read_again(self) -> bool:
+        """Let the providers read their files again. Return False if there are none."""
+        before = self._credentials
+        if not self._has_providers:
+            self._credentials = _require(await self._session.get_credentials())
+            return True
+        # Only providers create fixed keys with another method than "explicit".
+        is_from_file = type(before) is AioCredentials and before.method != "explicit"
+        if self._inner is None or not (self._shared.is_provided or is_from_file):
+            return False
+        provider = self._inner.get_component("credential_provider")
+        found = _require(await provider.load_credentials())
+        method, last = getattr(found, "method", None), getattr(before, "method", None)
+        if method != last:
+            # While a file is being replaced, a provider may not find its keys. The
+            # next provider's keys belong to somebody else, e.g. to the instance.
+            raise CredentialRetrievalError(
+                provider=last, error_msg=f"it gives none, and {method} gives others"
+            )
+        self._credentials = found
+        return True
+
+    @property
+    def _has_providers(self) -> bool:
+        """Whether the session gets its credentials as aiobotocore's sessions do."""
+        methods = [self._session.get_credentials]
+        if self._inner is None:
+            return False
+        methods.append(self._inner.get_credentials)
+        return all(
+            (getattr(method, "__module__", None) or "").partition(".")[0] in LIBRARIES
+            for method in methods
+        )
+
+
+def _require(credentials: Any) -> Any:
+    if credentials is None:
+        raise NoCredentialsError
+    return credentials
+
+
+def _refresh_function(credentials: Any) -> Callable[[], Any] | None:
+    """Return botocore's function that gets new keys, or None for other credentials.
+
+    ``get_frozen_credentials()`` would use a lock of one event loop, hide why a renewal
+    fails, and drop valid keys in favour of keys that have expired.
+    """
+    usual = AioRefreshableCredentials.get_frozen_credentials
+    if getattr(type(credentials), "get_frozen_credentials", None) is not usual:
+        return None
+    return getattr(credentials, "_refresh_using", None)
+
+
+async def _refreshed(method: str, refresh: Callable[[], Any]) -> Keys:
+    found = refresh()
+    if inspect.isawaitable(found):
+        found = await found
+    if not found:
+        raise CredentialRetrievalError(provider=method, error_msg="it has no keys")
+    keys = FrozenCredentials(
+        found["access_key"],
+        found["secret_key"],
+        found.get("token"),
+        found.get("account_id"),
+    )
+    return Keys(keys, _seconds_until(found.get("expiry_time")))
+
+
+async def _present(credentials: Any) -> Keys:
+    """Return the keys of credentials that were just loaded."""
+    frozen = await credentials.get_frozen_credentials()
+    keys = FrozenCredentials(
+        frozen.access_key,
+        frozen.secret_key,
+        frozen.token,
+        getattr(frozen, "account_id", None),
+    )
+    if type(credentials) is AioCredentials:
+        return Keys(keys)
+    if not hasattr(credentials, "_expiry_time"):
+        return Keys(keys, None)
+    return Keys(keys, _seconds_until(credentials._expiry_time))
+
+
+def _seconds_until(expires: Any) -> float:
+    if expires is None:
+        return math.inf
+    return float((parse_to_aware_datetime(expires) - datetime.now(UTC)).total_seconds())
+
+
+class Role(NamedTuple):
+    """A role to assume, with the arguments of AssumeRole."""
+
+    arn: str
+    session_name: str
+    external_id: str | None = None
+
+    @property
+    def account(self) -> str:
+        """The account that the role belongs to."""
+        return self.arn.split(":")[4]
+
+    def __repr__(self) -> str:
+        """Omit the external id, since error reports may contain local variables."""
+        return f"Role(arn={self.arn!r}, session_name={self.session_name!r}, …)"
+
+
+class RoleKeys:
+    """The keys of a role, which ``sts`` opens a client to assume."""
+
+    method = "assume-role"
+
+    def __init__(
+        self,
+        role: Role,
+        sts: Callable[[], AbstractAsyncContextManager[Any]],
+        use: KeyUse,
+    ) -> None:
+        self._role, self._sts, self._use = role, sts, use
+
+    async def fetch(self) -> Keys:
+        """Assume the role. Raise SourceUnavailableError, or say what is wrong."""
+        role = self._role
+        arguments = {"RoleArn": role.arn, "RoleSessionName": role.session_name}
+        if role.external_id is not None:
+            arguments["ExternalId"] = role.external_id
+        with call_errors(
+            "sts:AssumeRole",
+            role.arn,
+            SourceUnavailableError,
+            self._use,
+            _denial_advice(role),
+        ):
+            async with self._sts() as sts:
+                answer = await sts.assume_role(**arguments)
+            return _keys(answer, role)
+
+
+def _denial_advice(role: Role) -> str:
+    """Return what to do if STS denies the role. STS doesn't say which part is wrong."""
+    external_id = (
+        "no external id was given: give the one that the role's trust policy requires"
+        if role.external_id is None
+        else "check the given external id against the role's trust policy"
+    )
+    return (
+        f"{external_id}; allow sts:AssumeRole on it for the credentials in use, and "
+        "trust them in the role's trust policy"
+    )
+
+
+def _keys(answer: Mapping[str, Any], role: Role) -> Keys:
+    keys = answer["Credentials"]
+    return Keys(
+        FrozenCredentials(
+            keys["AccessKeyId"],
+            keys["SecretAccessKey"],
+            keys["SessionToken"],
+            role.account,
+        ),
+        _lifetime(answer),
+    )
+
+
+def _lifetime(answer: Mapping[str, Any]) -> float:
+    """Return for how many seconds the keys stay valid.
+
+    If the local clock is wrong, use the service's time instead.
+    """
+    expires: datetime = answer["Credentials"]["Expiration"]
+    now = datetime.now(UTC)
+    date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+    if date is not None:
+        theirs = parsedate_to_datetime(date)
+        # The Date header has only whole seconds, so a local clock that is almost right
+        # is more precise.
+        if abs((now - theirs).total_seconds()) > DATE_SECONDS:
+            now = theirs
+    return (expires - now).total_seconds()

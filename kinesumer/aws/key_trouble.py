@@ -1,0 +1,118 @@
+"""Report what is wrong with keys: in the log, and to whoever shows a client's state."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from typing import TYPE_CHECKING
+
+from kinesumer.aws.errors import cause_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOGGER = logging.getLogger("kinesumer")
+
+# How often a lasting trouble is logged again, while calls fail and while they succeed.
+REFUSED_LOG_SECONDS, RENEWAL_LOG_SECONDS = 60.0, 300.0
+
+
+class KeyTrouble:
+    """What is wrong with the keys of one source, and since when.
+
+    ``report`` is called with a text for each failure, and with an empty text at the
+    end. Any thread may call the methods.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        now: Callable[[], float],
+        report: Callable[[str, str], None],
+    ) -> None:
+        self._source, self._now, self._report = source, now, report
+        self._lock = threading.Lock()
+        self._cause = ""  # why the last renewal failed
+        # The services that refuse the keys, and what they said.
+        self._refusals: dict[object, str] = {}
+        self._since = self._log_at = math.nan
+
+    @property
+    def text(self) -> str:
+        """What is wrong, in one line; empty if nothing is."""
+        with self._lock:
+            return self._text()
+
+    def renewal_failed(self, error: Exception, left_seconds: float) -> None:
+        """Note that the source gave no keys. Those in use stay in use."""
+        with self._lock:
+            self._begin()
+            self._cause = cause_of(error)
+            if not self._refusals:
+                text = f"{self._text()}; trying again"
+                if 0 < left_seconds < math.inf:
+                    text += f", the keys in use expire in {left_seconds:.0f} s"
+                self._log(logging.WARNING, text, RENEWAL_LOG_SECONDS)
+            self._report(self._source, self._text())
+
+    def refused(self, by: object, reason: str) -> None:
+        """Note that a service refuses the keys, after it had accepted keys before."""
+        with self._lock:
+            self._begin()
+            if not self._refusals:
+                self._log_at = self._now()  # this is worse than a failed renewal
+            self._refusals[by] = reason
+            text = f"{self._text()}; trying again, calls wait for other keys"
+            self._log(logging.ERROR, text, REFUSED_LOG_SECONDS)
+            self._report(self._source, self._text())
+
+    def accepted(self, by: object) -> None:
+        """Note that a service accepts the keys."""
+        with self._lock:
+            if self._refusals.pop(by, None) is not None:
+                self._end_if_over()
+
+    def fetched(self, *, is_new: bool) -> None:
+        """Note that the source gave keys, and whether they are new."""
+        with self._lock:
+            had_trouble = bool(self._cause or self._refusals)
+            self._cause = ""
+            if is_new:
+                self._refusals.clear()
+            if had_trouble:
+                self._end_if_over()
+
+    def _begin(self) -> None:
+        if not self._cause and not self._refusals:
+            self._since = self._log_at = self._now()
+
+    def _end_if_over(self) -> None:
+        if self._cause or self._refusals:
+            return
+        seconds = self._now() - self._since
+        LOGGER.warning(
+            "the AWS credentials of %s work again after %.0f s", self._source, seconds
+        )
+        self._report(self._source, "")
+
+    def _text(self) -> str:
+        seconds = f"{self._now() - self._since:.0f} s"
+        if self._refusals:
+            reason = next(reversed(self._refusals.values()))
+            why = self._cause or "their source has no others"
+            return (
+                f"AWS has refused the credentials of {self._source} for {seconds} "
+                f"({reason}): {why}"
+            )
+        if self._cause:
+            return (
+                f"the AWS credentials of {self._source} could not be renewed for "
+                f"{seconds}: {self._cause}"
+            )
+        return ""
+
+    def _log(self, level: int, text: str, pause_seconds: float) -> None:
+        if self._now() >= self._log_at:
+            self._log_at = self._now() + pause_seconds
+            LOGGER.log(level, "%s", text, extra={"error": text})
