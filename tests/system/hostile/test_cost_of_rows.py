@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.admin.observation import FleetView
+from kinesumer.admin.snapshot import Snapshot
+from kinesumer.admin.status import report
+from kinesumer.cli.report_tables import show_status
 from kinesumer.coordination.store_queries import MAX_STREAM_QUERIES, read_range
 from kinesumer.core import claims, plan
 from kinesumer.core.plan import Assignment
-from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
+from kinesumer.model.rows import StreamRow
+from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.wire import rows
 from kinesumer.wire.loads import MAX_TEXT_LETTERS, read_loads
 from tests.support.clients import counts, numbers, settled, spread
@@ -140,3 +145,34 @@ def test_no_more_lines_of_fan_out_are_read_than_there_are_streams() -> None:
         return lambda: rows.read_member({**MEMBER, "fan_out": text})
 
     assert growth(work) < 1.1
+
+
+# --- incidents and failures ---
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["repeated-claim 1 1 0/shardId-0 error", "0 1 1 1 1 1 1 Error 1 shard 1", "x"],
+)
+def test_the_work_of_reporting_incidents_and_failures_is_bounded(line: str) -> None:
+    def work(lines: int) -> Callable[[], object]:
+        text = "\n".join([line] * lines)
+        row = {**MEMBER, "incidents": text, "failures": text}
+        fleet = FleetView(Snapshot([rows.read_member(row)], None, [], {}))
+        return lambda: report("app", "table", fleet)
+
+    assert growth(work, 20_000) < 2
+
+
+@pytest.mark.parametrize("attribute", ["incidents", "failures"])
+def test_a_forged_report_shows_no_control_characters(
+    attribute: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = "kms 1 1 0 \x1b[31mred\r\x07\u202e\n0 1 1 1 1 1 1 \x1b[31m 1 shard 1"
+    member = rows.read_member({**MEMBER, attribute: forged})
+    stream = StreamRow(ARN, 1.0, Start.LATEST, baseline=True)
+    fleet = FleetView(Snapshot([member], None, [stream], {ARN: []}))
+    show_status(report("app", "table", fleet))
+    shown = capsys.readouterr().out
+    assert all(letter.isprintable() or letter == "\n" for letter in shown)
+    assert ("KMS key" in shown) is (attribute == "incidents")

@@ -30,10 +30,13 @@ VALUES: list[Any] = [
     "0" + " 0:9999" * 500 + "|",
     ",".join(f"0:{2 * n:x}-{2 * n:x}" for n in range(4000)),
     "\n".join(["0:billing a problem"] * 4000),
+    "\n".join(["repeated-claim 1 1 0/shardId-0 error"] * 4000),
+    "\n".join(["0 1 1 1 1 1 1 Error 1 shardId-0 1"] * 4000),
     *(-1, 0, 1, 7, 10**17, 10**37, True, False),
     *(frozenset({"x"}), frozenset({"a" * 5000})),
 ]
 OPERATOR_ATTRIBUTES = ("paused", "pause_reason", "drained", "notice")
+REPORTED_ATTRIBUTES = ("load", "incidents", "failures")
 # The errors with which a client may end after a change of its own row, of its group's
 # row or of a stream's row.
 ENDS = (CorruptRowError, StateStoreRecreatedError, StreamRecreatedError)
@@ -47,7 +50,8 @@ def change_row(world: World, chance: random.Random) -> Key:
         return Key(str(row["pk"]), str(row["sk"]))
     name, changed = chance.choice(names), row.copy()
     if chance.random() < 0.2:
-        changed[chance.choice(OPERATOR_ATTRIBUTES)] = chance.choice(VALUES)
+        added = (*OPERATOR_ATTRIBUTES, *REPORTED_ATTRIBUTES)
+        changed[chance.choice(added)] = chance.choice(VALUES)
     elif chance.random() < 0.2:
         del changed[name]
     else:
