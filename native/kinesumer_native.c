@@ -150,7 +150,7 @@ static int skip(Reader *r, int depth) {
 enum { SEQUENCE_NUMBER, PARTITION_KEY, DATA, STRINGS };
 
 typedef struct {
-    Slice strings[STRINGS];
+    Slice strings[STRINGS]; /* the text of a partition key that is missing is NULL */
     int64_t milliseconds;
 } Record;
 
@@ -176,10 +176,12 @@ static int read_arrival(Reader *r, int64_t *milliseconds) {
     return 0;
 }
 
-/* Read a record, which must have each of the four fields once. */
+/* Read a record, which must have each field once. Only the partition key may be missing,
+ * because a stream that distributes records by AUTO needs none. */
 static int read_record(Reader *r, Record *found) {
     Head head;
     int fields = 0;
+    found->strings[PARTITION_KEY] = (Slice){NULL, 0};
     if (read_head(r, &head) < 0) {
         return -1;
     }
@@ -218,7 +220,7 @@ static int read_record(Reader *r, Record *found) {
         }
         fields |= field;
     }
-    return fields == 15 ? 0 : fail("a missing field");
+    return (fields | 2) == 15 ? 0 : fail("a missing field");
 }
 
 /* Move to the records of an answer, and read the head of their array. */
@@ -260,8 +262,10 @@ static PyObject *object_of(const Record *record, PyObject *type) {
     if ((fields[0] = PyUnicode_DecodeUTF8((const char *)number->text, number->size,
                                           "strict")) &&
         (fields[1] = PyBytes_FromStringAndSize((const char *)data->text, data->size)) &&
-        (fields[2] = PyUnicode_DecodeUTF8((const char *)key->text, key->size,
-                                          "strict")) &&
+        (fields[2] = key->text == NULL
+                         ? Py_NewRef(Py_None)
+                         : PyUnicode_DecodeUTF8((const char *)key->text, key->size,
+                                                "strict")) &&
         (fields[3] = PyFloat_FromDouble((double)record->milliseconds / 1000.0))) {
         made = PyObject_Vectorcall(type, fields, 4, NULL);
     }
@@ -329,7 +333,8 @@ static int append(Buffer *buffer, const void *from, Py_ssize_t size) {
 
 enum { OFFSETS, VALUES, PAIR, TIMES = PAIR * STRINGS, BUFFERS };
 
-/* The buffers of Arrow: offsets and values of each of the strings, then the times. */
+/* The buffers of Arrow: offsets and values of each of the strings, then the times. If no
+ * record has a partition key, those of the keys are empty. */
 typedef struct {
     Buffer buffers[BUFFERS];
     int32_t ends[STRINGS];
@@ -337,6 +342,9 @@ typedef struct {
 } Columns;
 
 static int append_string(Columns *columns, int string, const Slice *slice) {
+    if (slice->text == NULL) {
+        return 0;
+    }
     Buffer *pair = &columns->buffers[PAIR * string];
     columns->ends[string] += (int32_t)slice->size;
     if (append(&pair[VALUES], slice->text, slice->size) < 0) {
@@ -354,11 +362,18 @@ static int append_records(Reader *r, const Head *head, const Slice *prefix,
             return -1;
         }
     }
+    Buffer *keys = &columns->buffers[PAIR * PARTITION_KEY + OFFSETS];
     while (!is_end(r, head, (uint64_t)columns->count)) {
         Record next;
         if (read_record(r, &next) < 0 || check_utf8(&next.strings[SEQUENCE_NUMBER]) ||
             check_utf8(&next.strings[PARTITION_KEY])) {
             return -1;
+        }
+        if (columns->count == 0 && next.strings[PARTITION_KEY].text == NULL) {
+            keys->size = 0;
+        }
+        if ((keys->size == 0) != (next.strings[PARTITION_KEY].text == NULL)) {
+            return fail("a partition key in some records only");
         }
         for (int i = 0; i < STRINGS; i++) {
             if (append_string(columns, i, &next.strings[i]) < 0) {
@@ -448,15 +463,16 @@ static PyMethodDef functions[] = {
      "to_records(body, type, /)\n--\n\n"
      "Return where the array of a page's records begins and ends, and its records.\n"
      "Each is a call of the type with sequence number, data, partition key and arrival\n"
-     "time in seconds. Raise ValueError unless each record has exactly these fields.\n"
-     "The type of encryption is left out."},
+     "time in seconds. Raise ValueError unless each record has exactly these fields. A\n"
+     "missing partition key is None. The type of encryption is left out."},
     {"to_columns", (PyCFunction)(void (*)(void))to_columns, METH_FASTCALL,
      "to_columns(body, prefix, /)\n--\n\n"
      "Return the records of a page as columns: where their array begins and ends in\n"
      "the page, their number, whether the data of at least one begins with a prefix,\n"
      "and the buffers of Arrow. These are the offsets and values of sequence numbers,\n"
      "partition keys and data, and the arrival times in microseconds. Raise ValueError\n"
-     "unless each record has exactly these fields. The type of encryption is left out."},
+     "unless each record has exactly these fields. If no record has a partition key, the\n"
+     "buffers of the keys are empty. The type of encryption is left out."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {

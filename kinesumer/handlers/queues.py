@@ -27,8 +27,9 @@ class Selection(NamedTuple):
     offsets: Sequence[int]
     # Number of bytes that the records take in the prefetch buffer.
     size: int
-    # Until this selection is finished, no other worker may handle these keys.
-    keys: Sequence[str | None] = ()
+    # Until this selection is finished, no other worker may handle these keys. A record
+    # without a key has its offset in place of the key.
+    keys: Sequence[str | int] = ()
 
 
 class Queue(ABC):
@@ -102,6 +103,8 @@ MAX_AT_ONCE = 100
 class KeyedQueue(Queue):
     """Keeps the order of each key's records. Different keys can be handled at once.
 
+    Records without a key have no order, and each of them is handled by itself.
+
     A selection has the records of several keys, because each selection has a fixed
     cost. If few records wait, selections are smaller, so that all workers end at about
     the same time. For a handler of batches, a selection is at least ``SLICE_SECONDS``
@@ -117,9 +120,9 @@ class KeyedQueue(Queue):
         self._fit = 1.0
         self._last: FetchedBatch
         # Waiting records by key. The key that has waited longest is first.
-        self._ready: OrderedDict[str | None, _KeyBacklog] = OrderedDict()
+        self._ready: OrderedDict[str | int, _KeyBacklog] = OrderedDict()
         # New records of the keys that are being handled.
-        self._busy: dict[str | None, _KeyBacklog] = {}
+        self._busy: dict[str | int, _KeyBacklog] = {}
         # Number of records in ``_ready``.
         self._count = 0
 
@@ -134,7 +137,7 @@ class KeyedQueue(Queue):
         share = self._count / (2 * self._workers)
         limit = (max if self._is_whole else min)(share, self._fit)
         taken = _KeyBacklog()
-        keys: list[str | None] = []
+        keys: list[str | int] = []
         while self._ready and (not keys or len(taken.records) < limit):
             key, backlog = self._ready.popitem(last=False)
             self._busy[key] = _KeyBacklog()
@@ -171,7 +174,7 @@ class KeyedQueue(Queue):
         offset = progress.deliver(batch.records, batch.end)
         busy, ready = self._busy, self._ready
         for record in batch.records:
-            key = record.partition_key
+            key = record.partition_key or offset
             backlog = busy.get(key)
             if backlog is None:
                 self._count += 1

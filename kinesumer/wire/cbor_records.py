@@ -91,16 +91,16 @@ class _Part(NamedTuple):
 class _Layout:
     """The parts of a record, in their order.
 
-    The data and the partition key differ in length. So three runs of parts have a fixed
-    length: the parts before, between and after these two. A run before one of them ends
-    with its head, and with the two bytes after the head.
+    The data and the partition key differ in length. So the runs of parts before,
+    between and after these two have a fixed length. A run before one of them ends with
+    its head, and with the two bytes after the head.
     """
 
     def __init__(self, runs: list[list[_Part]]) -> None:
         formats = (">" + "".join(part.format for part in run) for run in runs)
         self._runs = [struct.Struct(text) for text in formats]
         parts = [part for run in runs for part in run]
-        self._first, self._second = (run[-2].name for run in runs[:2])
+        self._variable = [run[-2].name for run in runs[:-1]]
         names = [part.name for part in parts]
         self._number, self._time = names.index(NUMBER), names.index(TIME)
         constant = [at for at, part in enumerate(parts) if part.constant]
@@ -116,11 +116,12 @@ class _Layout:
         """
         before, between, after = (run.unpack_from for run in self._runs)
         to_first, to_second, to_end = (run.size for run in self._runs)
-        none_1, one_1, two_1 = _HEADS[self._first]
-        none_2, one_2, two_2 = _HEADS[self._second]
+        (none_1, one_1, two_1), (none_2, one_2, two_2) = map(
+            _HEADS.__getitem__, self._variable
+        )
         constants, expected = self._constants, self._expected
         number_at, time_at = self._number, self._time
-        is_data_first, view = self._first == DATA, memoryview(body)
+        is_data_first, view = self._variable[0] == DATA, memoryview(body)
         add = records.append
         left = -1 if number is None else number - len(records)
         try:
@@ -162,6 +163,44 @@ class _Layout:
         return at
 
 
+class _KeylessLayout(_Layout):
+    """The parts of a record without a partition key, of a stream that needs none."""
+
+    def read(
+        self, body: Body, at: int, records: list[Record], number: int | None
+    ) -> int:
+        """Do the same as for records with a key."""
+        before, after = (run.unpack_from for run in self._runs)
+        to_data, to_end = (run.size for run in self._runs)
+        none, one, two = _HEADS[DATA]
+        constants, expected = self._constants, self._expected
+        number_at, time_at, view = self._number, self._time, memoryview(body)
+        left = -1 if number is None else number - len(records)
+        try:
+            while left:
+                values = before(body, at)
+                begin, head, size = at + to_data, values[-2], values[-1]
+                if head != two:
+                    if head == one:
+                        begin, size = begin - 1, size >> 8
+                    elif none <= head < one:
+                        begin, size = begin - 2, head - none
+                    else:
+                        break
+                end = begin + size
+                values += after(body, end)
+                milliseconds = values[time_at]
+                if constants(values) != expected or milliseconds >= _END_MILLISECONDS:
+                    break
+                data, number_text = bytes(view[begin:end]), values[number_at].decode()
+                records.append(Record(number_text, data, None, milliseconds / 1000))
+                at = end + to_end
+                left -= 1
+        except (struct.error, UnicodeDecodeError):
+            pass  # reading this record item by item tells what is wrong with it
+        return at
+
+
 def _layout(body: Body, begin: int) -> _Layout | None:
     """Return the layout of the record at an offset, or None if it is unusual."""
     reader, common = CborReader(body, begin), begin
@@ -197,7 +236,9 @@ def _layout(body: Body, begin: int) -> _Layout | None:
     if reader.at > common:
         runs[-1].append(_constant(body[common : reader.at]))
     names = sorted(part.name for run in runs for part in run if part.name)
-    return _Layout(runs) if names == sorted((NUMBER, TIME, DATA, KEY)) else None
+    if names == sorted((NUMBER, TIME, DATA, KEY)):
+        return _Layout(runs)
+    return _KeylessLayout(runs) if names == sorted((NUMBER, TIME, DATA)) else None
 
 
 def _constant(common: Body) -> _Part:

@@ -123,9 +123,9 @@ class World:
         return Client(self, client_id, streams or ("orders",), **options)
 
     def put(self, *texts: str, stream: str = "orders", hash_key: int = 0) -> None:
-        """Append records to the shard that has this hash key."""
+        """Append records of one key to the shard that has this hash key."""
         for text in texts:
-            self.kinesis.put(stream, text.encode(), explicit_hash_key=hash_key)
+            self.kinesis.put(stream, text.encode(), "key", hash_key)
 
     def shard_rows(self, stream: str = "orders") -> dict[str, ShardRow]:
         """Return the shard rows of a stream by shard id."""

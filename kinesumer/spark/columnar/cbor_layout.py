@@ -1,7 +1,7 @@
 """Splits a GetRecords answer in CBOR into Arrow columns, without an object per record.
 
-This needs kinesumer-native. Each record must have Kinesis's four fields. It may have
-``EncryptionType``, too, but no others.
+This needs kinesumer-native. Each record must have Kinesis's four fields, or all records
+lack the partition key. A record may have ``EncryptionType``, too, but no others.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ class CborTable:
         except ValueError as error:
             raise IrregularError from error
         self.numbers: pa.Array = self._column(pa.string(), *buffers[:2])
-        self.keys: pa.Array = self._column(pa.string(), *buffers[2:4])
+        # The buffers of keys are empty if no record has one.
+        self.keys: pa.Array = pa.nulls(count, pa.string())
+        if buffers[2]:
+            self.keys = self._column(pa.string(), *buffers[2:4])
         self.data: pa.Array = self._column(pa.binary(), *buffers[4:6])
         self.arrivals: pa.Array = self._column(TIMESTAMP, buffers[6])
         self.payload: int = len(buffers[3]) + len(buffers[5])

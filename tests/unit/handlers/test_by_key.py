@@ -49,8 +49,8 @@ class Keys:
 
     async def record(self, record: Record) -> None:
         """Take a record."""
-        assert record.partition_key not in self.at, "two calls with one key"
-        text = record.data.decode()
+        key, text = record.partition_key, record.data.decode()
+        assert key is None or key not in self.at, "two calls with one key"
         self.begun.append(text)
         self.at.append(record.partition_key)
         self.most = max(self.most, len(self.at))
@@ -72,6 +72,16 @@ async def test_keys_are_handled_side_by_side_and_each_in_order(world: World) -> 
     assert keys.most == 3
     assert keys.of("a") == ["1", "2", "3"]
     assert keys.of("b") == ["1", "2"]
+
+
+@in_virtual_time
+async def test_records_without_a_key_are_handled_side_by_side(world: World) -> None:
+    keys = Keys()
+    put(world, *(f" {number}" for number in range(6)), "a 1", "a 2")
+    Runner(world, keys.record, concurrency=3)
+    await world.until(lambda: len(keys.done) == 8)
+    assert keys.most == 3
+    assert keys.of("a") == ["1", "2"]
 
 
 @in_virtual_time
@@ -224,10 +234,10 @@ class Workers:
             self.owned, queue, self.buffer, Telemetry(), FakeCheckpointer()
         )
         self.workers = workers
-        self.handled: dict[str | None, list[int]] = defaultdict(list)
+        self.handled: defaultdict[str | None, list[int]] = defaultdict(list, {None: []})
         self.done: set[int] = set()
         self._number = 0
-        self._keys = keys
+        self._keys = [str(key) if key else None for key in keys]
 
     def put(self, count: int) -> None:
         """Queue a batch of the next records."""
@@ -235,7 +245,7 @@ class Workers:
         numbers = range(first, self._number)
         if not numbers:
             return
-        records = [Record(str(n + 1), b"x" * n, str(self._keys[n])) for n in numbers]
+        records = [Record(str(n + 1), b"x" * n, self._keys[n]) for n in numbers]
         size = memory_size(records)
         self.buffer.used += size
         self.owned.buffered += size
@@ -284,6 +294,7 @@ def test_whatever_order_workers_end_in_keys_keep_theirs_and_no_gap_is_committed(
         if items:
             item = draw.choice(items)
             some.finish(item, len(item.records))
+    del some.handled[None]
     for handled in some.handled.values():
         assert handled == sorted(handled)
     assert some.buffer.used == some.owned.buffered == 0

@@ -120,6 +120,25 @@ def test_any_layout_reads_alike_in_columns(
     assert rows.number(0) == decode_page(body).records[0].sequence_number
 
 
+@pytest.mark.parametrize("frame", [bytes, indefinite])
+def test_records_without_keys_read_alike_in_columns(
+    frame: Callable[[bytes], bytes],
+) -> None:
+    found = [record(number, b"data") for number in range(30)]
+    for each in found:
+        del each["PartitionKey"]
+    body = frame(page(found))
+    _, rows = parse(body, ALL.names, deaggregate=True)
+    assert isinstance(rows, RecordRows if compiled is None else TableRows)
+    assert {row["partition_key"] for row in listed(rows)} == {None}
+    assert listed(rows) == one_by_one(body)
+    assert rows.payload == 30 * len(b"data")
+    for place in (0, 7):  # a producer may give keys, and another none
+        mixed = [dict(each) for each in found]
+        mixed[place]["PartitionKey"] = "key"
+        assert rows_of(frame(page(mixed))) == one_by_one(page(mixed))
+
+
 @given(seed=st.integers(0, 50), place=st.integers(0), byte=st.integers(0, 255))
 def test_a_damaged_page_is_read_alike_or_refused_alike(
     seed: int, place: int, byte: int

@@ -35,6 +35,8 @@ ORDERS = (
     ("PartitionKey", "Data", "SequenceNumber", "ApproximateArrivalTimestamp"),
     ("Data", "ApproximateArrivalTimestamp", "PartitionKey", "SequenceNumber"),
 )
+# Of a stream that distributes records by AUTO.
+KEYLESS = tuple(tuple(name for name in order if name != NAMES[3]) for order in ORDERS)
 Fields = dict[str, Any]
 compiled = find_compiled_decoder()
 
@@ -96,6 +98,9 @@ def as_json(records: list[Fields], **others: object) -> bytes:
     return json.dumps({"Records": plain, **tail}).encode()
 
 
+LATE = {"ApproximateArrivalTimestamp": Milliseconds(2**63)}
+
+
 def map_of(*pairs: tuple[str, object]) -> bytes:
     """Return a map whose keys may repeat."""
     assert len(pairs) < 24
@@ -154,7 +159,7 @@ def test_a_page_in_cbor_means_the_same_as_in_json(
 
 
 @pytest.mark.usefixtures("in_python")
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", [*ORDERS, *KEYLESS])
 @pytest.mark.parametrize("is_indefinite", [False, True])
 def test_equal_records_are_not_read_item_by_item(
     order: tuple[str, ...], is_indefinite: bool, monkeypatch: pytest.MonkeyPatch
@@ -172,12 +177,16 @@ def test_equal_records_are_not_read_item_by_item(
     rows = [{name: row[name] for name in order} for row in rows]
     found = decode_page(page(rows, is_indefinite=is_indefinite))
     assert [record.data for record in found.records] == [row["Data"] for row in rows]
-    assert [r.partition_key for r in found.records] == [r["PartitionKey"] for r in rows]
+    keys = [record.partition_key for record in found.records]
+    assert keys == [row.get("PartitionKey") for row in rows]
     assert len(layouts) == 1
 
 
 @given(
-    st.sampled_from(ORDERS), st.booleans(), st.integers(0, 10_000), st.integers(0, 255)
+    st.sampled_from(ORDERS + KEYLESS),
+    st.booleans(),
+    st.integers(0, 10_000),
+    st.integers(0, 255),
 )
 def test_a_spoiled_page_is_read_as_if_item_by_item(
     order: tuple[str, ...], is_indefinite: bool, place: int, byte: int
@@ -218,16 +227,20 @@ def outcome(body: bytearray) -> Page | None:
         page([fields(1, b"x") | {"SequenceNumber": "x"}]),
         page([fields(1, b"x") | {"ApproximateArrivalTimestamp": "soon"}]),
         page([fields(1, b"x"), fields(2, b"x") | {"PartitionKey": b"x"}]),
+        page([fields(n, b"x") | LATE for n in range(3)]),
         page(
             [
-                fields(n, b"x") | {"ApproximateArrivalTimestamp": Milliseconds(2**63)}
-                for n in range(3)
+                {name: row[name] for name in KEYLESS[0]}
+                for row in (fields(1, b"x"), fields(2, b"x") | LATE)
             ]
         ),
+        page([{name: fields(n, b"x")[name] for name in KEYLESS[0]} for n in range(3)])[
+            :150
+        ],
         page(
             [
                 fields(1, b"x"),
-                fields(2, b"x") | {"ApproximateArrivalTimestamp": Milliseconds(2**63)},
+                fields(2, b"x") | LATE,
             ]
         ),
         page([], MillisBehindLatest="0"),
@@ -330,6 +343,16 @@ def test_the_compiled_decoder_leaves_the_other_fields_to_python(
     assert decode_page(body).millis_behind == 7
     body = page([], Records2=[])
     assert decode_page(body).records == []
+
+
+def test_records_without_a_key_need_no_decoding_in_python() -> None:
+    if compiled is None:
+        pytest.skip("kinesumer-native isn't installed: pip install ./native")
+    rows = [fields(n, b"x") for n in range(3)]
+    del rows[1]["PartitionKey"]
+    _, _, found = compiled(page(rows), Record)
+    assert [record.partition_key for record in found] == ["user-1", None, "user-1"]
+    assert found == decode_page(page(rows)).records
 
 
 def test_records_of_an_encrypted_stream_need_no_decoding_in_python() -> None:
