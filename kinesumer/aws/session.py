@@ -7,7 +7,6 @@ import re
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
-from importlib.metadata import version
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -30,6 +29,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.runtime.refusals import is_refusal
+from kinesumer.runtime.versions import package_version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -318,7 +318,7 @@ def _user_agent() -> str:
     # Without this, botocore would build a user agent twice in each call, which takes a
     # sixth of the call's time.
     packages = ("kinesumer", "aiobotocore", "botocore")
-    return " ".join(f"{package}/{version(package)}" for package in packages)
+    return " ".join(f"{package}/{package_version(package)}" for package in packages)
 
 
 _ROLE = re.compile(r"arn:[^:\s]+:iam::[^:\s]+:role/\S+")

@@ -15,6 +15,7 @@ import click
 
 from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError
 from kinesumer.runtime.text import escape_unprintable
+from kinesumer.runtime.versions import package_version
 
 # Each command's module (in this package, unless it has dots), name, and summary. The
 # summaries are here so that the help doesn't import all commands with AWS's SDK.
@@ -136,7 +137,7 @@ def one_line(error: Exception) -> str:
     show_default=True,
     help="The lowest level that the library logs to standard error.",
 )
-@click.version_option(package_name="kinesumer")
+@click.version_option(package_version("kinesumer"))
 def cli(debug: bool, log_level: str) -> None:
     """Consume Amazon Kinesis streams as a group, and operate such groups."""
     del debug  # LazyGroup.invoke() reads it
