@@ -154,9 +154,10 @@ class StreamSource(Protocol):
         """Return an iterator just after a position, or at a start.
 
         For a position with a ``sub_sequence_number``, the iterator is *at* its sequence
-        number, since the rest of the aggregate is still to be read. Raise
-        ShardMissingError, TrimmedPositionError, InvalidPositionError,
-        StartInFutureError.
+        number, since the rest of the aggregate is still to be read. A position that
+        lies past the last record of a closed shard is the shard's end. Raise
+        ShardMissingError if Kinesis doesn't list the shard, TrimmedPositionError,
+        InvalidPositionError, StartInFutureError.
         """
         ...
 
@@ -184,8 +185,9 @@ class StreamSource(Protocol):
     ) -> Page:
         """Return the next page. Raise ExpiredIteratorError or SourceThrottledError.
 
-        If ``reservation`` doesn't cover the response, the response is received after
-        the reservation has grown. Raise SlowAnswerError if the response began to
+        The page has no iterator if, and only if, the shard is closed and nothing
+        follows. If ``reservation`` doesn't cover the response, the response is received
+        after the reservation has grown. Raise SlowAnswerError if the response began to
         arrive, but took too long.
         """
         ...

@@ -13,6 +13,7 @@ import msgspec
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.starting_positions import subscription_position
 from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.core.shard_end import NextStep, after_page
 from kinesumer.errors import (
     ConfigurationError,
     ExpiredIteratorError,
@@ -21,13 +22,16 @@ from kinesumer.errors import (
     KinesumerError,
     SourceThrottledError,
     SourceUnavailableError,
+    TrimmedPositionError,
 )
+from kinesumer.model.positions import Position
 from kinesumer.model.stream_consumers import (
     CONSUMER_ARN,
     FanOutUse,
     check_consumer,
     consumer_name,
 )
+from kinesumer.model.streams import Start
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.wire.event_stream import decode_event, fault_message
@@ -39,9 +43,8 @@ if TYPE_CHECKING:
     from kinesumer.aws.http.event_stream import EventStream
     from kinesumer.aws.session import ClientFactory
     from kinesumer.aws.stream_consumers import FanOutCalls
-    from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
-    from kinesumer.model.streams import Shard, Start, Stream, StreamInfo
+    from kinesumer.model.streams import Shard, Stream, StreamInfo
     from kinesumer.ports import Reservation, StreamSource
     from kinesumer.wire.event_stream import Frame
 
@@ -63,7 +66,7 @@ class _Token(msgspec.Struct, array_like=True):
     """The start of a subscription, in place of a shard iterator."""
 
     shard_id: str
-    position: dict[str, object]
+    after: Position | Start
 
     def encode(self) -> str:
         return _PREFIX + msgspec.json.encode(self).decode()
@@ -214,14 +217,14 @@ class FanOutSource:
         self.release(shard_id)
         if self._consumer.arn() is None:
             return await self._source.get_iterator(shard_id, after)
-        return _Token(shard_id, subscription_position(after)).encode()
+        return _Token(shard_id, after).encode()
 
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return the next event's records. ``limit`` applies only to polling."""
         if self.is_pushed(iterator):
-            return await self._next_event(iterator, reservation)
+            return await self._next_event(iterator, limit, reservation)
         if self._consumer.arn() is not None:
             raise ExpiredIteratorError("fan-out is possible again")
         return await self._source.get_records(iterator, limit, reservation)
@@ -232,28 +235,56 @@ class FanOutSource:
         if subscription is not None:
             subscription.stream.close()
 
-    async def _next_event(self, iterator: str, reservation: Reservation | None) -> Page:
+    async def _next_event(
+        self, iterator: str, limit: int, reservation: Reservation | None
+    ) -> Page:
         token = _decode_token(iterator)
-        shard_id = token.shard_id
         try:
-            while True:
-                subscription = self._subscriptions.get(shard_id)
-                if subscription is None or subscription.next_token != iterator:
-                    self.release(shard_id)
-                    stream = await self._subscribe(token)
-                    subscription = _Subscription(stream, iterator)
-                    self._subscriptions[shard_id] = subscription
-                page = await self._read(subscription, token, reservation)
-                if page is not None:
-                    return page
-                # AWS ends each subscription after five minutes: renew it.
-                self.release(shard_id)
+            page = await self._event(iterator, token, reservation)
+        except (InvalidPositionError, TrimmedPositionError):
+            return await self._poll(token, limit, reservation)
         except BaseException:
             # An event that waits for memory is kept for the next call.
-            kept = self._subscriptions.get(shard_id)
+            kept = self._subscriptions.get(token.shard_id)
             if kept is not None and kept.pending is None:
-                self.release(shard_id)
+                self.release(token.shard_id)
             raise
+        if after_page(page, was_closed=False) is not NextStep.CONFIRM:
+            return page
+        page = await self._poll(token, limit, reservation)
+        is_open = page.next_iterator is not None and not page.records
+        return page._replace(is_unconfirmed=is_open)
+
+    async def _poll(
+        self, token: _Token, limit: int, reservation: Reservation | None
+    ) -> Page:
+        """Read a page by polling, which finds out whether the shard has ended.
+
+        If it hasn't, the iterator of the page leads back to a subscription.
+        """
+        self.release(token.shard_id)
+        iterator = await self._source.get_iterator(token.shard_id, token.after)
+        page = await self._source.get_records(iterator, limit, reservation)
+        if page.next_iterator is None:
+            self._next_call_at.pop(token.shard_id, None)
+        return page
+
+    async def _event(
+        self, iterator: str, token: _Token, reservation: Reservation | None
+    ) -> Page:
+        shard_id = token.shard_id
+        while True:
+            subscription = self._subscriptions.get(shard_id)
+            if subscription is None or subscription.next_token != iterator:
+                self.release(shard_id)
+                stream = await self._subscribe(token)
+                subscription = _Subscription(stream, iterator)
+                self._subscriptions[shard_id] = subscription
+            page = await self._read(subscription, token, reservation)
+            if page is not None:
+                return page
+            # AWS ends each subscription after five minutes: renew it.
+            self.release(shard_id)
 
     async def _read(
         self,
@@ -272,12 +303,17 @@ class FanOutSource:
             await reservation.grow(size)
         with refusal_errors("SubscribeToShard", SourceUnavailableError):
             page = decode_event(frame.payload)
-        if page.next_iterator is None:
-            self.release(token.shard_id)
-            self._next_call_at.pop(token.shard_id, None)
-            return page
-        after = {"Type": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": page.next_iterator}
-        next_token = _Token(token.shard_id, dict(after)).encode()
+        match after_page(page, was_closed=False):
+            case NextStep.READ_ON:
+                after = page.next_iterator or ""
+            case NextStep.READ_AFTER_LAST:
+                after = page.records[-1].sequence_number
+            case step:
+                self.release(token.shard_id)
+                if step is NextStep.END:
+                    self._next_call_at.pop(token.shard_id, None)
+                return page
+        next_token = _Token(token.shard_id, Position(after)).encode()
         self._subscriptions[token.shard_id] = _Subscription(
             subscription.stream, next_token
         )
@@ -340,7 +376,8 @@ class FanOutSource:
 
     async def _call(self, arn: str, token: _Token) -> EventStream:
         try:
-            return await self._begin(arn, token.shard_id, token.position)
+            position = subscription_position(token.after)
+            return await self._begin(arn, token.shard_id, position)
         finally:  # count from the answer: AWS counts from when the call arrived
             now = asyncio.get_running_loop().time()
             self._next_call_at[token.shard_id] = now + CALL_SECONDS

@@ -31,6 +31,7 @@ from kinesumer.aws.kinesis_errors import (
     kinesis_error,
 )
 from kinesumer.aws.missing_streams import missing_stream
+from kinesumer.aws.polling import PollingSource
 from kinesumer.aws.starting_positions import iterator_arguments
 from kinesumer.aws.stream_names import StreamName, parse_stream_name
 from kinesumer.errors import (
@@ -47,7 +48,6 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.streams import Shard, Start, StreamInfo
-from kinesumer.ports import Polled
 from kinesumer.runtime.refusals import is_refusal, refusal_errors
 from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire.put_records import decode_results
@@ -94,7 +94,7 @@ async def open_source(clients: ClientFactory, stream: Stream) -> KinesisSource:
     return KinesisSource(opened, named)
 
 
-class KinesisSource(Polled):
+class KinesisSource(PollingSource):
     """The source of one stream, without retries. See ``ports.StreamSource``."""
 
     def __init__(self, opened: OpenClient, stream: StreamName) -> None:
@@ -156,12 +156,8 @@ class KinesisSource(Polled):
                 return shards
             arguments = {"NextToken": token}
 
-    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
-        """Return an iterator just after a position, or at a start.
-
-        Raise ShardMissingError, TrimmedPositionError, InvalidPositionError, or
-        StartInFutureError if Kinesis's clock hasn't reached the start's timestamp.
-        """
+    async def _place(self, shard_id: str, after: Position | Start) -> str:
+        """Return an iterator of Kinesis. Raise as ``get_iterator()`` does."""
         arguments = iterator_arguments(after)
         with _timestamp_errors(arguments):
             answer = await self._call(
@@ -176,23 +172,28 @@ class KinesisSource(Polled):
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return the next page. Raise ExpiredIteratorError or SourceThrottledError."""
-        return await self.read(iterator, limit, decode_page, reservation)
+        page, _ = await self.read(iterator, limit, _decode, reservation)
+        return page
 
     async def read(
         self,
         iterator: str,
         limit: int,
-        decode: Callable[[bytearray], T],
+        decode: Callable[[bytearray], tuple[Page, T]],
         reservation: Reservation | None = None,
-    ) -> T:
-        """Return the next page as ``decode`` returns it. Raise as get_records() does.
+    ) -> tuple[Page, T]:
+        """Return the next page, and what ``decode`` makes of it besides.
 
-        Spark decodes pages into columns.
+        Spark decodes pages into columns. If a page has neither an iterator nor
+        children, ``decode`` must return its records in the page. Raise as
+        ``get_records()`` does.
         """
         with refusal_errors("GetRecords", SourceUnavailableError):
-            return await self._decoded(iterator, limit, decode, reservation)
+            return await self._read_confirmed(
+                iterator, lambda place: self._page(place, limit, decode, reservation)
+            )
 
-    async def _decoded(
+    async def _page(
         self,
         iterator: str,
         limit: int,
@@ -445,6 +446,10 @@ def _timestamp_errors(arguments: Mapping[str, object]) -> Iterator[None]:
         raise
 
 
+def _decode(body: bytearray) -> tuple[Page, None]:
+    return decode_page(body), None
+
+
 def _fault_body(code: str, text: str) -> bytes:
     return msgspec.json.encode({"__type": code, "message": text})
 
@@ -471,10 +476,14 @@ class _Description(msgspec.Struct):
 _decode_description = msgspec.json.Decoder(_Description).decode
 
 
+class _SequenceNumbers(msgspec.Struct, rename="pascal"):
+    ending_sequence_number: str | None = None
+
+
 class _Shard(msgspec.Struct, rename="pascal"):
     shard_id: str
     hash_key_range: HashKeyRange
-    sequence_number_range: dict[str, str]
+    sequence_number_range: _SequenceNumbers
     parent_shard_id: str | None = None
     adjacent_parent_shard_id: str | None = None
 
@@ -484,5 +493,5 @@ class _Shard(msgspec.Struct, rename="pascal"):
             self.shard_id,
             *self.hash_key_range.bounds(),
             tuple(parent for parent in parents if parent),
-            "EndingSequenceNumber" in self.sequence_number_range,
+            self.sequence_number_range.ending_sequence_number,
         )

@@ -35,8 +35,15 @@ _REFUSALS = ("InvalidArgumentException", "ValidationException")
 # request because of one of its records.
 _REFUSALS_OF_RECORDS = (*_REFUSALS, "ParamValidationError", "413")
 # If an InvalidArgumentException has one of these texts, the sequence number was never
-# a number of this shard. With any other text, the record at the position has expired.
-_FOREIGN_NUMBER = ("did not come from", "encodes", "not a valid", "malformed")
+# the number of a record of this shard. The last text is that of a closed shard's ending
+# number. With any other text, the record at the position has expired.
+_FOREIGN_NUMBER = (
+    "did not come from",
+    "encodes",
+    "not a valid",
+    "malformed",
+    "reached max possible value",
+)
 
 
 class SubscriptionInUseError(SourceThrottledError):

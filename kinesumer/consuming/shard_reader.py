@@ -181,6 +181,9 @@ class ShardReader:
         """Queue a page's records; return when to read again."""
         owned, records = self._owned, page.records
         owned.millis_behind = page.millis_behind
+        if page.is_unconfirmed:
+            self._not_ended()
+            return self._backoff()
         next_at = self._next_read(started, page)
         if has_aggregates(records):
             room.keep(memory_size(records))
@@ -280,6 +283,23 @@ class ShardReader:
         self._failed(since=max(request.began, self._stream.answered_at))
         self._buffer.window.restart()
         self._is_answered = False
+        self._forget_iterator()
+
+    def _not_ended(self) -> None:
+        """Warn of a page like that of a shard's end, and continue at the position."""
+        stream, owned = self._stream, self._owned
+        logger.warning(
+            "%s: GetRecords of shard %s returned no NextShardIterator, although the "
+            "shard is open; continuing at the same position",
+            stream.label,
+            owned.key.shard_id,
+            extra=owned.log_fields,
+        )
+        self._context.incidents.note(
+            IncidentKind.UNCONFIRMED_END,
+            stream_arn=stream.arn,
+            shard_id=owned.key.shard_id,
+        )
         self._forget_iterator()
 
     def _forget_iterator(self) -> None:

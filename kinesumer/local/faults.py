@@ -20,15 +20,18 @@ Kind = Literal[
     "refuse",  # the connection closes without a response, not applied
     "expired_iterator",  # ExpiredIteratorException (GetRecords only)
     "empty_page",  # no records although there are some (GetRecords only)
+    "no_iterator",  # neither NextShardIterator nor ChildShards (GetRecords only)
     # While a subscription sends its events:
     "cut",  # the connection closes in the middle of a frame
     "exception_event",  # an InternalFailureException ends the subscription
     "stall",  # nothing more is sent, and the connection stays open
     "corrupt",  # a frame with a wrong checksum
+    # an event with neither ContinuationSequenceNumber nor ChildShards
+    "no_continuation",
 ]
-_READING = ("expired_iterator", "empty_page")
+_READING = ("expired_iterator", "empty_page", "no_iterator")
 PUSHED_EVENT = "SubscribeToShardEvent"  # the operation of an event that is sent
-_PUSHING = ("cut", "exception_event", "stall", "corrupt")
+_PUSHING = ("cut", "exception_event", "stall", "corrupt", "no_continuation")
 
 
 class Call(NamedTuple):

@@ -13,6 +13,7 @@ from kinesumer.local import dynamodb, identity
 from kinesumer.local.dynamodb import Answer
 from kinesumer.local.faults import PUSHED_EVENT, Call
 from kinesumer.local.kinesis import cbor
+from kinesumer.local.kinesis.records import without_iterator
 from kinesumer.local.kinesis.requests import (
     AnyRequest,
     CreateStream,
@@ -24,6 +25,7 @@ from kinesumer.local.kinesis.subscription import (
     Subscription,
     exception_frame,
     initial_response,
+    without_continuation,
 )
 from kinesumer.local.request import AwsError, Request, limit_exceeded, parse_request
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
@@ -217,6 +219,8 @@ class Gateway:
         if "empty_page" in kinds and isinstance(exchange.request, GetRecords):
             exchange.request.limit = 0
         answer = await self._serve(exchange)
+        if "no_iterator" in kinds:
+            answer = answer._replace(body=without_iterator(answer.body))
         return answer, "dropped" if "drop" in kinds else None
 
     async def _serve(self, exchange: _Exchange) -> Answer:
@@ -263,6 +267,8 @@ async def _apply(
             return exception_frame("InternalFailureException", text), True
         case "corrupt":
             return frame[:-1] + bytes([frame[-1] ^ 1]), False
+        case "no_continuation":
+            return without_continuation(frame), True
         case _:
             await response.write(frame[: len(frame) // 2])
             raise _ConnectionAborted

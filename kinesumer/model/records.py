@@ -289,8 +289,12 @@ class Page(NamedTuple):
     """A GetRecords response whose aggregates aren't unpacked yet."""
 
     records: list[Record]
-    next_iterator: str | None  # None on the last page of a closed shard
+    # From a StreamSource, None means that the shard is closed and nothing follows. In a
+    # response, it may also be missing without a reason: see ``core.shard_end``.
+    next_iterator: str | None
     millis_behind: int
     children: tuple[Shard, ...] = ()
     wire_bytes: int = 0  # length of the response's body
     is_cbor: bool = False  # whether the body was CBOR, and not JSON
+    # True if the response looked like a shard's end, but the shard is open.
+    is_unconfirmed: bool = False

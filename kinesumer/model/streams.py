@@ -187,7 +187,14 @@ class Shard(NamedTuple):
     first_hash: int
     last_hash: int
     parents: tuple[str, ...] = ()
-    closed: bool = False
+    # Of a closed shard: no record of the shard has this number or a greater one. None
+    # if the shard is open.
+    ending_sequence_number: str | None = None
+
+    @property
+    def closed(self) -> bool:
+        """True if the shard was split or merged, and takes no more records."""
+        return self.ending_sequence_number is not None
 
 
 class Interval(NamedTuple):

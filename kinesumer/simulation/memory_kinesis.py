@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.core.shard_end import is_past_end
 from kinesumer.errors import (
     ExpiredIteratorError,
     InvalidPositionError,
@@ -121,10 +122,11 @@ class MemoryStream:
         return shard
 
     def close(self, shard: MemoryShard, at: float) -> None:
-        """Close an open shard."""
+        """Close an open shard. Its ending number is greater than its last record's."""
         self.open.remove(shard)
         shard.closed_at = at
-        shard.shard = shard.shard._replace(closed=True)
+        ending, self.next_number = str(self.next_number), self.next_number + 1
+        shard.shard = shard.shard._replace(ending_sequence_number=ending)
         shard.changed()
 
     def route(self, hash_key: int) -> MemoryShard:
@@ -369,6 +371,11 @@ class MemorySource(Polled):
             raise InvalidPositionError(
                 f"{number} did not come from {self.name}; use a number of this stream"
             )
+        if is_past_end(shard.shard, after):
+            raise InvalidPositionError(
+                f"{number} has reached the maximum of {shard.shard.shard_id}, a closed "
+                "shard; use a lower number, or read its children"
+            )
         if shard.place_at(number) < shard.trimmed:
             raise TrimmedPositionError(
                 f"{self.name}/{shard.shard.shard_id}: {number} has expired"
@@ -405,7 +412,9 @@ def _page(log: list[StoredRecord], index: int, limit: int) -> list[StoredRecord]
 
 
 def _children(shard: MemoryShard) -> tuple[Shard, ...]:
-    return tuple(child.shard._replace(closed=False) for child in shard.children)
+    return tuple(
+        child.shard._replace(ending_sequence_number=None) for child in shard.children
+    )
 
 
 def _first_hash(shard: MemoryShard) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from kinesumer.aws.polling import PollingSource
 from kinesumer.errors import (
     ExpiredIteratorError,
     KinesumerError,
@@ -21,7 +22,6 @@ from kinesumer.errors import (
     StoreThrottledError,
     StoreUnavailableError,
 )
-from kinesumer.ports import Polled
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class NetworkConditions:
     expired: float = 0.0  # share of iterators that have expired
     short: float = 0.0  # share of pages that hold only a few records
     cut_off: float = 0.0  # share of shard lists that are incomplete
+    no_iterator: float = 0.0  # share of pages without an iterator and children
     skew: float = 0.0  # greatest error of the clocks of Kinesis's servers, in seconds
 
     def __post_init__(self) -> None:
@@ -283,7 +284,7 @@ class LinkedStore(Link):
         return STALE_SECONDS * self.random.random()
 
 
-class LinkedSource(Link, Polled):
+class LinkedSource(Link, PollingSource):
     """The ports.StreamSource that one machine uses for a stream over its link."""
 
     throttled: type[KinesumerError] = SourceThrottledError
@@ -321,8 +322,7 @@ class LinkedSource(Link, Polled):
         """Return a connection at once, since the number of connections is unlimited."""
         return nullcontext()
 
-    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
-        """Return an iterator."""
+    async def _place(self, shard_id: str, after: Position | Start) -> str:
         skew = self._skew() if self.network.skew else 0.0
         get_iterator = self._source.get_iterator_now
         return await self.call(partial(get_iterator, shard_id, after, skew=skew))
@@ -331,12 +331,24 @@ class LinkedSource(Link, Polled):
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return a page, sometimes a short one. Raises ExpiredIteratorError."""
+
+        async def read(place: str) -> tuple[Page, None]:
+            return await self._page(place, limit, reservation), None
+
+        page, _ = await self._read_confirmed(iterator, read)
+        return page
+
+    async def _page(
+        self, iterator: str, limit: int, reservation: Reservation | None
+    ) -> Page:
         network = self.network
         if network.expired and self.random.random() < network.expired:
             raise ExpiredIteratorError("the iterator has expired")
         if network.short and self.random.random() < network.short:
             limit = min(limit, self.random.randrange(1, 4))
         page = await self.call(partial(self._source.get_records_now, iterator, limit))
+        if network.no_iterator and self.random.random() < network.no_iterator:
+            page = page._replace(next_iterator=None, children=())
         if reservation is not None and not reservation.covers(page.wire_bytes):
             await reservation.grow(page.wire_bytes)
         if self.line is not None and self.line.bytes_per_second:

@@ -156,8 +156,9 @@ _CALL = "SubscribeToShard"
 def decode_event(payload: Buffer) -> Page:
     """Return the page in the payload of a SubscribeToShardEvent.
 
-    Its ``next_iterator`` is the event's continuation sequence number. Raise
-    SourceUnavailableError if the payload isn't an event of Kinesis.
+    Its ``next_iterator`` is the event's continuation sequence number. It may be missing
+    without a reason, as that of GetRecords may. Raise SourceUnavailableError if the
+    payload isn't an event of Kinesis.
     """
     try:
         event = _decode_event(payload)
@@ -166,13 +167,10 @@ def decode_event(payload: Buffer) -> Page:
     check_records(event.records, payload, _CALL)
     continuation = event.continuation_sequence_number
     children = event.child_shards or ()
-    # A closed shard's last event names the children in place of a continuation. An
-    # event with neither would end the shard too early.
-    if not children and continuation is None:
-        raise _corrupt("its event has no ContinuationSequenceNumber")
+    # A closed shard's last event names the children in place of a continuation.
     return Page(
         event.records,
-        None if children else continuation,
+        None if children else continuation or None,
         event.millis_behind_latest,
         tuple(read_child(child, payload, _CALL) for child in children),
         len(payload),

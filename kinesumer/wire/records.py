@@ -54,7 +54,7 @@ class _Answer(msgspec.Struct, rename="pascal"):
 
 
 class _IteratorAnswer(msgspec.Struct, rename="pascal"):
-    shard_iterator: str
+    shard_iterator: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 _CALL = "GetRecords"
@@ -94,7 +94,7 @@ def decode_page(body: Body) -> Page:
     check_records(answer.records, body, _CALL)
     return Page(
         answer.records,
-        answer.next_shard_iterator,
+        answer.next_shard_iterator or None,
         answer.millis_behind_latest,
         tuple(read_child(child, body, _CALL) for child in answer.child_shards or ()),
         len(body),

@@ -107,6 +107,8 @@ class ScriptedCalls(Polled):
         self.consumer_calls: list[str] = []
         self.answers: deque[Mapping[str, object] | Exception | None] = deque()
         self.consumer_seconds = 0.0  # the duration of a call
+        # What the next calls of get_iterator() raise.
+        self.polled_errors: deque[Exception] = deque()
         self.status = "ACTIVE"
 
     async def arn(self) -> str:
@@ -158,7 +160,9 @@ class ScriptedCalls(Polled):
         return nullcontext()
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
-        """Return an iterator for a client that polls."""
+        """Return an iterator for a client that polls, or raise the scripted error."""
+        if self.polled_errors:
+            raise self.polled_errors.popleft()
         return POLLED
 
     async def get_records(

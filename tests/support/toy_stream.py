@@ -81,7 +81,7 @@ class ToyStream:
         )
         _, first, last, _, _ = self.shards[index]
         middle = self.chance.randint(first, last - 1)
-        self.shards[index] = self.shards[index]._replace(closed=True)
+        self.shards[index] = self.shards[index]._replace(ending_sequence_number="9")
         self._add(first, middle)
         self._add(middle + 1, last)
 
@@ -96,7 +96,7 @@ class ToyStream:
         (first, left), (_, right) = opened[:2]
         last = self.shards[right].last_hash
         for index in (left, right):
-            self.shards[index] = self.shards[index]._replace(closed=True)
+            self.shards[index] = self.shards[index]._replace(ending_sequence_number="9")
         self._add(first, last)
 
     async def list_shards(self) -> list[Shard]:

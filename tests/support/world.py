@@ -11,6 +11,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.aws.polling import PollingSource
 from kinesumer.config import Config
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.owned_shard import OwnedShard
@@ -28,7 +29,6 @@ from kinesumer.errors import (
 from kinesumer.model.records import Record
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
-from kinesumer.ports import Polled
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
@@ -291,7 +291,7 @@ class FaultyStore:
         return ""
 
 
-class FaultySource(Polled):
+class FaultySource(PollingSource):
     """A stream's source that fails when told to, and keeps requested iterators."""
 
     def __init__(self, source: MemorySource) -> None:
@@ -303,6 +303,9 @@ class FaultySource(Polled):
         self.limits: list[int] = []
         # A wrong result of ListShards that the test has set.
         self.listing: list[Shard] | None = None
+        # The number of next answers to GetRecords without an iterator and children.
+        self.without_iterator: float = 0
+        self.listings = 0  # the calls of ListShards
 
     def describe_now(self) -> StreamInfo:
         return self.source.describe_now()
@@ -314,13 +317,14 @@ class FaultySource(Polled):
     async def list_shards(self) -> list[Shard]:
         """Return the shards, or the list that the test has set."""
         self._travel()
+        self.listings += 1
         return self.source.list_shards_now() if self.listing is None else self.listing
 
     def connection(self) -> AbstractAsyncContextManager[None]:
         """Return a connection at once, since their number isn't limited."""
         return nullcontext()
 
-    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+    async def _place(self, shard_id: str, after: Position | Start) -> str:
         self._travel()
         self.iterators.append((shard_id, after))
         return self.source.get_iterator_now(shard_id, after)
@@ -328,12 +332,25 @@ class FaultySource(Polled):
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
+        async def read(place: str) -> tuple[Page, None]:
+            return await self._read(place, limit, reservation), None
+
+        page, _ = await self._read_confirmed(iterator, read)
+        return page
+
+    async def _read(
+        self, place: str, limit: int, reservation: Reservation | None
+    ) -> Page:
         self.reads.append(self.source.kinesis.clock.now())
         self.limits.append(limit)
         self._travel()
         if self.errors:
             raise self.errors.popleft()
-        return await self.source.get_records(iterator, limit, reservation)
+        page = await self.source.get_records(place, limit, reservation)
+        if self.without_iterator:
+            self.without_iterator -= 1
+            page = page._replace(next_iterator=None, children=())
+        return page
 
     def _travel(self) -> None:
         if self.down:

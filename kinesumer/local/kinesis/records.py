@@ -113,6 +113,13 @@ def _page(
     return b'{"Records":[%b],%b' % (log.join(start, end), msgspec.json.encode(tail)[1:])
 
 
+def without_iterator(body: bytes) -> bytes:
+    """Return a response to GetRecords without NextShardIterator and ChildShards."""
+    answer = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    names = ("Records", "MillisBehindLatest")
+    return msgspec.json.encode({name: answer[name] for name in names})
+
+
 def child_description(child: Shard) -> dict[str, Any]:
     """Return a child as the last response of a closed shard names it."""
     return {

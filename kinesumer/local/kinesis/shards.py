@@ -312,7 +312,8 @@ class Stream:
     def counter_of(self, shard: Shard, sequence_number: str) -> int:
         """Return the value of the stream's counter in a shard's sequence number.
 
-        Raise InvalidArgumentException if the number isn't from this shard.
+        Raise InvalidArgumentException if the number isn't from this shard, or if the
+        shard is closed and the number lies past its last record.
         """
         parsed = parse_sequence(sequence_number, self.created_ms)
         if parsed is None or parsed[1] != shard.index or parsed[0] > self.counter:
@@ -320,6 +321,11 @@ class Stream:
                 f"StartingSequenceNumber {sequence_number} used in GetShardIterator "
                 f"on shard {shard.shard_id} in stream {self.name} under account "
                 f"{self.account} is invalid because it did not come from this stream."
+            )
+        if shard.last_counter is not None and parsed[0] >= shard.last_counter:
+            raise invalid_argument(
+                f"Invalid SequenceNumber {sequence_number} for shard {shard.shard_id}: "
+                "SequenceNumber has reached max possible value for the shard."
             )
         return parsed[0]
 

@@ -14,7 +14,7 @@ from zlib import crc32
 import msgspec
 
 from kinesumer.local.kinesis.limits import Bucket
-from kinesumer.local.kinesis.records import child_description
+from kinesumer.local.kinesis.records import child_description, without_iterator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,6 +129,12 @@ class Subscription:
         encoded = msgspec.json.encode(tail)[1:]
         body = b'{"Records":[%b],%b' % (log.join(start, end), encoded)
         return Step(encode_frame(_EVENT, body), is_last)
+
+
+def without_continuation(frame: bytes) -> bytes:
+    """Return an event with neither ContinuationSequenceNumber nor ChildShards."""
+    (headers_size,) = struct.unpack_from(">I", frame, 4)
+    return encode_frame(_EVENT, without_iterator(frame[12 + headers_size : -4]))
 
 
 def exception_frame(code: str, message: str) -> bytes:

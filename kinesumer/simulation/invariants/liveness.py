@@ -316,9 +316,10 @@ class LossLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a logged loss to the client's monitor."""
         shard_id = getattr(record, "shard_id", None)
-        if shard_id is None:
+        stream = getattr(record, "stream", None)  # lines about incidents have none
+        if shard_id is None or stream is None:
             return
-        text, stream = record.getMessage(), str(record.stream)  # type: ignore[attr-defined]
+        text = record.getMessage()
         for monitor in self._monitors:
             machine = monitor.sim.loop.current
             if any(process.machine is machine for process in monitor.sim.processes):

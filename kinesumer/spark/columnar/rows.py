@@ -55,12 +55,15 @@ def parse(
 
     The rows are TableRows if all records have the same layout and none is an aggregate
     that must be deaggregated. The page then has no records. Otherwise, the rows are
-    RecordRows. Raises SourceUnavailableError for an invalid answer.
+    RecordRows, as for an answer that lacks an iterator and children. Raises
+    SourceUnavailableError for an invalid answer.
     """
     split = _split_cbor if is_map(body) else _split_json
     try:
         rest, rows = split(body, names, deaggregate)
-        return decode_page(rest)._replace(wire_bytes=len(body)), rows
+        page = decode_page(rest)._replace(wire_bytes=len(body))
+        if page.next_iterator is not None or page.children:
+            return page, rows
     except (IrregularError, ValueError, SourceUnavailableError):
         pass
     page = decode_page(body)

@@ -408,7 +408,9 @@ async def test_a_failure_that_passes_does_not_end_fan_out(world: World) -> None:
 async def test_an_invalid_position_does_not_end_fan_out(world: World) -> None:
     # Polling would fail with the same error.
     calls = ScriptedCalls()
-    calls.refusals.append(InvalidPositionError("not a number of this shard"))
+    error = InvalidPositionError("not a number of this shard")
+    calls.refusals.append(error)
+    calls.polled_errors.append(error)
     reader = Subscriber(calls, falls_back=True)
     with pytest.raises(InvalidPositionError):
         await reader.source.get_records(await reader.begin(), 1)

@@ -184,7 +184,7 @@ async def test_a_clock_that_is_off_is_waited_for(aws: AwsStub) -> None:
         for _ in range(2):
             with pytest.raises(SourceUnavailableError):
                 await source.get_records("x", 10)
-        assert (await source.get_records("x", 10)).next_iterator == "y"
+        assert (await source.get_records("s x", 10)).next_iterator == "s y"
 
 
 async def test_direct_calls_use_the_keys_that_a_renewal_brought(

@@ -90,11 +90,11 @@ async def test_once_known_the_arn_is_sent_in_place_of_the_name(
 ) -> None:
     aws.answer("DescribeStreamSummary", SUMMARY)
     aws.answer("ListShards", {"Shards": []})
-    aws.answer("GetRecords", {"Records": [], "MillisBehindLatest": 0})
+    aws.answer("GetRecords", {"Records": [], "NextShardIterator": "next"})
     await source.list_shards()
     await source.describe()
     await source.list_shards()
-    await source.get_records("iterator", 10)
+    await source.get_records(f"{SHARD} iterator", 10)
     assert [seen.body for seen in aws.seen] == [
         {"StreamName": "orders"},
         {"StreamName": "orders"},
@@ -108,7 +108,7 @@ async def test_a_stream_by_arn_is_never_asked_for_by_name(
 ) -> None:
     aws.answer("GetShardIterator", {"ShardIterator": "x"})
     source = await open_source(clients, Stream(ARN))
-    assert await source.get_iterator(SHARD, Start.LATEST) == "x"
+    assert await source.get_iterator(SHARD, Start.LATEST) == f"{SHARD} x"
     assert aws.seen[0].body["StreamARN"] == ARN
     assert "StreamName" not in aws.seen[0].body
 
@@ -156,7 +156,7 @@ async def test_a_listing_is_followed_to_its_end(
     aws.answer("ListShards", {"Shards": [first], "NextToken": "more"})
     aws.answer("ListShards", {"Shards": [second]})
     assert await source.list_shards() == [
-        Shard(SHARD, 0, 2**128 - 1, (), closed=True),
+        Shard(SHARD, 0, 2**128 - 1, (), ending_sequence_number="2"),
         Shard("shardId-000000000002", 0, 2**128 - 1, (SHARD, "shardId-1")),
     ]
     assert aws.seen[1].body == {"NextToken": "more"}
@@ -441,10 +441,62 @@ async def test_a_missing_shard_of_a_stream_that_is_there_is_told_apart(
     aws.answer("DescribeStreamSummary", SUMMARY)
     aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such thing")
     aws.refuse("GetRecords", "ResourceNotFoundException", "no such thing")
+    aws.answer("ListShards", {"Shards": [_listed(1)]})
     with pytest.raises(ShardMissingError, match=SHARD):
         await source.get_iterator(SHARD, Start.LATEST)
     with pytest.raises(ShardMissingError):
-        await source.get_records("x", 10)
+        await source.get_records(f"{SHARD} x", 10)
+
+
+async def test_a_shard_that_is_listed_is_not_missing(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    # Some emulators say so of a record that they don't find.
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such record")
+    aws.refuse("GetRecords", "ResourceNotFoundException", "no such thing")
+    aws.answer("ListShards", {"Shards": [_listed(0)]})
+    with pytest.raises(SourceUnavailableError, match="lists the shard"):
+        await source.get_iterator(SHARD, Position("7"))
+    with pytest.raises(SourceUnavailableError, match="lists the shard"):
+        await source.get_records(f"{SHARD} x", 10)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (
+            "InvalidArgumentException",
+            "SequenceNumber has reached max possible value for the shard.",
+        ),
+        ("InvalidArgumentException", "7 did not come from this stream"),
+        ("ResourceNotFoundException", "Unable to find record"),
+    ],
+)
+async def test_the_ending_number_of_a_closed_shard_is_read_at_the_shards_end(
+    aws: AwsStub, source: KinesisSource, code: str, text: str
+) -> None:
+    closed = {"StartingSequenceNumber": "1", "EndingSequenceNumber": "7"}
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    aws.answer("ListShards", {"Shards": [_listed(0, SequenceNumberRange=closed)]})
+    aws.refuse("GetShardIterator", code, text)
+    aws.answer("GetShardIterator", {"ShardIterator": "x"})
+    assert await source.get_iterator(SHARD, Position("7")) == f"{SHARD} x"
+    assert aws.seen[-1].body["ShardIteratorType"] == "LATEST"
+
+
+@pytest.mark.parametrize("iterator", ["", None])
+async def test_an_empty_iterator_is_no_iterator(
+    aws: AwsStub, source: KinesisSource, iterator: str | None
+) -> None:
+    aws.answer("GetShardIterator", {"ShardIterator": iterator})
+    with pytest.raises(SourceUnavailableError, match="has no iterator"):
+        await source.get_iterator(SHARD, Start.LATEST)
+    aws.answer("GetRecords", {"Records": [], "NextShardIterator": iterator})
+    aws.answer("ListShards", {"Shards": [_listed(0)]})
+    page = await source.get_records(f"{SHARD} x", 10)
+    assert page.is_unconfirmed
+    assert page.next_iterator == f"{SHARD} x"
 
 
 @pytest.mark.parametrize(
@@ -469,6 +521,7 @@ async def test_a_position_beyond_retention_is_told_from_a_foreign_one(
     aws.refuse(
         "GetShardIterator", code, "7 is invalid: it did not come from this stream"
     )
+    aws.answer("ListShards", {"Shards": [_listed(0)]})
     with pytest.raises(TrimmedPositionError):
         await source.get_iterator(SHARD, Position("7"))
     with pytest.raises(InvalidPositionError, match="did not come from"):

@@ -244,9 +244,9 @@ async def test_a_wait_for_a_connection_is_no_wait_for_an_answer(
     aws.answer_raw("GetRecords", EMPTY, after=0.05)
     async with ClientFactory(session, max_connections=1) as clients:
         source = await open_source(clients, Stream("orders"))
-        reads = [source.get_records("x", 10) for _ in range(10)]
+        reads = [source.get_records("s x", 10) for _ in range(10)]
         pages = await asyncio.gather(*reads)
-    assert [page.next_iterator for page in pages] == ["y"] * 10
+    assert [page.next_iterator for page in pages] == ["s y"] * 10
 
 
 # --- TLS -----------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
-from kinesumer.wire.records import decode_page
 
 if TYPE_CHECKING:
+    from kinesumer.model.records import Page
     from tests.integration.aws.stub import AwsStub
 
 LARGE = b'{"Records":[],"NextShardIterator":"%s"}' % (b"y" * 100_000)
@@ -46,11 +46,11 @@ async def test_an_aws_client_that_gets_no_thread_is_only_unavailable(
                 with pytest.raises(SourceUnavailableError, match="start new thread"):
                     await source.describe()
                 with pytest.raises(SourceUnavailableError, match="start new thread"):
-                    await source.get_records("iterator", 10)
+                    await source.get_records("s iterator", 10)
                 with pytest.raises(StoreUnavailableError, match="start new thread"):
                     await store.get(KEY)
-        page = await source.get_records("iterator", 10)
-        assert page.next_iterator == "next"
+        page = await source.get_records("s iterator", 10)
+        assert page.next_iterator == "s next"
         assert await store.get(KEY) is None
     assert not caplog.records  # the calls are still made directly
 
@@ -70,8 +70,8 @@ async def test_an_answer_for_which_there_is_no_memory_is_asked_for_again(
         with monkeypatch.context() as patch:
             patch.setattr(connection, "bytearray", allocate, raising=False)
             with pytest.raises(SourceUnavailableError, match="out of memory"):
-                await source.get_records("iterator", 10)
-        assert (await source.get_records("iterator", 10)).wire_bytes == len(LARGE)
+                await source.get_records("s iterator", 10)
+        assert (await source.get_records("s iterator", 10)).wire_bytes == len(LARGE)
     assert not caplog.records
 
 
@@ -80,14 +80,14 @@ async def test_records_for_which_there_is_no_memory_are_read_again(
 ) -> None:
     aws.answer("GetRecords", EMPTY)
 
-    def decode(_: bytearray) -> None:
+    def decode(_: bytearray) -> tuple[Page, None]:
         raise MemoryError
 
     async with ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
         with pytest.raises(SourceUnavailableError, match="out of memory"):
             await source.read("iterator", 10, decode)
-        assert (await source.read("iterator", 10, decode_page)).next_iterator == "next"
+        assert (await source.get_records("s x", 10)).next_iterator == "s next"
 
 
 @pytest.mark.parametrize(

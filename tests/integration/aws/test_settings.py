@@ -298,8 +298,8 @@ async def test_the_sessions_hooks_see_all_calls(
         for stream in (Stream("orders"), Stream("orders", role_arn=ROLE)):
             source = await open_source(clients, stream)
             start = Start(type="AT_TIMESTAMP", timestamp=1_700_000_000.25)
-            assert await source.get_iterator("shardId-0", start) == "x"
-            assert (await source.get_records("x", 10)).next_iterator == "y"
+            assert await source.get_iterator("shardId-0", start) == "shardId-0 x"
+            assert (await source.get_records("s x", 10)).next_iterator == "s y"
             [put] = await source.put_records([Entry(bytes(5000), "key", "0")])
             assert put.error_code is None
         async with open_borrowed_store(await clients.lend(), "table") as store:
@@ -351,7 +351,7 @@ async def test_what_an_unknown_version_lacks_is_no_fault_of_the_endpoint(
     for name in ("orders", "others"):
         source = KinesisSource(opened, StreamName(name))
         for _ in range(2):
-            assert (await source.get_records("x", 10)).next_iterator == "y"
+            assert (await source.get_records("s x", 10)).next_iterator == "s y"
     assert caplog.text.count("called through aiobotocore") == 1
     assert missing in caplog.text
 
@@ -361,7 +361,7 @@ async def test_a_read_needs_no_private_name_of_proxies(aws: AwsStub) -> None:
     async with ClientFactory() as clients:
         del (await clients.open("kinesis")).client._endpoint.http_session._proxy_config
         source = await open_source(clients, Stream("orders"))
-        assert (await source.get_records("x", 10)).next_iterator == "y"
+        assert (await source.get_records("s x", 10)).next_iterator == "s y"
 
 
 # --- names ----------------------------------------------------------------------------

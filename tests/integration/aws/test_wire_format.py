@@ -60,16 +60,16 @@ async def test_a_reader_that_asks_for_cbor_gets_cbor(
     aws: AwsStub, source: KinesisSource
 ) -> None:
     aws.answer_raw("GetRecords", encode(EMPTY), content_type=CBOR_TYPE)
-    page = await source.get_records("iterator", 10, Room())
-    assert (page.next_iterator, page.millis_behind, page.is_cbor) == ("next", 5, True)
+    page = await source.get_records("s iterator", 10, Room())
+    assert (page.next_iterator, page.millis_behind, page.is_cbor) == ("s next", 5, True)
     assert aws.seen[0].body == {"ShardIterator": "iterator", "Limit": 10}
     assert types(aws) == [CBOR_TYPE]
 
 
 async def test_all_others_get_json(aws: AwsStub, source: KinesisSource) -> None:
     aws.answer("GetRecords", EMPTY)
-    await source.get_records("iterator", 10)
-    await source.get_records("iterator", 10, Room(asks_cbor=False))
+    await source.get_records("s iterator", 10)
+    await source.get_records("s iterator", 10, Room(asks_cbor=False))
     assert types(aws) == [JSON_TYPE] * 2
 
 
@@ -78,8 +78,8 @@ async def test_aws_may_answer_json_to_a_question_in_cbor(
 ) -> None:
     aws.answer("GetRecords", EMPTY)
     for _ in range(5):
-        page = await source.get_records("iterator", 10, Room())
-        assert (page.next_iterator, page.is_cbor) == ("next", False)
+        page = await source.get_records("s iterator", 10, Room())
+        assert (page.next_iterator, page.is_cbor) == ("s next", False)
     assert types(aws) == [CBOR_TYPE] * 5
 
 
@@ -108,8 +108,8 @@ async def test_an_endpoint_without_cbor_is_read_as_json(
         aws.answer_raw("GetRecords", body, status)
         aws.answer("GetRecords", EMPTY)
     for _ in range(MAX_CBOR_FAILURES + 2):
-        page = await source.get_records("iterator", 10, Room())
-        assert page.next_iterator == "next"
+        page = await source.get_records("s iterator", 10, Room())
+        assert page.next_iterator == "s next"
     tried = [CBOR_TYPE, JSON_TYPE] * MAX_CBOR_FAILURES
     assert types(aws) == [*tried, JSON_TYPE, JSON_TYPE]
     [line] = [r.getMessage() for r in caplog.records if "CBOR" in r.getMessage()]
@@ -124,7 +124,7 @@ async def test_a_failure_of_cbor_now_and_then_does_not_end_it(
         aws.answer("GetRecords", EMPTY)
         aws.answer_raw("GetRecords", encode(EMPTY))
     for _ in range(4 * MAX_CBOR_FAILURES):
-        await source.get_records("iterator", 10, Room())
+        await source.get_records("s iterator", 10, Room())
     assert types(aws) == [CBOR_TYPE, JSON_TYPE, CBOR_TYPE] * 2 * MAX_CBOR_FAILURES
 
 
@@ -139,7 +139,7 @@ async def test_an_error_that_is_not_about_cbor_is_raised_at_once(
             aws.reset()
             aws.answer_raw("GetRecords", body, 400)
             with pytest.raises(error):
-                await source.get_records("iterator", 10, Room())
+                await source.get_records("s iterator", 10, Room())
             assert types(aws) == [CBOR_TYPE]
 
 
@@ -151,5 +151,5 @@ async def test_an_error_in_both_formats_is_the_one_of_json(
         aws.answer_raw("GetRecords", b"", 500)
         aws.answer_raw("GetRecords", b'{"message":"the second"}', 500)
         with pytest.raises(SourceUnavailableError, match="the second"):
-            await source.get_records("iterator", 10, Room())
+            await source.get_records("s iterator", 10, Room())
         assert types(aws) == [CBOR_TYPE, JSON_TYPE]

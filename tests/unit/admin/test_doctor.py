@@ -104,7 +104,7 @@ CHILDREN = [
     Shard("shardId-2", 0, 9, ("shardId-0",)),
     Shard("shardId-3", 10, HALF - 1, ("shardId-0",)),
 ]
-SPLIT = stream(listing=[Shard("shardId-0", 0, HALF - 1, (), True), *CHILDREN])
+SPLIT = stream(listing=[Shard("shardId-0", 0, HALF - 1, (), "9"), *CHILDREN])
 PARENT_ENDED = snapshot([ENDED_ROW, row(1)])
 FREE = [row(0, owner=""), row(1)]
 UNOWNED = snapshot(FREE)

@@ -204,7 +204,7 @@ async def test_the_children_of_a_missing_shard_are_read(world: World) -> None:
 HALF = HASH_KEYS // 2
 ALL = HASH_KEYS - 1
 TIME = Start(type="AT_TIMESTAMP", timestamp=1.0)
-PARENT = Shard("0", 0, ALL, (), True)
+PARENT = Shard("0", 0, ALL, (), "9")
 LEFT, RIGHT = Shard("1", 0, HALF - 1, ("0",)), Shard("2", HALF, ALL, ("0",))
 MERGED = Shard("3", 0, ALL, ("1", "2"))
 

@@ -51,7 +51,7 @@ def test_each_verdict(
 
 LISTING = [Shard(f"shardId-{number}", *BOUNDS[number]) for number in (0, 1)]
 WITH_CHILDREN = [
-    Shard("shardId-0", 0, HALF - 1, (), True),
+    Shard("shardId-0", 0, HALF - 1, (), "9"),
     Shard("shardId-1", HALF, HASH_KEYS - 1, ("shardId-0",)),
 ]
 
@@ -61,7 +61,7 @@ CHILD = row(1, parents=PARENT_0, ready=False)
 ENDED = row(0, ended=True)
 WHOLE = row(0)._replace(last_hash=HASH_KEYS - 1)
 CHILDREN = [Shard(f"shardId-{n}", *BOUNDS[n - 1], ("shardId-0",)) for n in (1, 2)]
-SPLIT = [Shard("shardId-0", 0, HASH_KEYS - 1, (), True), *CHILDREN]
+SPLIT = [Shard("shardId-0", 0, HASH_KEYS - 1, (), "9"), *CHILDREN]
 
 
 @pytest.mark.parametrize(

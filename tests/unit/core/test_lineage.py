@@ -23,7 +23,7 @@ STREAM = StreamRow(ARN, 1.0, SINCE)
 HALF = HASH_KEYS // 2
 LAST = HASH_KEYS - 1
 
-PARENT = Shard("a", 0, LAST, closed=True)
+PARENT = Shard("a", 0, LAST, ending_sequence_number="9")
 LOW = Shard("low", 0, HALF - 1, ("a",))
 HIGH = Shard("high", HALF, LAST, ("a",))
 SPLIT = [PARENT, LOW, HIGH]

@@ -123,16 +123,16 @@ def _stream(fixture: dict[str, Any]) -> MemoryStream:
 def _shard(listed: dict[str, Any], serial: int) -> MemoryShard:
     keys, numbers = listed["HashKeyRange"], listed["SequenceNumberRange"]
     parent = listed.get("ParentShardId")
-    closed = "EndingSequenceNumber" in numbers
+    ending = numbers.get("EndingSequenceNumber")
     made = MemoryShard(
         Shard(
             listed["ShardId"],
             int(keys["StartingHashKey"]),
             int(keys["EndingHashKey"]),
             (parent,) if parent else (),
-            closed,
+            ending,
         ),
         serial,
     )
-    made.closed_at = 0.0 if closed else None
+    made.closed_at = None if ending is None else 0.0
     return made

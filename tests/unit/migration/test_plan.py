@@ -13,9 +13,9 @@ from tests.unit.core.test_lineage import histories
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 HALF = HASH_KEYS // 2
 # A shard, its two children, and the shard that they were merged into.
-P = Shard("shardId-0", 0, HASH_KEYS - 1, closed=True)
-C1 = Shard("shardId-1", 0, HALF - 1, ("shardId-0",), closed=True)
-C2 = Shard("shardId-2", HALF, HASH_KEYS - 1, ("shardId-0",), closed=True)
+P = Shard("shardId-0", 0, HASH_KEYS - 1, ending_sequence_number="9")
+C1 = Shard("shardId-1", 0, HALF - 1, ("shardId-0",), ending_sequence_number="9")
+C2 = Shard("shardId-2", HALF, HASH_KEYS - 1, ("shardId-0",), ending_sequence_number="9")
 G = Shard("shardId-3", 0, HASH_KEYS - 1, ("shardId-1", "shardId-2"))
 ALL = [P, C1, C2, G]
 READ = ResumePoint(Position("7"))

@@ -299,7 +299,7 @@ def shard(
 ) -> Shard:
     first = 0 if half in (None, 0) else HASH_KEYS // 2
     last = HASH_KEYS // 2 - 1 if half == 0 else HASH_KEYS - 1
-    return Shard(name, first, last, parents, closed)
+    return Shard(name, first, last, parents, "9" if closed else None)
 
 
 def names(known: dict[str, ShardPosition], shards: list[Shard]) -> list[str]:

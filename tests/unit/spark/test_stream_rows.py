@@ -30,8 +30,8 @@ MIDDLE = HASH_KEYS // 2
 AT = Start(type="AT_TIMESTAMP", timestamp=1.5)
 POSITION = Position("7", 3)
 LISTED = (
-    Shard(P, 0, HASH_KEYS - 1, (), closed=True),
-    Shard(LOW, 0, MIDDLE - 1, (P,), closed=True),
+    Shard(P, 0, HASH_KEYS - 1, (), ending_sequence_number="9"),
+    Shard(LOW, 0, MIDDLE - 1, (P,), ending_sequence_number="9"),
     Shard(HIGH, MIDDLE, HASH_KEYS - 1, (P,)),
     Shard(LOWEST, 0, MIDDLE - 1, (LOW,)),
 )

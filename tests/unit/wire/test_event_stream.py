@@ -162,6 +162,12 @@ def test_an_event_without_children_does_not_end_its_shard(children: Any) -> None
     assert (page.next_iterator, page.children) == ("12", ())
 
 
+@pytest.mark.parametrize("continuation", [None, ""])
+def test_an_event_may_lack_continuation_and_children(continuation: str | None) -> None:
+    page = decode_event(event(ContinuationSequenceNumber=continuation))
+    assert (page.next_iterator, page.children) == (None, ())
+
+
 @pytest.mark.parametrize(
     "payload",
     [
@@ -170,7 +176,6 @@ def test_an_event_without_children_does_not_end_its_shard(children: Any) -> None
         b"<html>",
         b"\xff",
         b'{"Records":7}',
-        event(ContinuationSequenceNumber=None),
         event(entry(SequenceNumber="x")),
         event(ChildShards=[child("5", "4")]),
     ],

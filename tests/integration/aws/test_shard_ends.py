@@ -1,0 +1,121 @@
+"""Test that a shard ends once and rightly, whether it is polled or pushed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.core.shard_end import find
+from kinesumer.errors import InvalidPositionError
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
+from tests.support.subscriptions import FIRST_SHARD, FanOutAws, Reader, fan_out_aws
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from kinesumer.local.faults import Kind
+    from kinesumer.ports import StreamSource
+
+FAULTS: dict[str, Kind] = {"polled": "no_iterator", "pushed": "no_continuation"}
+both = pytest.mark.parametrize("how", FAULTS)
+
+
+@pytest.fixture
+async def served(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[FanOutAws]:
+    """Serve a stream of one shard."""
+    async with fan_out_aws(environment, tmp_path) as aws:
+        yield aws
+
+
+async def source(served: FanOutAws, how: str) -> StreamSource:
+    return await (served.polling() if how == "polled" else served.source())
+
+
+async def ending_number(served: FanOutAws) -> str:
+    shard = find(await (await served.polling()).list_shards(), FIRST_SHARD)
+    assert shard is not None
+    assert shard.ending_sequence_number is not None
+    return shard.ending_sequence_number
+
+
+@both
+async def test_answers_without_an_iterator_do_not_end_an_open_shard(
+    served: FanOutAws, how: str
+) -> None:
+    reader = Reader(await source(served, how))
+    texts = [str(number) for number in range(20)]
+    served.aws.fault(FAULTS[how], count=15)
+    for count, text in enumerate(texts, start=1):
+        served.put(text)
+        assert await reader.until(count) == texts[:count]
+    served.aws.split("orders", FIRST_SHARD)
+    children = await reader.end()
+    assert [child.parents for child in children] == [(FIRST_SHARD,)] * 2
+
+
+@both
+async def test_an_answer_that_only_looks_like_the_end_is_marked(
+    served: FanOutAws, how: str
+) -> None:
+    opened = await source(served, how)
+    served.aws.fault(FAULTS[how], count=1)
+    iterator = await opened.get_iterator(FIRST_SHARD, Start.TRIM_HORIZON)
+    page = await opened.get_records(iterator, 10)
+    assert page.is_unconfirmed
+    assert page.next_iterator is not None
+
+
+@both
+async def test_a_closed_shard_whose_children_are_never_named_ends(
+    served: FanOutAws, how: str
+) -> None:
+    served.put("a", "b")
+    served.aws.split("orders", FIRST_SHARD)
+    for fault in FAULTS.values():
+        served.aws.fault(fault)
+    reader = Reader(await source(served, how))
+    assert list(await reader.end()) == []
+    assert reader.texts == ["a", "b"]
+
+
+@both
+@pytest.mark.parametrize("part", [None, 0])
+async def test_the_ending_number_of_a_closed_shard_is_its_end(
+    served: FanOutAws, how: str, part: int | None
+) -> None:
+    served.put("a", "b")
+    served.aws.split("orders", FIRST_SHARD)
+    after = Position(await ending_number(served), part)
+    reader = Reader(await source(served, how), after=after)
+    assert len(await reader.end()) == 2
+    assert not reader.texts
+    assert not reader.errors
+
+
+@both
+async def test_the_last_record_of_a_closed_shard_is_before_its_end(
+    served: FanOutAws, how: str
+) -> None:
+    first, last = served.put("a", "b")
+    served.aws.split("orders", FIRST_SHARD)
+    assert Position(last) < Position(await ending_number(served))
+    reader = Reader(await source(served, how), after=Position(first))
+    assert len(await reader.end()) == 2
+    assert reader.texts == ["b"]
+
+
+@both
+async def test_a_number_of_another_stream_is_refused(
+    served: FanOutAws, how: str
+) -> None:
+    served.put("a")
+    served.aws.split("orders", FIRST_SHARD)
+    opened = await source(served, how)
+    with pytest.raises(InvalidPositionError):
+        iterator = await opened.get_iterator(FIRST_SHARD, Position("7"))
+        await opened.get_records(iterator, 10)
