@@ -25,10 +25,10 @@ from kinesumer.coordination import pauses
 from kinesumer.coordination.lifecycle import ClientLifecycle, Identity
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.handlers import RetryPolicy
-from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start, as_start
-from kinesumer.model.validation import validate_name
+from kinesumer.model.validation import require_flag
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.wrong_client import ForAsyncio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-class Kinesumer:
+class Kinesumer(ForAsyncio):
     """A client that consumes streams together with all other clients of its app.
 
     ``app`` names the group. ``table`` names the state store in ``region``, which is the
@@ -92,19 +92,16 @@ class Kinesumer:
         config: Config = Config(),  # noqa: B008 - frozen
         stop_signals: bool = False,
     ) -> None:
-        self.app: str = validate_name("app", app)
         if client_id is None:
             client_id = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        self.client_id: str = validate_name("client_id", client_id)
-        if client_id == QUERY_ID:
-            raise ConfigurationError(
-                f"client_id={client_id!r} belongs to Spark queries: choose another one"
-            )
-        self.table: str = validate_name(
-            "table", default_table() if table is None else table
-        )
+        if table is None:
+            table = default_table()
+        require_flag("stop_signals", stop_signals)
+        identity = Identity.checked(app, client_id, table, region, config)
+        self.app: str = app
+        self.client_id: str = client_id
+        self.table: str = table
         self.config = config
-        identity = Identity(app, client_id, self.table, region, config)
         self._lifecycle = ClientLifecycle(identity, session)
         self._stop_signals = stop_signals
         self._signals = ExitStack()
@@ -113,6 +110,11 @@ class Kinesumer:
     async def __aenter__(self) -> Self:
         from anyio import CancelScope
 
+        if self._entered:
+            raise ConfigurationError(
+                "a client can be entered once: create one for each asyncio.run() and "
+                "each `async with`"
+            )
         # Create it now, because this imports modules. Leaving must work without new
         # file descriptors.
         self._shield = CancelScope(shield=True)
@@ -288,6 +290,7 @@ class Kinesumer:
             drain=self.config.drain_timeout_seconds,
             callbacks=read_callbacks(on_assigned, on_revoked, in_threads=True),
         )
+        require_flag("stop_signals", stop_signals)
         with ExitStack() as signals:
             if stop_signals and not self._stop_signals:
                 signals.enter_context(self._lifecycle.stop_signals())

@@ -21,8 +21,10 @@ from kinesumer.consuming.record_limit import RecordLimit
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.model.streams import Start
+from kinesumer.model.validation import require_flag
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.stop_signals import StopSignals
+from kinesumer.runtime.wrong_client import ForThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,7 +84,7 @@ class _Client(asynchronous.Kinesumer):
         return Records(delivery, starter), delivery
 
 
-class Kinesumer:
+class Kinesumer(ForThreads):
     """A client for code without asyncio: use it in ``with Kinesumer(...) as client:``.
 
     It has the arguments and the errors of ``kinesumer.Kinesumer``. Any thread may call
@@ -100,6 +102,7 @@ class Kinesumer:
         config: Config = Config(),  # noqa: B008 - frozen
         stop_signals: bool = False,
     ) -> None:
+        require_flag("stop_signals", stop_signals)
         self._client = _Client(
             app,
             table=table,

@@ -12,6 +12,7 @@ from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.watchdog import thread_stack
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import T_co
+from kinesumer.runtime.wrong_client import ForThreads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -38,7 +39,7 @@ class _Caller(threading.local):
     iterates = False
 
 
-class _Block:
+class _Block(ForThreads):
     """Acknowledges what user code has at the end of a ``with`` block."""
 
     _delivery: ThreadDelivery

@@ -22,6 +22,7 @@ from kinesumer.producer.record_producer import (
     RECORD_COST_BYTES,
 )
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.wrong_client import ForThreads
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -38,7 +39,7 @@ INBOX_BYTES = 1 << 20
 TOO_LATE = KinesumerError("the producer was closed too early; call flush() first")
 
 
-class Producer:
+class Producer(ForThreads):
     """Puts records into one stream: ``with Producer("orders") as producer:``.
 
     It has the arguments and the errors of ``kinesumer.Producer``. Any thread may call

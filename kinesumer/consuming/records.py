@@ -7,6 +7,7 @@ from weakref import ref
 
 from kinesumer.consuming.delivered_batch import Iteration
 from kinesumer.model.records import Batch, T_co
+from kinesumer.runtime.wrong_client import ForAsyncio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Block:
+class _Block(ForAsyncio):
     """Ends a loop at the end of an ``async with`` block."""
 
     _delivery: RecordDelivery

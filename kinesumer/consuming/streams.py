@@ -178,6 +178,12 @@ def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:
     checked = []
     for item in items:
         stream = Stream(item) if isinstance(item, str) else item
+        if isinstance(stream, Stream) and "," in stream.name:
+            names = [name.strip() for name in stream.name.split(",")]
+            raise ConfigurationError(
+                f"{stream.name!r} isn't the name of a stream: give a list of streams, "
+                f"such as {names}"
+            )
         if not isinstance(stream, Stream) or not stream.name:
             raise ConfigurationError(
                 f"{item!r} must be a stream: give a name, an ARN or a Stream"
@@ -188,12 +194,9 @@ def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:
 
 
 def _check_fan_out(stream: Stream) -> None:
-    fallback = stream.fan_out_fallback
-    if not isinstance(fallback, bool):
-        raise ConfigurationError(f"fan_out_fallback={fallback!r} must be True or False")
     if stream.fan_out is not None:
         check_consumer(stream.fan_out, stream.name)
-    elif fallback:
+    elif stream.fan_out_fallback:
         raise ConfigurationError(
             f"stream {stream.name}: fan_out_fallback=True needs fan_out=: name the "
             "stream consumer, or leave fan_out_fallback out"

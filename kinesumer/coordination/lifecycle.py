@@ -6,8 +6,9 @@ import asyncio
 import random
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
+from kinesumer.config import Config
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol
 from kinesumer.coordination.group import GroupConsumer
@@ -15,6 +16,8 @@ from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerError
 from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.rows import QUERY_ID
+from kinesumer.model.validation import require_text, validate_name
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
@@ -24,7 +27,6 @@ from kinesumer.runtime.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.config import Config
     from kinesumer.consuming.delivery_protocol import Starter
     from kinesumer.model.streams import Start, Stream
     from kinesumer.telemetry.otel import OpenTelemetry
@@ -42,6 +44,27 @@ class Identity(NamedTuple):
     table: str
     region: str | None
     config: Config
+
+    @classmethod
+    def checked(
+        cls, app: str, client_id: str, table: str, region: str | None, config: Config
+    ) -> Self:
+        """Return an identity. Raise ConfigurationError if a value can't be used."""
+        names = {"app": app, "client_id": client_id, "table": table}
+        for what, name in names.items():
+            validate_name(what, name)
+        if client_id == QUERY_ID:
+            raise ConfigurationError(
+                f"client_id={client_id!r} belongs to Spark queries: choose another one"
+            )
+        if region is not None:
+            require_text("region", region)
+        if not isinstance(config, Config):
+            raise ConfigurationError(
+                f"config={config!r:.200} must be a Config: write "
+                "config=Config(lease_duration_seconds=8, …)"
+            )
+        return cls(app, client_id, table, region, config)
 
 
 class Runner(DeliveryProtocol, Protocol):

@@ -39,9 +39,25 @@ def read_function(function: object, batch: bool | None) -> HandlerFunction:
             f"handler {_name(function)} is a generator, which does nothing when it is "
             "called: take the `yield` out"
         )
+    _require_one_argument(function)
     if batch is None:
         batch = _says_batch(function)
     return HandlerFunction(function, batch, inspect.iscoroutinefunction(code))
+
+
+def _require_one_argument(function: Callable[..., object]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a function written in C
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"handler {_name(function)}{signature} can't be called with one record or "
+            f"batch ({error}): give the other parameters defaults, or bind them with "
+            "functools.partial"
+        ) from None
 
 
 def _code_of(function: Any) -> Any:
@@ -77,12 +93,7 @@ def _annotation(function: Callable[..., object]) -> object:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a function written in C
         return inspect.Parameter.empty
-    for parameter in signature.parameters.values():
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-            return _resolved(function, parameter)
-    raise ConfigurationError(
-        f"handler {_name(function)} takes no argument: let it take a record or a batch"
-    )
+    return _resolved(function, next(iter(signature.parameters.values())))
 
 
 def _resolved(function: Callable[..., object], parameter: inspect.Parameter) -> object:

@@ -10,11 +10,13 @@ import msgspec
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.times import parse_age, parse_time, time_text
+from kinesumer.model.validation import require_flag, require_text
 
 # Size of a stream's hash space. Hash keys are 0 to HASH_KEYS - 1.
 HASH_KEYS = 1 << 128
 # The first time that can't be stored, in seconds since 1970.
 YEAR_10000 = 253_402_300_800.0
+MAX_SECONDS = 86_400.0  # a longer pause between two reads of a shard is a mistake
 
 
 def stream_name(arn: str) -> str:
@@ -143,7 +145,29 @@ class Stream:
     fan_out_fallback: bool = False
 
     def __post_init__(self) -> None:
-        """Parse the start. Raise ConfigurationError if it isn't a start."""
+        """Parse the start. Raise ConfigurationError if a value can't be used."""
+        require_text("Stream(name)", self.name)
+        for name in ("region", "role_arn", "external_id", "session_name"):
+            if (value := getattr(self, name)) is not None:
+                require_text(f"stream {self.name}: {name}", value)
+                if not value.strip():
+                    raise ConfigurationError(
+                        f"stream {self.name}: {name} is empty: leave it out, or give "
+                        "a value"
+                    )
+        for name in ("external_id", "session_name"):
+            if getattr(self, name) is not None and self.role_arn is None:
+                raise ConfigurationError(
+                    f"stream {self.name}: {name} needs role_arn, the role to assume: "
+                    "give both, or neither"
+                )
+        seconds = self.min_read_interval_seconds
+        if type(seconds) not in (int, float) or not 0 <= seconds <= MAX_SECONDS:
+            raise ConfigurationError(
+                f"stream {self.name}: min_read_interval_seconds={seconds!r} must be a "
+                f"number of seconds from 0 to {MAX_SECONDS:g}"
+            )
+        require_flag(f"stream {self.name}: fan_out_fallback", self.fan_out_fallback)
         if self.start is not None:
             object.__setattr__(self, "start", as_start(self.start))
 

@@ -36,13 +36,26 @@ def require_error_types(name: str, value: object) -> tuple[type[Exception], ...]
     return types
 
 
+def require_text(name: str, value: object) -> None:
+    """Raise ConfigurationError if an argument isn't text."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name}={value!r} must be text")
+
+
+def require_flag(name: str, value: object) -> None:
+    """Raise ConfigurationError if an argument isn't a bool."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name}={value!r} must be True or False")
+
+
 MAX_NAME_BYTES = 255
 
 
 def validate_name(what: str, name: str) -> str:
     """Return ``name``. Raise ConfigurationError if it can't be part of a key."""
+    require_text(what, name)
     problem = ""
-    if not isinstance(name, str) or not name.strip():
+    if not name.strip():
         problem = "is empty"
     elif "#" in name:
         problem = "contains '#', which separates the parts of a key"

@@ -17,6 +17,7 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.model.streams import Stream
+from kinesumer.model.validation import require_flag, require_text
 from kinesumer.producer.entries import require_taken, to_entry, valid_entry
 from kinesumer.producer.patience import (
     BACKOFF_LIMIT_SECONDS,
@@ -31,6 +32,7 @@ from kinesumer.producer.record_producer import (
 )
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.wrong_client import ForAsyncio
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -51,7 +53,7 @@ START_TRIES = 8
 ABORT_SECONDS = 30.0
 
 
-class Producer:
+class Producer(ForAsyncio):
     """Puts records into one stream: ``async with Producer("orders") as producer:``.
 
     ``stream`` is a name, an ARN, or a ``Stream`` with a role or a region. ``region``
@@ -98,6 +100,10 @@ class Producer:
             ("give_up_seconds", give_up_seconds, 0),
         ):
             _check_number(name, value, least)
+        require_flag("aggregate", aggregate)
+        require_flag("ordered", ordered)
+        if region is not None:
+            require_text("region", region)
         self.stream = stream
         self._region, self._session = region, session
         self._open = partial(

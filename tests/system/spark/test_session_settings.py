@@ -36,7 +36,7 @@ SETTINGS = {
 @pytest.fixture
 def stream(spark_aws: EmbeddedAws, request: pytest.FixtureRequest) -> str:
     """A stream of its own with five records."""
-    name = request.node.name.replace("_", "-")
+    name: str = request.node.name.replace("_", "-")
     spark_aws.create_stream(name, 1)
     for i in range(5):
         spark_aws.put(name, b"x", f"key-{i}")

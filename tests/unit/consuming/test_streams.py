@@ -48,7 +48,6 @@ ELSEWHERE = CONSUMER.replace("stream/orders", "stream/clicks")
         (Stream("orders", fan_out=ELSEWHERE), "clicks, not of orders: use"),
         (Stream(ARN, fan_out=ELSEWHERE), f"clicks, not of {ARN}: use"),
         (Stream("orders", fan_out_fallback=True), "needs fan_out="),
-        (Stream("orders", fan_out_fallback="yes"), "must be True or False"),  # type: ignore[arg-type]
     ],
 )
 def test_fan_out_that_cannot_be_meant_is_refused(stream: Stream, text: str) -> None:

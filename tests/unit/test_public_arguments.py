@@ -1,0 +1,234 @@
+"""Test that every public parameter refuses a wrong value with the library's error."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer import (
+    Config,
+    ConfigurationError,
+    Handler,
+    Kinesumer,
+    Producer,
+    Record,
+    RetryPolicy,
+    Stream,
+    blocking,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROLE = "arn:aws:iam::210987654321:role/reader"
+
+
+def handle(record: Record) -> None:
+    """Handle a record."""
+
+
+def handle_with_session(record: Record, session: object) -> None:
+    """Take a second argument, as a handler of a web framework does."""
+
+
+# Values that are wrong for each parameter. A parameter without one is in ANY_VALUE.
+WRONG: dict[Any, dict[str, list[Any]]] = {
+    Kinesumer: {
+        "app": [5, "", "a#b", "\n", None],
+        "table": [5, ""],
+        "region": [5],
+        "client_id": [5, "", "spark-query"],
+        "config": [{"commit": "manual"}, None],
+        "stop_signals": ["yes", 1, None],
+    },
+    Stream: {
+        "name": [5, None],
+        "region": [5, ""],
+        "role_arn": [5],
+        "external_id": ["x", 5],  # without a role
+        "session_name": ["x", 5],
+        "start": ["yesterday", 5],
+        "min_read_interval_seconds": ["x", -1, None, True],
+        "fan_out_fallback": ["yes", 1],
+    },
+    RetryPolicy: {
+        "max_attempts": [0, "3", 1.5],
+        "initial_delay_seconds": [0, "x", -1],
+        "max_delay_seconds": [0, "x", -1],
+        "non_retryable": [ValueError, ["x"], 5],
+    },
+    Producer: {
+        "stream": [5, None],
+        "aggregate": ["yes", 1],
+        "ordered": ["yes", 1],
+        "region": [5],
+        "max_buffer_bytes": [0, "x"],
+        "linger_seconds": [-1, "x"],
+        "give_up_seconds": [-1, "x"],
+    },
+    Kinesumer.consume: {
+        "streams": [5, [], "", "orders,payments", [5], {"orders": handle}],
+        "start": [5, "yesterday"],
+        "decode": [5],
+        "on_decode_error": ["ignore", 5],
+        "limit": [0, "3", True],
+        "on_assigned": [5],
+        "on_revoked": [5],
+    },
+    Kinesumer.run: {
+        "streams": [5, [], "orders,payments", {"orders": 5}, {}],
+        "handler": [5, handle_with_session, lambda: None],
+        "start": [5, "yesterday"],
+        "batch": ["yes", 1],
+        "concurrency": [0, "3", 1.5],
+        "on_failure": ["ignore", 5],
+        "dead_letters": ["here", 5],
+        "retries": [3, {"max_attempts": 3}],
+        "middleware": [5, print],
+        "traceparent": [5],
+        "decode": [5],
+        "stop_signals": ["yes", 1],
+        "on_assigned": [5],
+        "on_revoked": [5],
+    },
+}
+WRONG[blocking.Kinesumer] = WRONG[Kinesumer]
+WRONG[blocking.Producer] = WRONG[Producer]
+# What these accept is checked when they are used: an SDK's session, and a consumer,
+# which must belong to the stream.
+ANY_VALUE = {"session", "fan_out"}
+CLASSES: dict[Any, dict[str, Any]] = {
+    Kinesumer: {"app": "a"},
+    blocking.Kinesumer: {"app": "a"},
+    Stream: {"name": "orders"},
+    RetryPolicy: {},
+    Producer: {"stream": "orders"},
+    blocking.Producer: {"stream": "orders"},
+}
+METHODS: dict[Any, dict[str, Any]] = {
+    Kinesumer.consume: {"streams": "orders"},
+    Kinesumer.run: {"streams": "orders", "handler": handle},
+}
+
+
+def cases(of: dict[Any, dict[str, Any]]) -> list[Any]:
+    return [
+        pytest.param(
+            call, {**needed, name: value}, id=f"{call.__qualname__}-{name}-{i}"
+        )
+        for call, needed in of.items()
+        for name, values in WRONG[call].items()
+        for i, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize("call", [*CLASSES, *METHODS], ids=lambda c: c.__qualname__)
+def test_each_public_parameter_has_a_wrong_value(call: Callable[..., object]) -> None:
+    names = set(inspect.signature(call).parameters) - {"self"}
+    assert names == WRONG[call].keys() | (ANY_VALUE & names)
+
+
+@pytest.mark.parametrize(("call", "arguments"), cases(CLASSES))
+def test_a_wrong_argument_is_refused(
+    call: Callable[..., object], arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigurationError):
+        call(**arguments)
+
+
+@pytest.mark.parametrize(("call", "arguments"), cases(METHODS))
+async def test_a_wrong_argument_is_refused_at_the_call(
+    call: Callable[..., Any], arguments: dict[str, Any]
+) -> None:
+    async with Kinesumer("a") as client:
+        with pytest.raises(ConfigurationError):
+            result = call(client, **arguments)
+            if inspect.isawaitable(result):
+                await result
+
+
+@pytest.mark.parametrize(("call", "arguments"), cases(METHODS))
+def test_a_wrong_argument_is_refused_by_the_blocking_client(
+    call: Callable[..., Any], arguments: dict[str, Any]
+) -> None:
+    with blocking.Kinesumer("a") as client, pytest.raises(ConfigurationError):
+        getattr(client, call.__name__)(**arguments)
+
+
+def test_each_option_of_a_handler_is_refused_as_that_of_run() -> None:
+    wrong = WRONG[Kinesumer.run]
+    own = set(inspect.signature(Handler).parameters) - {"function"}
+    assert own <= wrong.keys()
+
+    async def refuse(name: str, value: Any) -> None:
+        async with Kinesumer("a") as client:
+            with pytest.raises(ConfigurationError):
+                await client.run({"orders": Handler(handle, **{name: value})})
+
+    for name in own:
+        for value in wrong[name]:
+            asyncio.run(refuse(name, value))
+
+
+@pytest.mark.parametrize("value", [5, None, "text", -1, 0, float("nan"), []])
+@pytest.mark.parametrize("name", inspect.signature(Config).parameters)
+def test_a_config_takes_values_of_its_types_only(name: str, value: Any) -> None:
+    default = getattr(Config(), name)
+    is_number = type(value) in (int, float) and type(default) in (int, float)
+    may_be_zero = name == "rebalance_delay_seconds" and value == 0
+    if (is_number and value == 5) or may_be_zero:
+        return  # a valid number, or one that its own tests cover
+    if (name, value) in (("label", "text"), ("max_shards", 5), ("max_shards", None)):
+        Config(**{name: value})
+        return
+    with pytest.raises(ConfigurationError):
+        Config(**{name: value})
+
+
+def test_a_client_is_entered_once() -> None:
+    client = Kinesumer("a")
+
+    async def enter() -> None:
+        async with client:
+            pass
+
+    asyncio.run(enter())
+    with pytest.raises(ConfigurationError, match=r"once: create one for each asyncio"):
+        asyncio.run(enter())
+
+
+async def test_the_statements_of_the_other_client_are_refused() -> None:
+    async with Kinesumer("a") as client:
+        records: Any = client.consume("orders")
+        for statement in (iter, lambda it: it.__enter__()):
+            with pytest.raises(ConfigurationError, match=r"kinesumer\.blocking"):
+                statement(records)
+    wrong: Any = Kinesumer("b")
+    with pytest.raises(ConfigurationError, match="use `async with`"), wrong:
+        pass
+    threads: Any = blocking.Kinesumer("c")
+    with pytest.raises(ConfigurationError, match=r"with asyncio, kinesumer\.Kinesumer"):
+        async with threads:
+            pass
+
+
+def test_async_for_over_blocking_records_is_refused() -> None:
+    with blocking.Kinesumer("a") as client:
+        records: Any = client.consume("orders")
+        with pytest.raises(ConfigurationError, match="use `with` and `for`"):
+            aiter(records)
+
+
+def test_a_list_in_one_text_is_refused_with_the_list() -> None:
+    with blocking.Kinesumer("a") as client:
+        with pytest.raises(ConfigurationError, match=r"\['orders', 'payments'\]"):
+            client.consume("orders, payments")
+
+
+def test_a_handler_with_two_parameters_is_refused_with_both_ways_out() -> None:
+    with blocking.Kinesumer("a") as client:
+        with pytest.raises(ConfigurationError, match=r"'session'.*functools\.partial"):
+            client.run("orders", handle_with_session)  # type: ignore[arg-type]
