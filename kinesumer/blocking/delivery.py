@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from kinesumer.consuming.delivered_batch import Iteration
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.watchdog import thread_stack
+from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import T_co
 from kinesumer.runtime.wrong_client import ForThreads
@@ -144,8 +145,9 @@ class ThreadDelivery(RecordDelivery):
         self.caller: _Caller = _Caller()
         # The thread that leaves the ``with`` block of the client.
         self.closer: threading.Thread | None = None
-        # The current DeliveredBatch; None before the first batch.
+        # The current DeliveredBatch; None if there is none.
         self._current: Any = None
+        self._turn_ends_at = 0.0
         self._iteration = Iteration("records")
         self._ack = ack
         self._acks: deque[Record[Any]] = deque()
@@ -196,20 +198,23 @@ class ThreadDelivery(RecordDelivery):
     def take(self) -> Record[Any] | None:
         """Mark the previous record as done. Return the next record; None at the end.
 
-        Calls the event loop only at the end of a batch or of a lease.
+        Calls the event loop only at the end of a turn, a batch or a lease.
         """
         record: Record
         while True:
-            delivered = self._current
+            delivered, ends_turn = self._current, False
             for record in () if delivered is None else delivered.ahead:
                 owned, now = delivered.owned, self.now()
                 if now >= owned.lease.deadline or owned.revoked or self._closed:
                     if not self._wait(self._hold, owned):
                         break
                     now = self.now()
+                elif now >= self._turn_ends_at:
+                    ends_turn = True
+                    break
                 delivered.busy_since = now
                 return record
-            if not self._call(self._fetch):
+            if not self._call(self._fetch, ends_turn):
                 return None
 
     def take_batch(self) -> Batch[Any] | None:
@@ -241,45 +246,59 @@ class ThreadDelivery(RecordDelivery):
         self.ack_in_hand()
         self._current = None  # the next request claims the rest of the batch again
 
-    async def _fetch(self) -> bool:
-        """Finish the current batch and get the next batch. Return False at the end."""
+    async def _fetch(self, ends_turn: bool) -> bool:
+        """Finish the current batch and get the next batch. Return False at the end.
+
+        If the batch's turn ends, take back its last record.
+        """
+        if ends_turn:
+            self._current.keep_back()
+            self._taken_back()
         delivered = await self._take(self._iteration)
         if delivered is not None:
             delivered.one_by_one()
+            self._turn_ends_at = self.now() + TURN_SECONDS
         return delivered is not None
 
     async def _take(self, iteration: Iteration) -> DeliveredBatch | None:
-        delivered = await super()._take(iteration)
-        if delivered is not None:
-            self._current = delivered
+        self._current = None  # until there is another, also if the wait is interrupted
+        self._current = delivered = await super()._take(iteration)
         return delivered
 
     def _check_alone(self, iteration: Iteration) -> None:
         """Do nothing, since ``begin()`` has already rejected other threads."""
 
-    def _note(self, iteration: Iteration, task: UserTask | None) -> None:
-        """Do nothing, since a thread iterates instead of a task."""
-
     async def _hold(self, owned: OwnedShard) -> bool:
         """Take back the last record until the lease permits its delivery."""
         self._current.keep_back()
-        if not await self._permitted_again(owned):
+        current = self._taken_back()
+        if not await self._permitted(owned):
             return False
-        self._current.hand_on()
+        current.hand_on()
+        self._current = current
         return True
 
     async def _hold_batch(self, batch: Batch) -> bool:
         """Take back a fetched batch until the lease permits its delivery."""
         self._current.keep_back_from(batch, 0)
-        if not await self._permitted_again(self._current.owned):
+        current = self._taken_back()
+        if not await self._permitted(current.owned):
             return False
-        self._current.whole(self.now())
+        current.whole(self.now())
+        self._current = current
         return True
 
-    async def _permitted_again(self, owned: OwnedShard) -> bool:
+    def _taken_back(self) -> DeliveredBatch:
+        """Return the current batch, of which records were taken back.
+
+        It is no longer the current one: if the wait for the next record is interrupted,
+        the next request begins anew.
+        """
+        current: DeliveredBatch = self._current
         # Records that were taken back don't count as delivered.
-        owned.reduce_delivered(self._current.offsets[0] + self._current.handed)
-        return await self._permitted(owned)
+        current.owned.reduce_delivered(current.offsets[current.handed])
+        self._current = None
+        return current
 
     # --- acknowledgements ---
 

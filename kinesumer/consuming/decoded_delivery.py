@@ -6,9 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.errors import DecodeError
 from kinesumer.model.records import Batch
-from kinesumer.runtime.clock import YIELD_EVERY_SECONDS, yield_to_loop
+from kinesumer.runtime.clock import yield_to_loop
 from kinesumer.runtime.decompression import DECOMPRESSED
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class DecodedDelivery(RecordDelivery):
         """Let other tasks run if that is due."""
         if self._clock.now() >= self._yield_at:
             await yield_to_loop(self._lag.seconds())
-            self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
+            self._yield_at = self._clock.now() + TURN_SECONDS
 
     def _skip(self, delivered: DeliveredBatch, record: Record) -> None:
         self.limit.skip()

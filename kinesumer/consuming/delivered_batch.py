@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 UserTask = asyncio.Task[object]
 
 
+def current_task() -> UserTask | None:
+    """Return the task that runs, or None if no task or no event loop runs."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
 class Iteration:
     """A user's loop over records or batches, and the task that runs the loop.
 

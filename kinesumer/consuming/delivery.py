@@ -9,11 +9,16 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.consuming.delivered_batch import DeliveredBatch, Iteration
+from kinesumer.consuming.delivered_batch import (
+    DeliveredBatch,
+    Iteration,
+    current_task,
+)
 from kinesumer.consuming.record_limit import RecordLimit
 from kinesumer.consuming.watchdog import InFlightWork, task_stack
+from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.errors import ConfigurationError
-from kinesumer.runtime.clock import YIELD_EVERY_SECONDS, LoopLag, yield_to_loop
+from kinesumer.runtime.clock import LoopLag, yield_to_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
+    from kinesumer.core.turns import Turns
     from kinesumer.model.records import Batch, Record
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
@@ -226,19 +232,19 @@ class RecordDelivery:
         while True:
             if self._shares_loop and self._clock.now() >= self._yield_at:
                 await yield_to_loop(self._lag.seconds())
-                self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
+                self._yield_at = self._clock.now() + TURN_SECONDS
             if self._isolated is not None:
                 await self._until_stored(self._isolated)
             if self._closed or self._remaining() <= 0:
                 break
-            delivered = next((each for each in self._batches if each.is_free), None)
+            delivered = self._next_free()
             if delivered is None:
                 assert self._buffer is not None
                 waits = self._buffer.is_empty
                 if (batch := await self._buffer.get()) is not None:
                     self._take_in(batch)
                 if waits:  # other tasks have run during the wait
-                    self._yield_at = self._clock.now() + YIELD_EVERY_SECONDS
+                    self._yield_at = self._clock.now() + TURN_SECONDS
             elif await self._permitted(delivered.owned):
                 # If the batch isn't free, another task has taken it.
                 if delivered.is_free and (remaining := self._remaining()) > 0:
@@ -246,6 +252,7 @@ class RecordDelivery:
                         self._split(delivered, int(remaining))
                     delivered.iteration = iteration
                     delivered.taken_at = self._clock.now()
+                    self._turns.begin(delivered.owned)
                     if delivered.owned.suspects is not None and self.acks_by_asking:
                         self._isolated = delivered.owned
                     if self._shares_loop:
@@ -260,6 +267,27 @@ class RecordDelivery:
             self._left_since = self._clock.now()
             self._wake_waiting()
         return None
+
+    def _next_free(self) -> DeliveredBatch | None:
+        """Return the free batch that is next in turn, or None if none is.
+
+        A batch in the buffer may be next. Batches of revoked shards come first, since
+        they are only dropped.
+        """
+        free = [each for each in self._batches if each.is_free]
+        first = min(free, key=self._last_turn, default=None)
+        if first is None or self._last_turn(first) > self._turns.next_turn:
+            return None
+        return first
+
+    def _last_turn(self, delivered: DeliveredBatch) -> int:
+        owned = delivered.owned
+        return -1 if owned.revoked else self._turns.last_turn(owned)
+
+    @property
+    def _turns(self) -> Turns[OwnedShard, FetchedBatch]:
+        assert self._buffer is not None
+        return self._buffer.turns
 
     async def _until_stored(self, owned: OwnedShard) -> None:
         """Wait until an isolated record's position is stored.
@@ -336,10 +364,7 @@ class RecordDelivery:
 
     def note_caller(self, iteration: Iteration) -> None:
         """Record that the current task begins a loop, or requests its next item."""
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:  # no event loop runs yet
-            return
+        task = current_task()
         iteration.called(task)
         self._watch(task)
 

@@ -9,6 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.congestion import CongestionWindow
+from kinesumer.core.turns import Turns
 from kinesumer.model.records import Batch
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def data_bytes(batch: FetchedBatch, first: int, stop: int) -> int:
 class PrefetchBuffer:
     """A queue of batches whose readers reserve memory before they fetch.
 
+    Shards take turns, so that no shard waits for all batches of another.
     ``used`` is the sum of all reserved bytes: for expected answers, for pages that are
     being opened, for opened batches, and for batches in the queue or in user code. It
     exceeds the limit by at most one answer or one opened piece of aggregates.
@@ -92,7 +94,8 @@ class PrefetchBuffer:
         self.opened: int = 0  # bytes of opened batches that aren't queued yet
         self.delivered: int = 0  # bytes of batches in the queue or in user code
         self.window: CongestionWindow = CongestionWindow(limit_bytes)
-        self._batches: deque[FetchedBatch] = deque()
+        # The queued batches, and the turns that user code has had at each shard.
+        self.turns: Turns[OwnedShard, FetchedBatch] = Turns()
         self._receivers: deque[asyncio.Future[None]] = deque()
         # While the window is full, thousands of readers may wait for it, and each
         # release looks for others. So readers of small answers have their own queue.
@@ -172,17 +175,17 @@ class PrefetchBuffer:
         batch.owned.load.size += batch.size - RECORD_OVERHEAD_BYTES * len(batch)
         batch.owned.buffered += batch.size
         self.delivered += batch.size
-        self._batches.append(batch)
+        self.turns.put(batch.owned, batch)
         self.wake()
 
     @property
     def is_empty(self) -> bool:
         """Return whether ``get()`` would wait."""
-        return not self._batches
+        return not self.turns
 
     async def get(self) -> FetchedBatch | None:
-        """Return the next batch, or None after ``wake()``."""
-        if not self._batches:
+        """Return the next batch in turn, or None after ``wake()``."""
+        if not self.turns:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._receivers.append(future)
             try:
@@ -190,7 +193,7 @@ class PrefetchBuffer:
             finally:
                 if future in self._receivers:  # the wait was cancelled
                     self._receivers.remove(future)
-        return self._batches.popleft() if self._batches else None
+        return self.turns.take()[1] if self.turns else None
 
     def give_back(self, owned: OwnedShard, size: int) -> None:
         """Release the bytes of a shard's records that user code has finished."""
@@ -207,24 +210,15 @@ class PrefetchBuffer:
 
     def drop(self, owned: OwnedShard) -> None:
         """Remove a shard's queued batches."""
-        kept: deque[FetchedBatch] = deque()
-        for batch in self._batches:
-            if batch.owned is owned:
-                owned.buffered -= batch.size
-                self.delivered -= batch.size
-                self.used -= batch.size
-            else:
-                kept.append(batch)
-        self._batches = kept
-        self._admit()
+        self.give_back(owned, sum(batch.size for batch in self.turns.drop(owned)))
 
     def first_arrivals(self) -> dict[OwnedShard, float | None]:
         """Return when each shard's first queued record arrived, by Kinesis's clock."""
         found: dict[OwnedShard, float | None] = {}
-        for batch in self._batches:
-            if batch.records:
-                arrival = batch.records[0].approximate_arrival_timestamp
-                found.setdefault(batch.owned, arrival)
+        for owned, batches in self.turns:
+            first = next((each.records[0] for each in batches if each.records), None)
+            if first is not None:
+                found[owned] = first.approximate_arrival_timestamp
         return found
 
     # --- admission --------------------------------------------------------------------

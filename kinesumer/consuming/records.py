@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
-from kinesumer.consuming.delivered_batch import Iteration
+from kinesumer.consuming.delivered_batch import Iteration, current_task
 from kinesumer.model.records import Batch, T_co
 from kinesumer.runtime.wrong_client import ForAsyncio
 
@@ -52,8 +52,38 @@ class _Block(ForAsyncio):
         raise NotImplementedError
 
 
+class _Loop(Generic[T]):
+    """A loop that creates a new generator if a timeout ended the old one."""
+
+    def __init__(
+        self, what: str, begin: Callable[[Iteration], AsyncGenerator[T, None]]
+    ) -> None:
+        self._begin = begin
+        self.iteration = Iteration(what)
+        self._generator: AsyncGeneratorType[T, None] | None = None
+
+    async def next(self) -> T:
+        """Return the loop's next item."""
+        generator = self._generator
+        if generator is None or generator.ag_frame is None or generator.ag_running:
+            if generator is not None:
+                self.iteration = self.iteration.renewed()
+            begun = self._begin(self.iteration)
+            generator = self._generator = cast("AsyncGeneratorType[T, None]", begun)
+        return await anext(generator)
+
+    async def aclose(self) -> None:
+        """End the loop. The next request begins it again."""
+        if self._generator is not None:
+            await self._generator.aclose()
+
+
 class Resumable(_Block, Generic[T]):
-    """An async iterator that creates a new generator if a timeout ended the old one."""
+    """An async iterator that several tasks may share. Each task has its own loop.
+
+    If a request acknowledges the item before it, only one task may iterate at a time.
+    Then there is one loop, whichever task continues it.
+    """
 
     def __init__(
         self,
@@ -61,31 +91,25 @@ class Resumable(_Block, Generic[T]):
         what: str,
         begin: Callable[[Iteration], AsyncGenerator[T, None]],
     ) -> None:
-        self._delivery = delivery
-        self._begin = begin
-        self._iteration = Iteration(what)
-        self._generator: AsyncGeneratorType[T, None] | None = None
+        self._delivery, self._what, self._begin = delivery, what, begin
+        self._loops: WeakKeyDictionary[object, _Loop[T]] = WeakKeyDictionary()
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 
     def __anext__(self) -> Coroutine[object, object, T]:
-        # Note the caller here: wait_for() may run _next() in another task.
-        self._delivery.note_caller(self._iteration)
-        return self._next()
-
-    async def _next(self) -> T:
-        generator = self._generator
-        if generator is None or generator.ag_frame is None or generator.ag_running:
-            if generator is not None:
-                self._iteration = self._iteration.renewed()
-            begun = self._begin(self._iteration)
-            generator = self._generator = cast("AsyncGeneratorType[T, None]", begun)
-        return await anext(generator)
+        # Find the caller here: wait_for() may run the coroutine in another task.
+        has_one = self._delivery.acks_by_asking
+        caller = self if has_one else current_task() or self
+        loop = self._loops.get(caller)
+        if loop is None:
+            loop = self._loops[caller] = _Loop(self._what, self._begin)
+        self._delivery.note_caller(loop.iteration)
+        return loop.next()
 
     async def _end_loop(self) -> None:
-        if self._generator is not None:
-            await self._generator.aclose()
+        for loop in list(self._loops.values()):
+            await loop.aclose()
 
 
 class Batches(Resumable[Batch[T_co]]):
@@ -129,9 +153,10 @@ class Records(_Block, Generic[T_co]):
 
         With ``commit="auto"`` a request for the next batch acknowledges the one before,
         and raises ConfigurationError if another task waits for a batch. With
-        ``commit="manual"`` several tasks may call this. A task has its batch until it
-        requests the next one, leaves the loop or ends. If the task fails or is
-        cancelled, the next task gets the records that aren't acknowledged.
+        ``commit="manual"`` several tasks may call this, or share the iterator. A task
+        has its batch until it requests the next one, leaves the loop or ends. If the
+        task fails or is cancelled, the next task gets the records that aren't
+        acknowledged.
         """
         return Batches(
             self._delivery,

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.core.turns import TURN_SECONDS, Turns
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.shard_queue import ShardStopped
-from kinesumer.runtime.clock import YIELD_EVERY_SECONDS, LoopLag, yield_to_loop
+from kinesumer.runtime.clock import LoopLag, yield_to_loop
 from kinesumer.runtime.threads import NotCalledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.handlers.shard_queue import WorkItem
+    from kinesumer.handlers.shard_queue import ShardQueue, WorkItem
     from kinesumer.handlers.signature import HandlerFunction
     from kinesumer.model.records import Record
     from kinesumer.ports import Clock
@@ -87,9 +87,12 @@ class HandlerInvoker:
         now, handler = self._now, self._handler
         queue, lease = item.queue, item.queue.owned.lease
         began = now()
+        ends_at = began + TURN_SECONDS
         for record in records:
             at = now()
-            if at >= lease.deadline or queue.is_over:
+            # End the call. The next call waits behind the calls of other shards that
+            # have no thread.
+            if at >= lease.deadline or at >= ends_at or queue.is_over:
                 break
             item.busy_since = at
             refuse_awaitable(handler(record))
@@ -122,9 +125,8 @@ class Gate:
 
     User code pauses regularly, so that other tasks of the event loop can run.
 
-    The queues of all shards pause together, and then continue one by one. If each queue
-    paused by itself, the handlers of all shards could run in one step of the event
-    loop.
+    The queues of all shards pause together, and then take turns. If each queue paused
+    by itself, the handlers of all shards could run in one step of the event loop.
     """
 
     def __init__(self, clock: Clock, busy_since: Callable[[], float | None]) -> None:
@@ -133,7 +135,7 @@ class Gate:
         self.due: float = 0.0
         self._clock = clock
         self._lag = LoopLag(clock.now, busy_since)
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: Turns[ShardQueue, asyncio.Future[None]] = Turns()
         self._pausing: asyncio.Task[None] | None = None
 
     async def __call__(self, item: WorkItem) -> None:
@@ -141,7 +143,7 @@ class Gate:
         queue, lease = item.queue, item.queue.owned.lease
         while True:
             if self._clock.now() >= self.due:
-                await self._wait_turn()
+                await self._wait_turn(queue)
             # The shard may have been given up during the pause.
             if queue.is_over:
                 raise ShardStopped
@@ -149,11 +151,11 @@ class Gate:
                 return
             await queue.sleep(PAUSE_SECONDS)
 
-    async def _wait_turn(self) -> None:
+    async def _wait_turn(self, queue: ShardQueue) -> None:
         """Wait until the caller's turn after a pause."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(future)
+        self._waiting.put(queue, future)
         if self._pausing is None or self._pausing.done():
             self._pausing = loop.create_task(self._pause())
         await future
@@ -162,9 +164,10 @@ class Gate:
         while self._waiting:
             await yield_to_loop(self._lag.seconds())
             self._lag.start()
-            self.due = self._clock.now() + YIELD_EVERY_SECONDS
+            self.due = self._clock.now() + TURN_SECONDS
             while self._waiting and self._clock.now() < self.due:
-                future = self._waiting.popleft()
+                queue, future = self._waiting.take()
                 if not future.done():
+                    self._waiting.begin(queue)
                     future.set_result(None)
                     await asyncio.sleep(0)  # let the handler run

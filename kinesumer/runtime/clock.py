@@ -124,7 +124,6 @@ class LoopLag:
             self._set(max(TIMER_SECONDS, TIMER_SHARE * (self._now() - since)))
 
 
-YIELD_EVERY_SECONDS = 0.05
 # Steps of the loop that suffice to receive an answer and send the next request.
 YIELD_STEPS = 10
 # If user code held the loop for less than this time, YIELD_STEPS are enough.

@@ -15,7 +15,6 @@ from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.errors import ConfigurationError
-from kinesumer.runtime.clock import SystemClock
 from tests.support.checkpoints import FakeCheckpointer
 from tests.support.delivery import CountingTelemetry
 from tests.support.world import batch_of, hold
@@ -29,15 +28,29 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 30.0
 
 
+class StillClock:
+    """A clock that only tests move. No turn ends by itself, however slow a test is."""
+
+    def __init__(self) -> None:
+        self.seconds = 1.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def wall(self) -> float:
+        return self.seconds
+
+
 class Desk:
     """Delivers batches to a thread as a client does. The batches come from the test."""
 
     def __init__(self, acks_by_asking: bool = True) -> None:
         self.acked: list[str] = []
         self.loop_thread = LoopThread(self)
+        self.clock = StillClock()
         self.delivery = ThreadDelivery(
             self.loop_thread,
-            SystemClock(),
+            self.clock,
             acks_by_asking=acks_by_asking,
             ack=lambda record: self.acked.append(record.sequence_number),
         )
@@ -125,6 +138,69 @@ def test_records_of_a_batch_cost_no_way_to_the_loop_each() -> None:
         for _ in range(99):
             next(taken)
         assert desk.crossings == before
+
+
+def test_shards_take_turns_and_a_turn_is_bounded_by_time() -> None:
+    with open_desk() as desk:
+        one, other = hold(), hold()
+        desk.put(one, *range(1, 100))
+        desk.put(one, *range(100, 200))
+        desk.put(other, *range(201, 300))
+        seen = []
+        for record in desk.records:
+            seen.append(number(record))
+            desk.clock.seconds += 0.02
+            if len(seen) == 12:
+                break
+        assert seen == [1, 2, 3, 201, 202, 203, 4, 5, 6, 204, 205, 206]
+        assert (desk.done(one), desk.done(other)) == (6, 5)
+        assert number(next(desk.records.batches()).records[0]) == 7
+
+
+def test_the_records_of_a_shard_that_comes_later_wait_for_one_turn() -> None:
+    with open_desk() as desk:
+        desk.put(hold(), *range(1, 100))
+        taken = iter(desk.records)
+        assert [number(next(taken)) for _ in range(2)] == [1, 2]
+        desk.put(hold(), 201, 202)
+        desk.clock.seconds += 60
+        assert [number(next(taken)) for _ in range(3)] == [201, 202, 3]
+
+
+def test_batches_come_from_the_shards_in_turn() -> None:
+    with open_desk() as desk:
+        one, other = hold(), hold()
+        for first in (1, 2, 3):
+            desk.put(one, first)
+        desk.put(other, 201)
+        batches = desk.records.batches()
+        seen = [number(next(batches).records[0]) for _ in range(4)]
+        assert seen == [1, 201, 2, 3]
+
+
+@pytest.mark.parametrize("what", ["records", "batches"])
+def test_ctrl_c_in_a_pause_of_the_lease_loses_no_record(what: str) -> None:
+    with open_desk() as desk:
+        shard = hold()
+        desk.put(shard, 1, 2, 3, 4)
+        assert number(next(desk.records)) == 1
+        pause(desk, shard, what)
+        assert [number(next(desk.records)) for _ in range(3)] == [2, 3, 4]
+        assert desk.done(shard) == 3
+
+
+def pause(desk: Desk, shard: OwnedShard, what: str) -> None:
+    """Ask for more while the lease has lapsed, until Ctrl-C ends the wait."""
+    asked = desk.records if what == "records" else desk.records.batches()
+    deadline, shard.lease.deadline = shard.lease.deadline, 0.0
+
+    def interrupt() -> None:
+        until(lambda: (desk.done(shard), shard.is_idle) == (1, True))
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with thread(interrupt), pytest.raises(KeyboardInterrupt):
+        next(asked)
+    shard.lease.deadline = deadline
 
 
 def test_a_loop_that_was_left_goes_on_where_it_was() -> None:

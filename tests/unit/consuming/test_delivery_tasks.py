@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,10 @@ from tests.support.delivery import Desk, deliver
 from tests.support.world import World, hold, shard_row
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.consuming.records import Batches
     from kinesumer.model.records import Batch
 
 EACH_BYTES = 426  # the memory of one test record in the buffer
@@ -45,8 +49,11 @@ class Worker:
         self.error = error
         await self.go_on()
 
+    def _iterate(self) -> AsyncIterator[Batch]:
+        return self.desk.records.batches()
+
     async def _work(self) -> None:
-        async for batch in self.desk.records.batches():
+        async for batch in self._iterate():
             self.batch = batch
             self.seen.append(numbers(batch))
             await self._go_on.wait()
@@ -302,3 +309,94 @@ async def test_an_iterator_of_batches_outlives_a_timeout(world: World) -> None:
     desk.put(hold(), 1)
     assert numbers(await anext(batches)) == [1]
     await batches.aclose()
+
+
+# --- one batches() object for several tasks ---
+
+
+class Sharer(Worker):
+    """A worker that asks an iterator, which it shares with others."""
+
+    def __init__(self, desk: Desk, batches: Batches) -> None:
+        self.batches = batches
+        super().__init__(desk)
+
+    def _iterate(self) -> AsyncIterator[Batch]:
+        return self.batches
+
+
+async def sharers(world: World, count: int) -> tuple[Desk, list[Sharer]]:
+    """Start tasks that share one iterator, and give each of them a batch."""
+    desk = Desk(world, auto=False)
+    batches = desk.records.batches()
+    workers = [Sharer(desk, batches) for _ in range(count)]
+    await asyncio.sleep(1)
+    for number in range(count):
+        desk.put(hold(shard_row(f"shardId-00000000000{number}")), number)
+    await asyncio.sleep(1)
+    assert [worker.seen for worker in workers] == [[[n]] for n in range(count)]
+    return desk, workers
+
+
+async def test_a_request_finishes_only_the_batch_of_its_task(world: World) -> None:
+    desk, workers = await sharers(world, 3)
+    assert desk.buffer.used == 3 * EACH_BYTES
+    for left, worker in zip((2, 1, 0), workers, strict=True):
+        await worker.go_on()
+        assert desk.buffer.used == left * EACH_BYTES
+    assert desk.delivery.oldest_work() is None
+
+
+async def test_the_batch_of_a_task_that_fails_is_its_own(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk, (one, other) = await sharers(world, 2)
+    await other.fail(ValueError("broken"))
+    assert "ValueError('broken')) with 1 records in hand" in caplog.text
+    await one.go_on()
+    assert one.seen == [[0], [1]]
+    await one.go_on()
+    assert desk.buffer.used == 0
+
+
+async def test_the_watchdog_names_the_task_that_has_the_batch(world: World) -> None:
+    desk, (one, other) = await sharers(world, 2)
+    for batch in desk.delivery._batches:
+        assert batch.iteration is not None
+    tasks = [each.iteration and each.iteration.task for each in desk.delivery._batches]
+    assert tasks == [one.task, other.task]
+    assert desk.delivery.is_in_use_beside(one.task)
+    await other.fail(ValueError())
+    await asyncio.sleep(0.1)
+    assert not desk.delivery.is_in_use_beside(one.task)
+
+
+async def test_a_task_with_a_timeout_keeps_its_own_loop(world: World) -> None:
+    desk = Desk(world, auto=False)
+    batches, seen = desk.records.batches(), list[list[int]]()
+
+    async def work() -> None:
+        while True:
+            with suppress(TimeoutError):
+                seen.append(numbers(await asyncio.wait_for(anext(batches), 2)))
+
+    tasks = [world.loop.create_task(work()) for _ in range(2)]
+    await asyncio.sleep(5)
+    for number in range(4):
+        desk.put(hold(), number)
+        await asyncio.sleep(3)
+    assert seen == [[0], [1], [2], [3]]
+    assert desk.buffer.used == 0
+    for task in tasks:
+        task.cancel()
+
+
+async def test_closing_a_shared_iterator_releases_the_batches_of_all_tasks(
+    world: World,
+) -> None:
+    desk, (one, other) = await sharers(world, 2)
+    await one.batches.aclose()
+    assert desk.buffer.used == 0
+    desk.put(hold(), 2)
+    await other.go_on()
+    assert other.seen == [[1], [2]]
