@@ -36,7 +36,7 @@ class Desk:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self.loop_thread = LoopThread(self)
+        self.loop_thread = LoopThread(self, lambda: None)
         self._delivery = ThreadDelivery(
             self.loop_thread, SystemClock(), acks_by_asking=True, ack=lambda _: None
         )

@@ -99,11 +99,16 @@ class ClientFactory:
         self._now = now
         self._max_connections = max_connections
         self._connections = ConnectionPool(
-            CONNECT_SECONDS, READ_SECONDS["kinesis"], max_connections
+            CONNECT_SECONDS,
+            READ_SECONDS["kinesis"],
+            max_connections,
+            self._resolver.addresses,
         )
-        self._store_connections = _store_connections()
+        self._store_connections = _store_connections(self._resolver)
         # The connections of subscriptions. ``max_connections`` does not limit them.
-        self.event_streams: EventStreamPool = EventStreamPool(CONNECT_SECONDS)
+        self.event_streams: EventStreamPool = EventStreamPool(
+            CONNECT_SECONDS, self._resolver.addresses
+        )
         self._endpoints = endpoints
         self._stack = AsyncExitStack()
         self._users = AsyncExitStack()
@@ -196,13 +201,14 @@ class ClientFactory:
         service: str,
         region: str | None,
         *,
-        other_loop: bool = False,
+        other_loop: Resolver | None = None,
     ) -> AsyncIterator[Any]:
         """Open a client for the block. Raise ConfigurationError if that fails.
 
-        With ``other_loop``, the client runs on a loop other than the factory's.
+        ``other_loop`` is the resolver of a loop other than the factory's, on which the
+        client runs.
         """
-        resolver = Resolver() if other_loop else self._resolver
+        resolver = other_loop or self._resolver
         own = limits(service, self._max_connections)
         async with AsyncExitStack() as stack:
             try:
@@ -212,7 +218,7 @@ class ClientFactory:
                         region_name=region,
                         endpoint_url=self._endpoints.get(service),
                         config=self._settings.config(
-                            own, resolver, other_loop=other_loop
+                            own, resolver, other_loop=other_loop is not None
                         ),
                     )
                 )
@@ -281,19 +287,24 @@ class ClientFactory:
 
     @asynccontextmanager
     async def _lent(self, keys: BorrowedKeys) -> AsyncIterator[OpenClient]:
-        session, pool = self._settings.session(keys), _store_connections()
-        use = KeyUse(keys)
+        session, resolver = self._settings.session(keys), Resolver()
+        use, pool = KeyUse(keys), _store_connections(resolver)
         try:
             async with self._connected(
-                session, use, "dynamodb", self.region, other_loop=True
+                session, use, "dynamodb", self.region, other_loop=resolver
             ) as client:
                 yield OpenClient(client, keys, use, pool)
         finally:
             await pool.close()
 
 
-def _store_connections() -> ConnectionPool:
-    return ConnectionPool(CONNECT_SECONDS, READ_SECONDS["dynamodb"], OTHER_CONNECTIONS)
+def _store_connections(resolver: Resolver) -> ConnectionPool:
+    return ConnectionPool(
+        CONNECT_SECONDS,
+        READ_SECONDS["dynamodb"],
+        OTHER_CONNECTIONS,
+        resolver.addresses,
+    )
 
 
 def limits(service: str, max_connections: int = 0) -> AioConfig:

@@ -18,11 +18,12 @@ from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
 from kinesumer.consuming.decoders import read_policy
 from kinesumer.consuming.record_limit import RecordLimit
-from kinesumer.errors import ConfigurationError
+from kinesumer.errors import ConfigurationError, ThreadRefusedError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.model.streams import Start
 from kinesumer.model.validation import require_flag
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.wrong_client import ForThreads
 
@@ -111,7 +112,7 @@ class Kinesumer(ForThreads):
             session=session,
             config=config,
         )
-        self._loop_thread = LoopThread(self._client)
+        self._loop_thread = LoopThread(self._client, self._at_exit)
         self._delivery: ThreadDelivery | None = None
         self._stop_signals = stop_signals
         self._signals = ExitStack()
@@ -149,6 +150,9 @@ class Kinesumer(ForThreads):
             self._delivery.closer = threading.current_thread()
         with self._signals:
             self._loop_thread.__exit__(kind, error, trace)
+
+    def _at_exit(self) -> None:
+        self.__exit__(None, None, None)
 
     @overload
     def consume(
@@ -352,7 +356,9 @@ def create_table(
 
     The arguments, the result and the errors are those of ``kinesumer.create_table()``.
     """
-    with start_blocking_portal("asyncio", name="kinesumer") as portal:
-        return portal.call(
-            partial(state_table.create_table, table, region=region, session=session)
-        )
+    create = partial(state_table.create_table, table, region=region, session=session)
+    with (
+        refusal_errors("the thread of the event loop", ThreadRefusedError),
+        start_blocking_portal("asyncio", name="kinesumer") as portal,
+    ):
+        return portal.call(create)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
 from anyio.from_thread import start_blocking_portal
 
-from kinesumer.errors import ConfigurationError
+from kinesumer.errors import ConfigurationError, ThreadRefusedError
+from kinesumer.runtime.refusals import refusal_errors
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,12 +24,19 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs an event loop with an open client, in a thread, during a ``with`` block."""
+    """Runs an event loop with an open client, in a thread, during a ``with`` block.
+
+    If the interpreter ends within the block, ``at_exit`` is called. It must leave the
+    block: later, the thread doesn't run any more, and leaving would wait for ever.
+    """
 
     def __init__(
-        self, client: AbstractAsyncContextManager[object], name: str = "Kinesumer"
+        self,
+        client: AbstractAsyncContextManager[object],
+        at_exit: Callable[[], None],
+        name: str = "Kinesumer",
     ) -> None:
-        self._client = client
+        self._client, self._at_exit = client, at_exit
         self._name = name  # of the user's class
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
@@ -40,7 +49,10 @@ class LoopThread:
         if self._portal is not None:
             raise ConfigurationError("a client can be entered once: make a new one")
         portal = start_blocking_portal("asyncio", name="kinesumer")
-        self._portal = self._stack.enter_context(portal)
+        with refusal_errors("the thread of the event loop", ThreadRefusedError):
+            self._portal = self._stack.enter_context(portal)
+        atexit.register(self._interpreter_ends)
+        self._stack.callback(atexit.unregister, self._interpreter_ends)
         try:
             self._loop = self._portal.call(asyncio.get_running_loop)
             self._stack.callback(setattr, self, "is_over", True)
@@ -60,6 +72,10 @@ class LoopThread:
         # A forked child has a copy of this object, but only the parent has the threads.
         if self._process == os.getpid():
             self._stack.__exit__(kind, error, trace)
+
+    def _interpreter_ends(self) -> None:
+        if self._process == os.getpid():
+            self._at_exit()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

@@ -21,6 +21,7 @@ from kinesumer.producer.record_producer import (
     MAX_BUFFER_BYTES,
     RECORD_COST_BYTES,
 )
+from kinesumer.runtime.exit_status import fail_at_exit
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.wrong_client import ForThreads
 
@@ -68,7 +69,7 @@ class Producer(ForThreads):
             linger_seconds=linger_seconds,
             give_up_seconds=give_up_seconds,
         )
-        self._loop_thread = LoopThread(self._producer, "Producer")
+        self._loop_thread = LoopThread(self._producer, self._at_exit, "Producer")
 
     @property
     def stream(self) -> Stream:
@@ -91,6 +92,23 @@ class Producer(ForThreads):
         trace: TracebackType | None,
     ) -> None:
         self._loop_thread.__exit__(kind, error, trace)
+
+    def close(self) -> None:
+        """Put all records, and end the producer. A second call does nothing.
+
+        This is the end of the ``with`` block. Raise PutFailedError for failed records
+        whose results no thread waits for.
+        """
+        self.__exit__(None, None, None)
+
+    def _at_exit(self) -> None:
+        """Put what waits when the interpreter ends, and report what isn't put."""
+        try:
+            self._loop_thread.call(self._producer.end)
+        except PutFailedError as failure:
+            logger.error("%s: the interpreter ends: %s", self.stream.name, failure)
+            fail_at_exit()
+        self.close()
 
     def put(
         self,
@@ -173,34 +191,34 @@ class _Producer(asynchronous.Producer):
         self.put_stream = self._opened().stream
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def end(self) -> None:
+        """Close the producer when the interpreter ends. Raise PutFailedError."""
+        await self._close(ABORT_SECONDS)
+
+    async def _close(self, limit_seconds: float | None = None) -> None:
+        if self._records is None:
+            return
         with self._lock:
             self._is_closing = True
             self._lock.notify_all()
+        began = self._loop.time()
         try:
-            with move_on_after(None if error is None else ABORT_SECONDS) as scope:
-                scope.shield = error is not None
+            with move_on_after(limit_seconds) as scope:
+                scope.shield = limit_seconds is not None
                 await self.caught_up()
         finally:
             if self._inbox_task is not None:
                 self._inbox_task.cancel()
+            if limit_seconds is not None:
+                limit_seconds = max(0.0, began + limit_seconds - self._loop.time())
             try:
-                await super().__aexit__(kind, error, trace)
+                await super()._close(limit_seconds)
             except PutFailedError as failure:
                 self._note(failure)
         left = [item for item in self._inbox if isinstance(item, tuple)]
+        self._inbox.clear()
         self._failed += [failed_record(entry, TOO_LATE) for entry, _ in left]
-        try:
-            self.raise_failures()
-        except PutFailedError as failure:
-            if error is None:
-                raise
-            logger.error("%s: %s", self.stream.name, failure)
+        self.raise_failures()
 
     async def flush(self) -> None:
         await self.caught_up()

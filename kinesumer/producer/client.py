@@ -154,19 +154,30 @@ class Producer(ForAsyncio):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        from anyio import move_on_after
-
-        assert self._records and self._telemetry and self._clients
-        records, is_complete = self._records, False
         try:
-            with move_on_after(None if error is None else ABORT_SECONDS) as scope:
-                scope.shield = error is not None
-                await records.flush()
-            is_complete = error is None
+            await self._close(None if error is None else ABORT_SECONDS)
         except PutFailedError as failure:
             if error is None:
                 raise
             logger.error("%s: %s", self.stream.name, failure)
+
+    async def _close(self, limit_seconds: float | None = None) -> None:
+        """Put what waits, and close the connections. Raise PutFailedError.
+
+        With a limit, no cancellation interrupts this, and what isn't put in time fails.
+        A second call does nothing.
+        """
+        from anyio import move_on_after
+
+        if self._records is None:
+            return
+        assert self._telemetry and self._clients
+        records, is_flushed = self._records, False
+        try:
+            with move_on_after(limit_seconds) as scope:
+                scope.shield = limit_seconds is not None
+                await records.flush()
+            is_flushed = True
         finally:
             self._telemetry.unwatch()
             self._records = None
@@ -174,9 +185,9 @@ class Producer(ForAsyncio):
                 await records.abandon(_closed())
                 await self._clients.__aexit__(None, None, None)
             self._counts = records.counts
-            if not is_complete:
+            if not is_flushed:
                 self._log_failures(records)
-        # Other tasks may have put records while this one waited.
+        # The limit may have been reached, or other tasks have put records meanwhile.
         records.raise_failures()
 
     def _log_failures(self, records: RecordProducer) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiohappyeyeballs import start_connection
 
 from kinesumer.aws.http.connection import RECEIVE_BYTES, Connection, share_buffer
-from kinesumer.aws.http.resolver import AddressCache
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kinesumer.aws.http.connection import Answer
+    from kinesumer.aws.http.resolver import AddressCache
     from kinesumer.ports import Reservation
 
 # A connection that was idle for longer isn't used again, since servers close idle
@@ -64,16 +64,25 @@ class Slot:
 
 
 class ConnectionPool:
-    """The connections of one event loop, at most ``limit`` at a time."""
+    """The connections of one event loop, at most ``limit`` at a time.
 
-    def __init__(self, connect_seconds: float, read_seconds: float, limit: int) -> None:
+    ``addresses`` are those that others on the event loop have looked up.
+    """
+
+    def __init__(
+        self,
+        connect_seconds: float,
+        read_seconds: float,
+        limit: int,
+        addresses: AddressCache,
+    ) -> None:
         self._connect_seconds, self._read_seconds = connect_seconds, read_seconds
         self._limit = limit
         self._free = asyncio.Semaphore(limit)
         self._holders: set[asyncio.Task[Any] | None] = set()
         self._open: set[Connection] = set()
         self._idle: dict[Address, list[tuple[float, Connection]]] = {}
-        self._addresses = AddressCache()
+        self._addresses = addresses
         self._shared = bytearray(RECEIVE_BYTES)
         self._is_closed = False
 

@@ -82,13 +82,13 @@ class Resolver(AbstractResolver):
     """Resolves hosts for aiohttp. Use it on one event loop only."""
 
     def __init__(self) -> None:
-        self._addresses = AddressCache()
+        self.addresses: AddressCache = AddressCache()
 
     async def resolve(
         self, host: str, port: int = 0, family: int = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """Return a host's addresses of an address family. Raise OSError on failure."""
-        addresses = await self._addresses.find(host, port)
+        addresses = await self.addresses.find(host, port)
         return [
             {
                 "hostname": host,

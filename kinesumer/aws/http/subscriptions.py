@@ -11,7 +11,6 @@ from aiohappyeyeballs import start_connection
 from kinesumer.aws.http.connection import RECEIVE_BYTES, share_buffer
 from kinesumer.aws.http.event_stream import EventStreamConnection
 from kinesumer.aws.http.pool import NEXT_ADDRESS_SECONDS
-from kinesumer.aws.http.resolver import AddressCache
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.http.event_stream import EventStream
     from kinesumer.aws.http.http2 import Http2Connection
     from kinesumer.aws.http.pool import Address
+    from kinesumer.aws.http.resolver import AddressCache
     from kinesumer.aws.http.sigv4 import SignedRequest
 
 # The longest wait for a byte before an HTTP/1.1 connection counts as broken. The
@@ -42,9 +42,9 @@ class EventStreamPool:
     each stream has a connection of its own.
     """
 
-    def __init__(self, connect_seconds: float) -> None:
+    def __init__(self, connect_seconds: float, addresses: AddressCache) -> None:
         self._connect_seconds = connect_seconds
-        self._addresses = AddressCache()
+        self._addresses = addresses
         # All connections receive into one buffer, since each piece is copied at once.
         # An idle subscription then costs no buffer.
         self._shared = bytearray(RECEIVE_BYTES)

@@ -19,6 +19,7 @@ from cryptography.x509.oid import NameOID
 from kinesumer.aws import kinesis
 from kinesumer.aws.http import pool as module
 from kinesumer.aws.http.pool import Address, ConnectionPool
+from kinesumer.aws.http.resolver import AddressCache
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError
@@ -88,6 +89,10 @@ async def silent() -> AsyncIterator[int]:
     await asyncio.sleep(0.01)
 
 
+def pool_of(limit: int, read_seconds: float = 3) -> ConnectionPool:
+    return ConnectionPool(3, read_seconds, limit, AddressCache())
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     async with started() as server:
@@ -96,7 +101,7 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def connections() -> AsyncIterator[ConnectionPool]:
-    connections = ConnectionPool(connect_seconds=3, read_seconds=3, limit=20)
+    connections = pool_of(limit=20)
     yield connections
     await connections.close()
 
@@ -165,7 +170,7 @@ async def test_a_request_under_way_fails_when_everything_is_closed(
 
 
 async def test_no_connection_opens_after_everything_was_closed(server: Server) -> None:
-    pool = ConnectionPool(5, 5, 5)
+    pool = pool_of(limit=5)
     await pool.close()
     with pytest.raises(ConnectionAbortedError, match="closed meanwhile"):
         await pool.send(Address("127.0.0.1", server.port, None), ASK)
@@ -175,7 +180,7 @@ async def test_no_connection_opens_after_everything_was_closed(server: Server) -
 
 
 async def test_more_requests_than_connections_take_turns(server: Server) -> None:
-    connections = ConnectionPool(connect_seconds=3, read_seconds=3, limit=10)
+    connections = pool_of(limit=10)
     place, done = Address("127.0.0.1", server.port, None), list[int]()
 
     async def ask(number: int) -> None:
@@ -192,7 +197,7 @@ async def test_more_requests_than_connections_take_turns(server: Server) -> None
 async def test_a_request_that_hangs_holds_up_none_but_its_own_connection(
     server: Server,
 ) -> None:
-    connections = ConnectionPool(connect_seconds=3, read_seconds=30, limit=2)
+    connections = pool_of(limit=2, read_seconds=30)
     async with silent() as port:
         place = Address("127.0.0.1", server.port, None)
         hung = Address("127.0.0.1", port, None)
@@ -208,7 +213,7 @@ async def test_a_request_that_hangs_holds_up_none_but_its_own_connection(
 
 
 async def test_a_connection_that_idles_makes_room_for_another_host() -> None:
-    connections = ConnectionPool(connect_seconds=3, read_seconds=3, limit=2)
+    connections = pool_of(limit=2)
     async with started() as one, started() as other:
         places = [Address("127.0.0.1", server.port, None) for server in (one, other)]
         for place in (*places, *places):
@@ -219,7 +224,7 @@ async def test_a_connection_that_idles_makes_room_for_another_host() -> None:
 
 
 async def test_a_task_that_has_its_turn_need_not_wait_again(server: Server) -> None:
-    connections = ConnectionPool(connect_seconds=3, read_seconds=3, limit=1)
+    connections = pool_of(limit=1)
     place = Address("127.0.0.1", server.port, None)
     async with connections.slot():
         waiting = asyncio.ensure_future(connections.send(place, ASK))

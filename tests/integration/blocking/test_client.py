@@ -12,10 +12,12 @@ import pytest
 
 from kinesumer import Config, Handler, Kinesumer, RetryPolicy, Start, Stream
 from kinesumer.blocking import Kinesumer as Blocking
+from kinesumer.blocking import create_table
 from kinesumer.errors import (
     ConfigurationError,
     HandlerFailedError,
     StreamMissingError,
+    ThreadRefusedError,
 )
 
 if TYPE_CHECKING:
@@ -237,3 +239,23 @@ def test_a_handlers_error_or_exit_ends_run_and_hands_the_shards_over(
     levels = [line.levelname for line in caplog.records if "handler" in line.message]
     assert levels == ["WARNING", "ERROR"]
     assert "kinesumer-state-store" not in {t.name for t in threading.enumerate()}
+
+
+def test_a_refused_thread_is_an_error_and_the_client_can_be_entered_again(
+    kinesumer_aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinesumer_aws.create_stream("orders", shards=1)
+    kinesumer_aws.put("orders", b"a", "key")
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    blocking = client()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(ThreadRefusedError, match="can't start new thread"):
+            blocking.__enter__()
+        with pytest.raises(ThreadRefusedError, match="can't start new thread"):
+            create_table()
+    with blocking:
+        assert taken(blocking, 1) == [b"a"]

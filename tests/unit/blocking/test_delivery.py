@@ -46,7 +46,7 @@ class Desk:
 
     def __init__(self, acks_by_asking: bool = True) -> None:
         self.acked: list[str] = []
-        self.loop_thread = LoopThread(self)
+        self.loop_thread = LoopThread(self, lambda: None)
         self.clock = StillClock()
         self.delivery = ThreadDelivery(
             self.loop_thread,
