@@ -21,7 +21,7 @@ from kinesumer.cli.console import (
     table,
 )
 from kinesumer.model.streams import stream_name, stream_place
-from kinesumer.runtime.text import duration_text, number_text, shorten
+from kinesumer.runtime.text import counted, duration_text, number_text, shorten
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -147,7 +147,7 @@ def _status_stream(
     about = [
         _behind_text(stream),
         f"start {_start_text(stream['start'])}",
-        *([f"{ended} ended shards"] if ended else []),
+        *([f"{counted(ended, 'shard')} ended"] if ended else []),
         *([_paused_text(stream)] if stream["paused"] else []),
         *map(use_text, stream["fan_out"]),
         *_failing(stream["failures"]),

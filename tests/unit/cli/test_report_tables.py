@@ -51,7 +51,7 @@ def test_the_tables_show_pauses_and_drains(capsys: Any) -> None:
     )
     text = capsys.readouterr().out
     assert "all streams are paused: night work" in text
-    assert "1 ended shards; paused" in " ".join(text.split())
+    assert "1 shard ended; paused" in " ".join(text.split())
     assert "drained" in text
     assert "orphaned, paused" in text
 
