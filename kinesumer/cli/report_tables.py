@@ -26,7 +26,7 @@ from kinesumer.runtime.text import counted, duration_text, number_text, shorten
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-UNASSIGNED = "unassigned"
+NO_CLIENT = "no client"
 MAX_STREAM_LETTERS = 40
 
 STATE_STYLES = {
@@ -185,9 +185,9 @@ def _start_text(stored: str) -> str:
 
 
 def _status_shard(shard: dict[str, Any]) -> list[Cell]:
-    owners = [shard["owner"] or UNASSIGNED]
+    owners = [shard["owner"] or NO_CLIENT]
     if shard["state"] in ("moving", "unowned", "orphaned"):
-        owners.append(shard["planned_owner"] or UNASSIGNED)
+        owners.append(shard["planned_owner"] or NO_CLIENT)
     owner = Names(dict.fromkeys(owners))
     state = Text(shard["state"], style=STATE_STYLES.get(shard["state"], ""))
     if shard["paused"]:
@@ -262,7 +262,7 @@ def _lag_stream(stream: dict[str, Any]) -> RenderableType:
             [
                 name(shard["shard_id"]),
                 plain("paused" if shard["paused"] else shard["state"]),
-                name(shard["owner"] or UNASSIGNED),
+                name(shard["owner"] or NO_CLIENT),
                 behind,
                 records,
                 plain(trend, TREND_STYLES.get(shard["trend"], "")),
@@ -367,7 +367,7 @@ def _distribution_loads(report: dict[str, Any]) -> list[RenderableType]:
         [
             name(row["shard_id"]),
             name(stream_name(row["stream_arn"])),
-            name(row["owner"] or UNASSIGNED),
+            name(row["owner"] or NO_CLIENT),
             *_load_cells(row),
             _percent(row["work_share"]),
             "hot" if row["hot"] else "",
