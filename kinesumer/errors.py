@@ -93,6 +93,14 @@ class InvalidPositionError(FatalError):
     """A stored position has never existed in its shard."""
 
 
+class KeyUnavailableError(FatalError):
+    """The KMS key of a stream can't be used. Clients go on with other streams."""
+
+
+class KeyDeniedError(KeyUnavailableError, AccessDeniedError):
+    """KMS denies the use of a stream's key."""
+
+
 class DataLossError(FatalError):
     """Records expired or were deleted before they were read."""
 
@@ -166,6 +174,10 @@ class SourceUnavailableError(TransientError):
 
 class SourceThrottledError(SourceUnavailableError):
     """Kinesis throttled a request for this shard or stream."""
+
+
+class KeyThrottledError(SourceThrottledError):
+    """KMS throttles the use of a stream's key."""
 
 
 class ShardThrottledError(SourceThrottledError):

@@ -67,10 +67,6 @@ async def _read_lag(sampler: ShardSampler, row: ShardRow) -> int | None:
     return page_millis_behind(page, sampler.now())
 
 
-# A lag that changes by half of the time that passes doesn't do so by chance.
-MOVING_MILLIS_PER_SECOND = 500
-
-
 class Trend(NamedTuple):
     """The direction in which a lag moves."""
 
@@ -92,8 +88,8 @@ def find_trend(
 ) -> Trend:
     """Compare two samples of a shard, or of a stream's slowest shard.
 
-    A lag of up to ``expected_millis`` is one of a shard that is caught up. A slow
-    change that is smaller than a usual step between two commits counts as steady.
+    A lag of up to ``expected_millis`` is one of a shard that is caught up. A change
+    smaller than a usual step between two commits counts as steady.
     """
     noise = max(expected_millis, NOISE_MILLIS)
     if after.millis is None:
@@ -108,9 +104,9 @@ def find_trend(
         return Trend(UNKNOWN)
     if before.after == after.after:
         return Trend(STALLED, speed)
-    if change > noise or speed >= MOVING_MILLIS_PER_SECOND:
+    if change > noise:
         return Trend(GROWING, speed)
-    if change < -noise or speed <= -MOVING_MILLIS_PER_SECOND:
+    if change < -noise or speed <= -500:
         return Trend(FALLING, speed, after.millis / -speed)
     return Trend(STEADY, speed)
 

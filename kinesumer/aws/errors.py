@@ -329,11 +329,7 @@ def fatal_error(
     if fault.kind is Kind.KEYS_REFUSED:
         return AccessDeniedError(action, resource, describe(fault), UNKNOWN)
     if fault.kind is Kind.DENIED:
-        # AWS may check another action within the call, such as one on a KMS key.
-        denied = _DENIED.search(fault.text)
-        if denied is not None and denied[1] != action:
-            action, resource = denied[1], denied[2]
-        return AccessDeniedError(action, resource, _denial(fault), denial_advice)
+        return AccessDeniedError(*denial(fault, action, resource), denial_advice)
     return FatalError(
         f"{action} on {resource} failed; correct what AWS names: {describe(fault)}"
     )
@@ -362,6 +358,17 @@ def describe(fault: AwsFailure) -> str:
     if fault.code in _UNREACHABLE:
         text = f"{text.rstrip('.')}; check the endpoint, the region and the network"
     return f"{fault.code}: {text}" if text else fault.code
+
+
+def denial(fault: AwsFailure, action: str, resource: str) -> tuple[str, str, str]:
+    """Return what AWS denies: an action, its resource, and the reason.
+
+    AWS may check another action within a call, such as one on a KMS key.
+    """
+    denied = _DENIED.search(fault.text)
+    if denied is not None and denied[1] != action:
+        action, resource = denied[1], denied[2]
+    return action, resource, _denial(fault)
 
 
 _DENIED = re.compile(r"not authorized to perform: ([\w-]+:\w+) on resource: (\S+)")

@@ -19,6 +19,7 @@ from kinesumer.errors import (
     ExpiredIteratorError,
     FatalError,
     InvalidPositionError,
+    KeyUnavailableError,
     KinesumerError,
     SourceThrottledError,
     SourceUnavailableError,
@@ -345,7 +346,7 @@ class FanOutSource:
 
     def _polls_after(self, error: KinesumerError) -> bool:
         """Return whether the client polls from now on, because of an error."""
-        if isinstance(error, InvalidPositionError):
+        if isinstance(error, InvalidPositionError | KeyUnavailableError):
             return False  # polling would fail, too
         lasts = isinstance(error, FatalError | ConfigurationError)
         return lasts and self._consumer.lost(error)

@@ -39,6 +39,7 @@ from kinesumer.errors import (
     ExpiredIteratorError,
     FatalError,
     InvalidPositionError,
+    KeyUnavailableError,
     KinesumerError,
     SlowAnswerError,
     SourceThrottledError,
@@ -395,9 +396,18 @@ class _CborSupport:
             LOGGER.info("%s is read as JSON, since CBOR fails: %s", label, error)
 
 
+# Errors that do not depend on the format.
+_SAME_IN_JSON = (
+    ExpiredIteratorError,
+    KeyUnavailableError,
+    SourceThrottledError,
+    SlowAnswerError,
+)
+
+
 def _may_be_the_format(error: KinesumerError) -> bool:
     """Return whether a read may have failed only because it asked for CBOR."""
-    if isinstance(error, (ExpiredIteratorError, SourceThrottledError, SlowAnswerError)):
+    if isinstance(error, _SAME_IN_JSON):
         return False
     cause = error.__cause__
     if is_refusal(error):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.aws.errors import Kind, describe, fatal_error, transient_error
+from kinesumer.aws.errors import Kind, denial, describe, fatal_error, transient_error
 from kinesumer.errors import (
     ExpiredIteratorError,
     InvalidPositionError,
+    KeyDeniedError,
+    KeyThrottledError,
+    KeyUnavailableError,
     KinesumerError,
     RecordRefusedError,
     ShardMissingError,
@@ -69,6 +72,32 @@ _ERRORS_OF_USE: dict[str, type[KinesumerError]] = {
 }
 
 
+# What to do if KMS refuses the use of a stream's key, by the error's code.
+_KEY_DENIED, _KEY_THROTTLED = "KMSAccessDeniedException", "KMSThrottlingException"
+_KEY_REMEDIES = {
+    _KEY_DENIED: "allow the credentials in use to use the stream's key (kms:Decrypt to "
+    "read, kms:GenerateDataKey to put), in their policy or in the key's",
+    "KMSDisabledException": "enable the stream's key",
+    "KMSInvalidStateException": "cancel the deletion of the stream's key, or import "
+    "its material",
+    "KMSNotFoundException": "choose another key for the stream; without the old key, "
+    "its older records can't be read any more",
+    "KMSOptInRequired": "activate KMS for the account in use",
+    _KEY_THROTTLED: "raise the account's quota of KMS requests",
+}
+
+
+def _key_error(
+    fault: AwsFailure, action: str, stream: str, message: str
+) -> KinesumerError:
+    remedy = _KEY_REMEDIES[fault.code]
+    if fault.code == _KEY_DENIED:
+        return KeyDeniedError(*denial(fault, action, stream), remedy)
+    is_throttled = fault.code == _KEY_THROTTLED
+    kind = KeyThrottledError if is_throttled else KeyUnavailableError
+    return kind(f"{message}; {remedy}")
+
+
 def kinesis_error(
     fault: AwsFailure,
     operation: str,
@@ -84,6 +113,8 @@ def kinesis_error(
     resource = f"{stream}, {shard_id}" if shard_id else stream
     call = f"{action} on {resource}"
     message = f"{call}: {describe(fault)}"
+    if fault.code in _KEY_REMEDIES:
+        return _key_error(fault, action, stream, message)
     if fault.kind is Kind.THROTTLED:
         if operation in READS and fault.code == _SHARD_THROTTLED:
             return ShardThrottledError(message)

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import traceback
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -56,10 +55,6 @@ COMMANDS = {
         "kinesumer.demo.command:demo",
         "Run a group through faults, and check that nothing is lost.",
     ),
-    "completion": (
-        "completion:completion",
-        "Print the script that completes commands in a shell.",
-    ),
     "acceptance": (
         "kinesumer.acceptance.command:acceptance",
         "Check on your AWS account what the library promises.",
@@ -88,17 +83,6 @@ class LazyGroup(click.Group):
         command = getattr(import_module(path), name)
         assert isinstance(command, click.Command)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command. Raise UsageError with the closest name for others."""
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            close = get_close_matches(name, COMMANDS, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            ctx.fail(f"No such command {escape_unprintable(name)!r}.{hint}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter

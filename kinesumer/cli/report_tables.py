@@ -21,12 +21,12 @@ from kinesumer.cli.console import (
     table,
 )
 from kinesumer.model.streams import stream_name, stream_place
-from kinesumer.runtime.text import counted, duration_text, number_text, shorten
+from kinesumer.runtime.text import duration_text, number_text, shorten
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-NO_CLIENT = "no client"
+UNASSIGNED = "unassigned"
 MAX_STREAM_LETTERS = 40
 
 STATE_STYLES = {
@@ -147,7 +147,7 @@ def _status_stream(
     about = [
         _behind_text(stream),
         f"start {_start_text(stream['start'])}",
-        *([f"{counted(ended, 'shard')} ended"] if ended else []),
+        *([f"{ended} ended shards"] if ended else []),
         *([_paused_text(stream)] if stream["paused"] else []),
         *map(use_text, stream["fan_out"]),
         *_failing(stream["failures"]),
@@ -185,9 +185,9 @@ def _start_text(stored: str) -> str:
 
 
 def _status_shard(shard: dict[str, Any]) -> list[Cell]:
-    owners = [shard["owner"] or NO_CLIENT]
+    owners = [shard["owner"] or UNASSIGNED]
     if shard["state"] in ("moving", "unowned", "orphaned"):
-        owners.append(shard["planned_owner"] or NO_CLIENT)
+        owners.append(shard["planned_owner"] or UNASSIGNED)
     owner = Names(dict.fromkeys(owners))
     state = Text(shard["state"], style=STATE_STYLES.get(shard["state"], ""))
     if shard["paused"]:
@@ -262,7 +262,7 @@ def _lag_stream(stream: dict[str, Any]) -> RenderableType:
             [
                 name(shard["shard_id"]),
                 plain("paused" if shard["paused"] else shard["state"]),
-                name(shard["owner"] or NO_CLIENT),
+                name(shard["owner"] or UNASSIGNED),
                 behind,
                 records,
                 plain(trend, TREND_STYLES.get(shard["trend"], "")),
@@ -367,7 +367,7 @@ def _distribution_loads(report: dict[str, Any]) -> list[RenderableType]:
         [
             name(row["shard_id"]),
             name(stream_name(row["stream_arn"])),
-            name(row["owner"] or NO_CLIENT),
+            name(row["owner"] or UNASSIGNED),
             *_load_cells(row),
             _percent(row["work_share"]),
             "hot" if row["hot"] else "",

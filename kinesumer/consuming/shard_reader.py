@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.consuming.batch_builder import BatchBuilder
 from kinesumer.consuming.isolation import RECORDS_PER_READ, put_suspects
+from kinesumer.consuming.key_failures import KeyFailures
 from kinesumer.consuming.prefetch import (
     SMALL_PAGE_BYTES,
     FetchedBatch,
@@ -26,6 +27,8 @@ from kinesumer.errors import (
     ExpiredIteratorError,
     FatalError,
     InvalidPositionError,
+    KeyThrottledError,
+    KeyUnavailableError,
     KinesumerError,
     ShardMissingError,
     ShardThrottledError,
@@ -94,8 +97,8 @@ class ShardReader:
         self._reserve = FIRST_PAGE_BYTES
         # The time at which the last request got its connection.
         self._began = context.clock.now()
-        # True if Kinesis throttled the last call.
-        self._throttled = False
+        self._throttled = False  # whether Kinesis throttled the last call
+        self._key_failures = KeyFailures(context, stream)
         self._wire_format = WireFormatChoice(
             context.config.wire_format, CBOR_COSTS, stream.wire_format
         )
@@ -158,6 +161,7 @@ class ShardReader:
         )
         self._context.failure_log.record_success(self._stream.label)
         self._context.failure_log.record_read(self._stream.name)
+        self._key_failures.ended()
         self._stream.read_answered(page, self._context.loop_clock.now())
         if self._is_pushed:
             request.land()  # how long an event took to arrive tells nothing
@@ -216,6 +220,7 @@ class ShardReader:
         label = self._stream.label
         request.began = self._context.loop_clock.now()
         self._is_answered, self._throttled = True, False
+        self._key_failures.is_last = False
         try:
             return await self._watched(work, request)
         except ExpiredIteratorError:
@@ -229,6 +234,8 @@ class ShardReader:
         except ShardThrottledError as error:
             self._throttled = True
             self._context.failure_log.record_throttled_read(self._stream.name, error)
+        except (KeyThrottledError, KeyUnavailableError) as error:
+            self._key_failures.failed(error)
         except StartInFutureError:
             self._iterator = None
         except SlowAnswerError as error:
@@ -390,6 +397,8 @@ class ShardReader:
     def _backoff(self) -> float:
         clock = self._context.clock
         now, jitter = clock.now(), self._context.random.random()
+        if self._key_failures.is_last:
+            return now + self._key_failures.wait_seconds(jitter)
         if self._throttled:
             return self._pacing.after_throttle(now, clock.wall(), jitter)
         return self._pacing.after_failure(now, jitter)

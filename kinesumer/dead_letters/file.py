@@ -21,6 +21,7 @@ from kinesumer.errors import (
     DeadLettersUnavailableError,
     FatalError,
 )
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.files import sync_directory, write_all, write_atomically
 from kinesumer.runtime.refusals import is_refusal
 from kinesumer.runtime.threads import Threads
@@ -92,10 +93,10 @@ class FileLetters(ReadableDeadLetters):
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
-            raise ConfigurationError(
-                f"{self._path}: no such file, so no letter was stored there; check the "
-                "path"
-            ) from None
+            logger.warning(
+                "%s: no such file, so no letter was stored there", self._path
+            )
+            return []
         except OSError as error:
             raise ConfigurationError(
                 f"{self._path} can't be read: {error.strerror}; check its permissions"

@@ -157,7 +157,7 @@ class Picture:
                     f"{stream.behind:,}",
                     f"{stream.oldest_seconds:.1f} s",
                     ", ".join(
-                        f"{owner or 'unowned'} {count}"
+                        f"{owner or 'unassigned'} {count}"
                         for owner, count in sorted(stream.owners.items())
                     ),
                 )

@@ -21,6 +21,9 @@ Kind = Literal[
     "expired_iterator",  # ExpiredIteratorException (GetRecords only)
     "empty_page",  # no records although there are some (GetRecords only)
     "no_iterator",  # neither NextShardIterator nor ChildShards (GetRecords only)
+    # The KMS key of a stream can't be used, for the reason ``key_error``: records are
+    # neither read, pushed nor put.
+    "key",
     # While a subscription sends its events:
     "cut",  # the connection closes in the middle of a frame
     "exception_event",  # an InternalFailureException ends the subscription
@@ -29,8 +32,17 @@ Kind = Literal[
     # an event with neither ContinuationSequenceNumber nor ChildShards
     "no_continuation",
 ]
+KeyProblem = Literal[
+    "KMSAccessDeniedException",
+    "KMSDisabledException",
+    "KMSInvalidStateException",
+    "KMSNotFoundException",
+    "KMSOptInRequired",
+    "KMSThrottlingException",
+]
 _READING = ("expired_iterator", "empty_page", "no_iterator")
 PUSHED_EVENT = "SubscribeToShardEvent"  # the operation of an event that is sent
+_WITH_KEY = ("GetRecords", "PutRecord", "PutRecords", PUSHED_EVENT)
 _PUSHING = ("cut", "exception_event", "stall", "corrupt", "no_continuation")
 
 
@@ -72,12 +84,16 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     count: int | None = None
     seconds: float | None = None
     latency_seconds: float = 0.0
+    key_error: KeyProblem = "KMSDisabledException"
 
     def matches(self, call: Call) -> bool:
         """Return whether this fault affects a call."""
         if self.kind in _READING and call.operation != "GetRecords":
             return False
-        if (self.kind in _PUSHING) != (call.operation == PUSHED_EVENT):
+        if self.kind == "key":
+            if call.operation not in _WITH_KEY:
+                return False
+        elif (self.kind in _PUSHING) != (call.operation == PUSHED_EVENT):
             return False
         operation = call.operation.removesuffix("Event")
         name = call.resource.rpartition("/")[2]

@@ -34,15 +34,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kinesumer.local.faults import Fault
-    from kinesumer.local.identity import Credentials
+    from kinesumer.local.identity import Credentials, Identities
     from kinesumer.local.state import ServiceState
 
+# What the operations on an encrypted stream do with its key.
+_KEY_ACTIONS = {
+    "GetRecords": "kms:Decrypt",
+    "PutRecord": "kms:GenerateDataKey",
+    "PutRecords": "kms:GenerateDataKey",
+    "SubscribeToShard": "kms:Decrypt",
+}
 _CONTENT_TYPES = {
     "kinesis": "application/x-amz-json-1.1",
     "dynamodb": "application/x-amz-json-1.0",
     "sts": "text/xml",
 }
 STALL_SECONDS = 60.0  # how long a stalled subscription sends nothing
+_KEY_TEXT = "The key of the stream can't be used (a fault on demand)."
 _SHARD_OPERATIONS = ("GetRecords", "GetShardIterator", "PutRecord", "PutRecords")
 
 
@@ -214,7 +222,11 @@ class Gateway:
         _raise_fault(call, faults)
         with state.lock:
             for action, resource in _permissions(exchange):
-                state.identities.authorize(exchange.caller, action, resource)
+                _authorize(state.identities, exchange.caller, action, resource)
+            key = state.kinesis.key_of(call.resource)
+            if key is not None and call.operation in _KEY_ACTIONS:
+                action = _KEY_ACTIONS[call.operation]
+                _authorize(state.identities, exchange.caller, action, key)
         # With a limit of 0, the page has no records, but still an iterator and the lag.
         if "empty_page" in kinds and isinstance(exchange.request, GetRecords):
             exchange.request.limit = 0
@@ -244,6 +256,17 @@ class Gateway:
         return Answer(200, body)
 
 
+def _authorize(
+    identities: Identities, caller: Credentials, action: str, resource: str
+) -> None:
+    try:
+        identities.authorize(caller, action, resource)
+    except AwsError as error:
+        if action.startswith("kms:"):
+            raise AwsError("KMSAccessDeniedException", error.message) from None
+        raise
+
+
 def _permissions(exchange: _Exchange) -> Iterator[tuple[str, str]]:
     """Yield each action that a request needs, with its resource."""
     call, request = exchange.call, exchange.request
@@ -265,6 +288,8 @@ async def _apply(
         case "exception_event":
             text = "Internal failure (a fault on demand)"
             return exception_frame("InternalFailureException", text), True
+        case "key":
+            return exception_frame(fault.key_error, _KEY_TEXT), True
         case "corrupt":
             return frame[:-1] + bytes([frame[-1] ^ 1]), False
         case "no_continuation":
@@ -295,6 +320,8 @@ def _raise_fault(call: Call, faults: list[Fault]) -> None:
             if call.service == "dynamodb":
                 code = "InternalServerError"
             raise AwsError(code, "Internal server error (a fault on demand)", 500)
+        if fault.kind == "key":
+            raise AwsError(fault.key_error, _KEY_TEXT)
         if fault.kind == "expired_iterator":
             raise AwsError(
                 "ExpiredIteratorException", "Iterator expired (a fault on demand)."

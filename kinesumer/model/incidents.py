@@ -64,7 +64,8 @@ class IncidentKind(StrEnum):
             "Enable the key, cancel its deletion, or allow the client kms:Decrypt; "
             "the client tries again by itself.",
             begins_at_once=True,
-            quiet_seconds=math.inf,
+            # Readers try again after at most half a minute.
+            quiet_seconds=2 * QUIET_SECONDS,
         ),
     )
     READ_REFUSED = (

@@ -206,6 +206,8 @@ class MemorySubscription:
         now, wall = self._kinesis.clock.now(), self._kinesis.clock.wall()
         if not self._exists():
             self._fault = "ResourceNotFoundException"
+        if now < self._stream.key_fails_until:
+            self._fault = "KMSDisabledException"
         if self._fault:
             return Step(exception_frame(self._fault, "The end."), is_last=True)
         if now >= self.ends_at:

@@ -14,6 +14,7 @@ from kinesumer.core.shard_end import is_past_end
 from kinesumer.errors import (
     ExpiredIteratorError,
     InvalidPositionError,
+    KeyUnavailableError,
     ShardMissingError,
     ShardThrottledError,
     StartInFutureError,
@@ -111,6 +112,13 @@ class MemoryStream:
         self.first_number: int = first_number
         self.next_number: int = first_number or FIRST_NUMBER
         self._serial = 0
+        # Until then, KMS refuses the use of the stream's key.
+        self.key_fails_until: float = 0.0
+
+    def require_key(self, now: float) -> None:
+        """Raise KeyUnavailableError while the stream's key can't be used."""
+        if now < self.key_fails_until:
+            raise KeyUnavailableError(f"the key of {self.arn} is disabled; enable it")
 
     def add(self, first: int, last: int, parents: tuple[str, ...] = ()) -> MemoryShard:
         """Open a shard with the hash keys from ``first`` to ``last``."""
@@ -329,6 +337,7 @@ class MemorySource(Polled):
             raise ExpiredIteratorError(f"the iterator of {shard_id} has expired")
         shard = stream.shard(shard_id)
         self._limit_reads(shard, now)
+        stream.require_key(now)
         index = max(int(at), shard.trimmed)
         stored = _page(shard.log, index, limit)
         index += len(stored)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.simulation.faults import KINDS
 from kinesumer.simulation.final_phases import FATAL
+from kinesumer.simulation.key_faults import KEY_KINDS
 from kinesumer.simulation.poison import POISON_KINDS
 from kinesumer.simulation.scenarios import FAULTS_PER_MINUTE
 from kinesumer.simulation.subscription_faults import SUBSCRIPTION_KINDS
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 # Longest duration of a fault; most are much shorter.
 MAX_FAULT_SECONDS = 60.0
-ALL = (*KINDS, *FATAL)
+ALL = (*KINDS, *KEY_KINDS, *FATAL)
 KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *POISON_KINDS}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesumer.simulation.faults import KINDS
+from kinesumer.simulation.key_faults import KEY_KINDS
 from kinesumer.simulation.poison import POISON_KINDS
 
 if TYPE_CHECKING:
@@ -73,4 +74,4 @@ SUBSCRIPTION_KINDS: dict[str, Inject] = {
     "push_refuse": push_refuse,
     "deregister": deregister,
 }
-EVERY_KIND = KINDS | SUBSCRIPTION_KINDS | POISON_KINDS
+EVERY_KIND = KINDS | KEY_KINDS | SUBSCRIPTION_KINDS | POISON_KINDS

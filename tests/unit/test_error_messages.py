@@ -27,8 +27,8 @@ PUBLIC = {"model", "producer"}
 
 IMPERATIVES = """
     add allow begin call change check choose compare consume correct create decode
-    delete drop exclude expect filter give increase install iterate keep leave let
-    lower make name open pass pause pip print put raise read reload remove rename
+    delete drop enable exclude expect filter give increase install iterate keep leave
+    let lower make name open pass pause pip print put raise read reload remove rename
     renew repair repeat restart resume run seek set show start stop take try update
     upgrade use wait write
 """.split()

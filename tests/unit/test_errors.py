@@ -14,6 +14,7 @@ from kinesumer.errors import (
     FailedRecord,
     FatalError,
     GroupBusyError,
+    KeyDeniedError,
     KinesumerError,
     PoisonRecordError,
     PutFailedError,
@@ -29,6 +30,7 @@ ALL = [
 
 WITH_ARGUMENTS = (
     AccessDeniedError,
+    KeyDeniedError,
     GroupBusyError,
     PoisonRecordError,
     PutFailedError,
@@ -44,6 +46,7 @@ def test_every_error_has_the_one_root() -> None:
     "error",
     [
         AccessDeniedError("kinesis:GetRecords", "orders", "because of that"),
+        KeyDeniedError("kms:Decrypt", "key/1", "because of that", "allow it"),
         AccessDeniedError("kinesis:GetRecords", "orders", "expired", "renew them"),
         ShardsLostError([("arn:aws:kinesis:us-east-1:1:stream/orders", "shard-1")]),
         GroupBusyError("reset", "what happened"),

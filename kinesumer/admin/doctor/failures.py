@@ -20,6 +20,8 @@ FAILURES, LAG = Check("failures"), Check("lag")
 CRITICAL_SHARE = 0.5
 # A shorter lag may come from commits, or from a short burst of records.
 GROWING_LAG_MILLIS = 60_000
+# A lag that grows by half of the time that passes doesn't grow by chance.
+GROWING_MILLIS_PER_SECOND = 500
 
 
 def failing_handlers(app: AppObservation) -> Iterator[Finding]:
@@ -67,4 +69,7 @@ def _grows(app: AppObservation, stream: StreamObservation, row: ShardRow) -> boo
         return False
     if app.second.state(row) != "owned" or app.second.pause(row) is not None:
         return False  # other checks report shards that nobody reads
-    return find_trend(stream.first.get(row.key), after).trend in (GROWING, STALLED)
+    trend = find_trend(stream.first.get(row.key), after)
+    if trend.trend in (GROWING, STALLED):
+        return True
+    return (trend.millis_per_second or 0) >= GROWING_MILLIS_PER_SECOND

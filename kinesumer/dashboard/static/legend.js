@@ -11,7 +11,7 @@ export function fillings() {
   const meanings = [
     ["read by the client of this colour", (context) => filling(context, 0)],
     ["moving to another client", (context) => moving(context, 1)],
-    ["unowned", (context) => hatch(context, "warn")],
+    ["unassigned", (context) => hatch(context, "warn")],
     ["its owner is dead", (context) => hatch(context, "bad")],
     ["paused, or ended", () => colours().line],
   ];

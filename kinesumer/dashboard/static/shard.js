@@ -27,7 +27,7 @@ export function standing(shard) {
   const said = {
     owned: `owned by ${owner}`,
     moving: `moving from ${owner} to ${planned}`,
-    unowned: shard.planned_owner === null ? "unowned" : `unowned, planned for ${planned}`,
+    unowned: shard.planned_owner === null ? "unassigned" : `unassigned, planned for ${planned}`,
     orphaned: `orphaned: its owner ${owner} is dead`,
     waiting: `waiting for ${shard.parents.length > 1 ? "its parents" : "its parent"} ${shard.parents.map(short).join(" and ")}`,
     ended: "read to its end",
@@ -35,6 +35,11 @@ export function standing(shard) {
   if (shard.poison && !shard.paused) return `${said}, stopped at a record that kills its readers`;
   if (shard.isolated && !shard.paused) return `${said}, in isolation: its owners died repeatedly`;
   return shard.paused ? `${shard.owner === null ? "" : `${said}, `}paused` : said;
+}
+
+/** Return the name of a state of shards. */
+export function stateName(state) {
+  return state === "unowned" ? "unassigned" : state;
 }
 
 /** Open a dialog with a shard's details and the possible changes. */

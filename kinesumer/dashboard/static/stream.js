@@ -7,7 +7,7 @@ import { behind, bytes, count, lagMillis, percent, rate, short, shown } from "./
 import * as place from "./geometry.js";
 import { streamKey } from "./palette.js";
 import { browse } from "./records.js";
-import { describe, showShard, TONES } from "./shard.js";
+import { describe, showShard, stateName, TONES } from "./shard.js";
 import { SortableHeads } from "./sorting.js";
 import { hideTip, showRangeTip, showShardTip } from "./tip.js";
 import { mayBrowse } from "./token.js";
@@ -89,7 +89,7 @@ export class StreamCard {
     say(this.failures, shown(band.failures));
     keyed(this.states, Object.entries(this.counted()), ([name]) => name,
       ([name]) => h("li", {}, pill("", TONES[name])),
-      (item, [name, number]) => say(item.firstChild, `${count(number)} ${name}`));
+      (item, [name, number]) => say(item.firstChild, `${count(number)} ${stateName(name)}`));
     const lag = behind(band);
     this.figure(this.lag, lag.replace(" behind", ""), lag.endsWith(" behind") ? " behind" : "");
     this.figure(this.rate, count(band.records_per_second), " records/s");
@@ -113,9 +113,9 @@ export class StreamCard {
 
   counted() {
     const { owned, ...others } = this.band.states;
-    const paused = this.band.shards.filter((shard) => shard.paused);
-    const found = { owned, ...others, paused: paused.length };
-    for (const shard of paused) found[shard.state] -= 1; // a shard counts once
+    const paused = this.band.shards.filter((shard) => shard.paused).length;
+    const found = { owned, ...others, paused };
+    if (paused && found.unowned) found.unowned -= this.band.shards.filter((shard) => shard.paused && shard.state === "unowned").length;
     return Object.fromEntries(Object.entries(found).filter(([, number]) => number));
   }
 
@@ -287,5 +287,5 @@ export class StreamCard {
 
 function stateText(shard) {
   const marks = [["paused", shard.paused], ["hot", shard.hot], ["isolated", shard.isolated]];
-  return [shard.state, ...marks.filter(([, holds]) => holds).map(([mark]) => mark)].join(", ");
+  return [stateName(shard.state), ...marks.filter(([, holds]) => holds).map(([mark]) => mark)].join(", ");
 }

@@ -80,6 +80,22 @@ def set_record_size(
     return {}
 
 
+def start_encryption(
+    stream: Stream, request: rq.StreamEncryption, now: float
+) -> Answer:
+    """Encrypt the stream from now on."""
+    stream.change(now, lambda _: setattr(stream, "key_id", request.key_id))
+    return {}
+
+
+def stop_encryption(stream: Stream, request: rq.StreamEncryption, now: float) -> Answer:
+    """Encrypt the stream no longer."""
+    if stream.key_id != request.key_id:
+        raise invalid_argument(f"The stream isn't encrypted with {request.key_id}.")
+    stream.change(now, lambda _: setattr(stream, "key_id", None))
+    return {}
+
+
 def _require_changeable_shards(stream: Stream) -> None:
     if stream.mode != "PROVISIONED":
         raise invalid_request(

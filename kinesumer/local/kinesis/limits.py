@@ -32,6 +32,8 @@ CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
         "MergeShards": 5,
         "RegisterStreamConsumer": 5,
         "SplitShard": 5,
+        "StartStreamEncryption": 5,
+        "StopStreamEncryption": 5,
         "TagResource": 5,
         "UpdateAccountSettings": 5,
         "UpdateMaxRecordSize": 5,

@@ -55,8 +55,14 @@ def _description(stream: Stream) -> dict[str, Any]:
         **stream.summary(),
         "RetentionPeriodHours": stream.retention_hours,
         "EnhancedMonitoring": [{"ShardLevelMetrics": []}],
-        "EncryptionType": "NONE",
+        **_encryption(stream),
     }
+
+
+def _encryption(stream: Stream) -> dict[str, str]:
+    if stream.key_id is None:
+        return {"EncryptionType": "NONE"}
+    return {"EncryptionType": "KMS", "KeyId": stream.key_id}
 
 
 def _shard(stream: Stream, shard: Shard) -> dict[str, Any]:

@@ -177,6 +177,13 @@ class UpdateMaxRecordSize(Request):
     max_record_size: int = msgspec.field(name="MaxRecordSizeInKiB")
 
 
+class StreamEncryption(Request):
+    """A request to start or stop the encryption of a stream."""
+
+    encryption_type: Literal["KMS"]
+    key_id: Annotated[str, Meta(min_length=1, max_length=2048)]
+
+
 class RegisterStreamConsumer(Request):
     consumer_name: Name
     tags: dict[str, str] = {}

@@ -18,6 +18,8 @@ from kinesumer.local.kinesis.changes import (
     set_record_size,
     shorten,
     split,
+    start_encryption,
+    stop_encryption,
 )
 from kinesumer.local.kinesis.consumers import (
     deregister,
@@ -173,6 +175,16 @@ class Kinesis:
         self._gone_at[stream.arn] = now + self.limits.deleting_seconds
         self._expire(now)
 
+    def key_of(self, resource: str) -> str | None:
+        """Return the ARN of the key that encrypts a stream, given an ARN."""
+        stream = self.streams.get(stream_of_consumer(resource))
+        if stream is None or stream.key_id is None:
+            return None
+        if stream.key_id.startswith("arn:"):
+            return stream.key_id
+        _, partition, _, region, account, _ = stream.arn.split(":")
+        return f"arn:{partition}:kms:{region}:{account}:key/{stream.key_id}"
+
     def wake_subscriptions(self) -> None:
         """Let all subscriptions look at the time again."""
         for stream in self.streams.values():
@@ -307,6 +319,8 @@ _STREAM_OPERATIONS: dict[
     "PutRecords": (rq.PutRecords, put_records),
     "RegisterStreamConsumer": (rq.RegisterStreamConsumer, register),
     "SplitShard": (rq.SplitShard, split),
+    "StartStreamEncryption": (rq.StreamEncryption, start_encryption),
+    "StopStreamEncryption": (rq.StreamEncryption, stop_encryption),
     "SubscribeToShard": (rq.SubscribeToShard, subscribe),
     "TagResource": (rq.TagResource, tag_resource),
     "UpdateMaxRecordSize": (rq.UpdateMaxRecordSize, set_record_size),

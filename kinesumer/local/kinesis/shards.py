@@ -87,6 +87,7 @@ class Stream:
         self.created_at = now
         self.retention_hours = 24
         self.max_record_kib = 1024
+        self.key_id: str | None = None  # of the key that encrypts records
         self.tags: dict[str, str] = {}
         self.consumers: dict[str, Consumer] = {}  # by name
         self.has_advantage = False  # whether its account has On-demand Advantage

@@ -21,6 +21,7 @@ from kinesumer.errors import (
     ExpiredIteratorError,
     FatalError,
     InvalidPositionError,
+    KeyUnavailableError,
     SourceThrottledError,
     SourceUnavailableError,
 )
@@ -405,14 +406,16 @@ async def test_a_failure_that_passes_does_not_end_fan_out(world: World) -> None:
     assert reader.source.is_pushed(iterator)
 
 
-async def test_an_invalid_position_does_not_end_fan_out(world: World) -> None:
-    # Polling would fail with the same error.
+@pytest.mark.parametrize("error", [InvalidPositionError, KeyUnavailableError])
+async def test_what_polling_cannot_do_either_does_not_end_fan_out(
+    world: World, error: type[FatalError]
+) -> None:
     calls = ScriptedCalls()
-    error = InvalidPositionError("not a number of this shard")
-    calls.refusals.append(error)
-    calls.polled_errors.append(error)
+    refused = error("not a number of this shard, or a disabled key")
+    calls.refusals.append(refused)
+    calls.polled_errors.append(refused)
     reader = Subscriber(calls, falls_back=True)
-    with pytest.raises(InvalidPositionError):
+    with pytest.raises(error):
         await reader.source.get_records(await reader.begin(), 1)
     assert reader.source.fan_out() == FanOutUse("billing")
 

@@ -18,6 +18,9 @@ from kinesumer.errors import (
     ExpiredIteratorError,
     FatalError,
     InvalidPositionError,
+    KeyDeniedError,
+    KeyThrottledError,
+    KeyUnavailableError,
     KinesumerError,
     ShardMissingError,
     ShardThrottledError,
@@ -243,7 +246,7 @@ async def test_a_page_is_decoded_with_its_children(
     [
         ("ProvisionedThroughputExceededException", 400, ShardThrottledError),
         ("LimitExceededException", 400, SourceThrottledError),
-        ("KMSThrottlingException", 400, SourceThrottledError),
+        ("KMSThrottlingException", 400, KeyThrottledError),
         ("Anything", 429, SourceThrottledError),
         ("InternalFailure", 500, SourceUnavailableError),
         ("InternalFailureException", 500, SourceUnavailableError),
@@ -251,8 +254,11 @@ async def test_a_page_is_decoded_with_its_children(
         ("Anything", 502, SourceUnavailableError),
         ("ExpiredIteratorException", 400, ExpiredIteratorError),
         ("AccessDeniedException", 400, AccessDeniedError),
-        ("KMSAccessDeniedException", 400, AccessDeniedError),
-        ("KMSDisabledException", 400, FatalError),
+        ("KMSAccessDeniedException", 400, KeyDeniedError),
+        ("KMSDisabledException", 400, KeyUnavailableError),
+        ("KMSInvalidStateException", 400, KeyUnavailableError),
+        ("KMSNotFoundException", 400, KeyUnavailableError),
+        ("KMSOptInRequired", 400, KeyUnavailableError),
         ("InvalidArgumentException", 400, FatalError),
     ],
 )
@@ -288,6 +294,48 @@ async def test_a_denial_names_action_and_stream_and_why(
         "kinesis:DescribeStreamSummary action; "
         "allow kinesis:DescribeStreamSummary on it for the credentials in use"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        ("KMSAccessDeniedException", "kms:Decrypt to read, kms:GenerateDataKey to put"),
+        ("KMSDisabledException", "enable the stream's key"),
+        ("KMSInvalidStateException", "cancel the deletion of the stream's key"),
+        ("KMSNotFoundException", "choose another key for the stream"),
+        ("KMSOptInRequired", "activate KMS"),
+        ("KMSThrottlingException", "quota of KMS requests"),
+    ],
+)
+async def test_each_problem_of_a_key_has_a_remedy_of_its_own(
+    aws: AwsStub, source: KinesisSource, code: str, remedy: str
+) -> None:
+    aws.refuse("GetRecords", code, "what KMS says")
+    with pytest.raises((KeyUnavailableError, KeyThrottledError)) as raised:
+        await source.get_records("x", 10)
+    assert "kinesis:GetRecords on" in str(raised.value)
+    assert f"{code}: what KMS says" in str(raised.value)
+    assert remedy in str(raised.value)
+
+
+async def test_a_denied_put_names_the_key_and_what_kms_denies(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    key = "arn:aws:kms:us-east-1:123456789012:key/1234"
+    aws.refuse(
+        "PutRecords",
+        "KMSAccessDeniedException",
+        "User: arn:aws:iam::123456789012:user/me is not authorized to perform: "
+        f"kms:GenerateDataKey on resource: {key} because no resource-based policy "
+        "allows the kms:GenerateDataKey action",
+    )
+    with pytest.raises(AccessDeniedError) as raised:
+        await source.put_records([])
+    assert str(raised.value).startswith(
+        f"access denied: kms:GenerateDataKey on {key}: "
+        "arn:aws:iam::123456789012:user/me because no resource-based policy"
+    )
+    assert "kms:Decrypt on" not in str(raised.value)
 
 
 async def test_a_denial_names_the_action_that_aws_checked_within_the_call(

@@ -299,16 +299,16 @@ async def test_a_thousand_shards_are_drawn_and_reached(browser: Browser) -> None
         assert wide <= 1280
 
 
-async def test_a_shard_without_an_owner_is_called_unowned(browser: Browser) -> None:
+async def test_a_shard_without_an_owner_is_called_unassigned(browser: Browser) -> None:
     fleet = small()
     fleet.own(shard(0), None)
     async with served(fleet) as at, shown_page(browser, at.url) as page:
         card = page.get_by_role("article", name="orders")
-        label = re.compile("^Shard 0, unowned, planned for worker-1,")
+        label = re.compile("^Shard 0, unassigned, planned for worker-1,")
         await expect(card.get_by_role("option", name=label)).to_be_attached()
-        await expect(card).to_contain_text("1 unowned")
+        await expect(card).to_contain_text("1 unassigned")
         await card.get_by_text("Shards as a table").click()
-        await expect(card.get_by_role("row").nth(1)).to_contain_text("unowned")
+        await expect(card.get_by_role("row").nth(1)).to_contain_text("unassigned")
 
 
 async def test_narrow_ranges_have_numbers_in_the_legend_and_names_under_the_pointer(

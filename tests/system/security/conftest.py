@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 OTHER = "210987654321"
 ELSEWHERE = "eu-west-1"
 EXTERNAL_ID = "agreed-between-two-accounts"
+KEY = "1234abcd-12ab-34cd-56ef-1234567890ab"
 READING = "consumer", "reader-role"
 WRITING = "producer", "writer-role"
 QUICK = Config(
@@ -120,6 +121,7 @@ class Accounts:
             "TABLE_ARN": f"{tables}/{'*' if policy == 'init' else STATE_STORE}",
             "LEASE_TABLE_ARN": f"{tables}/{LEASES}",
             "STREAM_ARN": stream,
+            "KEY_ARN": f"arn:aws:kms:*:{stream.split(':')[4]}:key/{KEY}",
             "STREAM_CONSUMER_ARN": f"{stream}/consumer/*",
             "READER_ROLE_ARN": self.role,
             "WRITER_ROLE_ARN": self.role,

@@ -67,7 +67,7 @@ def test_the_picture_has_streams_clients_and_events(
     text = capsys.readouterr().out
     for word in (
         "orders",
-        "unowned 2, client-1 1",
+        "unassigned 2, client-1 1",
         "running (leader)",
         "kill client-1",
     ):

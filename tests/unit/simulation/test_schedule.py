@@ -7,10 +7,13 @@ from collections import Counter
 
 import pytest
 
-from kinesumer.simulation.faults import KINDS
+from kinesumer.simulation.faults import KINDS as FAULTS
 from kinesumer.simulation.final_phases import FATAL
+from kinesumer.simulation.key_faults import KEY_KINDS
 from kinesumer.simulation.schedule import Rate, draw_faults, parse_rates
 from kinesumer.simulation.subscription_faults import SUBSCRIPTION_KINDS
+
+KINDS = FAULTS | KEY_KINDS
 
 
 def test_all_kinds_share_six_a_minute() -> None:

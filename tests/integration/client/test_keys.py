@@ -1,0 +1,116 @@
+"""Test that a stream whose KMS key can't be used stops no other stream."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from kinesumer import Config, Kinesumer, Start, Stream
+from kinesumer.aws import fan_out
+from kinesumer.consuming import key_failures
+from kinesumer.coordination import leader
+from kinesumer.model.incidents import IncidentKind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kinesumer.local import EmbeddedAws
+
+KeyProblem = Literal[
+    "KMSAccessDeniedException",
+    "KMSDisabledException",
+    "KMSInvalidStateException",
+    "KMSNotFoundException",
+    "KMSOptInRequired",
+    "KMSThrottlingException",
+]
+CODES: list[KeyProblem] = [
+    "KMSAccessDeniedException",
+    "KMSDisabledException",
+    "KMSInvalidStateException",
+    "KMSNotFoundException",
+    "KMSOptInRequired",
+    "KMSThrottlingException",
+]
+QUICK = Config(rebalance_delay_seconds=0.1, leader_interval_seconds=0.1)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "FIRST_PLAN_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(key_failures, "FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(key_failures, "LONGEST_SECONDS", 0.1)
+    monkeypatch.setattr(fan_out, "CALL_SECONDS", 1.0)
+
+
+@asynccontextmanager
+async def consuming(*streams: Stream) -> AsyncIterator[list[str]]:
+    """Consume during the block. Yield the data that arrives."""
+    data: list[str] = []
+
+    async def consume(client: Kinesumer) -> None:
+        nonlocal data
+        async for record in client.consume(streams, start=Start.TRIM_HORIZON):
+            data += [record.data.decode()]
+
+    async with Kinesumer("app", config=QUICK) as client:
+        task = asyncio.create_task(consume(client))
+        try:
+            yield data
+            assert not task.done(), task.exception()
+            await client.leave()
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def until(data: list[str], text: str) -> None:
+    async with asyncio.timeout(60):
+        while text not in data:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("fan_out_consumer", [None, "billing"])
+@pytest.mark.parametrize("code", CODES)
+async def test_only_the_stream_waits_until_its_key_can_be_used(
+    kinesumer_aws: EmbeddedAws,
+    caplog: pytest.LogCaptureFixture,
+    code: KeyProblem,
+    fan_out_consumer: str | None,
+) -> None:
+    aws = kinesumer_aws
+    for name in ("orders", "payments"):
+        aws.create_stream(name)
+        aws.put(name, f"{name} 1".encode(), "key")
+    aws.fault("key", resource="orders", operation="GetRecords", key_error=code)
+    aws.fault("key", resource="*orders*", operation="SubscribeToShard", key_error=code)
+    orders = Stream("orders", fan_out=fan_out_consumer)
+    async with consuming(orders, Stream("payments")) as data:
+        await until(data, "payments 1")
+        async with asyncio.timeout(60):
+            while IncidentKind.KMS.meaning not in caplog.text:
+                await asyncio.sleep(0.02)
+        aws.put("payments", b"payments 2", "key")
+        await until(data, "payments 2")
+        assert "orders 1" not in data
+        aws.clear_faults()
+        await until(data, "orders 1")
+    assert code in caplog.text or "access denied" in caplog.text
+    assert "'kms' is over" in caplog.text
+    assert "shards move to other clients" not in caplog.text
+
+
+async def test_a_key_that_becomes_unusable_while_it_is_read_loses_nothing(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    aws = kinesumer_aws
+    aws.create_stream("orders")
+    async with consuming(Stream("orders")) as data:
+        for number in range(5):
+            aws.put("orders", b"%d" % number, "key")
+            await until(data, str(number))
+            aws.fault("key", resource="orders", count=2)
+        assert data == [str(number) for number in range(5)]
