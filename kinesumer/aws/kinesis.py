@@ -412,10 +412,13 @@ def _may_be_the_format(error: KinesumerError) -> bool:
     cause = error.__cause__
     if is_refusal(error):
         return False
-    is_unreadable = isinstance(error, SourceUnavailableError)
-    return isinstance(cause, ClientError) or (
-        is_unreadable and not isinstance(cause, FOREIGN)
-    )
+    if isinstance(cause, ClientError):
+        return True
+    if isinstance(cause, FOREIGN):
+        # Some servers close the connection when they can't read a request.
+        is_dropped = isinstance(cause, ConnectionError)
+        return is_dropped and not isinstance(cause, ConnectionRefusedError)
+    return isinstance(error, SourceUnavailableError)
 
 
 class _PatientReservation:

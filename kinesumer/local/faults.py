@@ -57,6 +57,7 @@ class Call(NamedTuple):
     caller: str = ""
     user_agent: str = ""
     access_key: str = ""
+    content_type: str = ""
 
     @property
     def action(self) -> str:
@@ -68,8 +69,8 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A failure of all calls that match every pattern.
 
     ``resource`` is a pattern of ARNs, or the name at the end of an ARN. ``user_agent``
-    is a part of the header. The fault ends after ``count`` calls or after ``seconds``.
-    Without these, it lasts until it is removed.
+    and ``content_type`` are parts of the headers. The fault ends after ``count`` calls
+    or after ``seconds``. Without these, it lasts until it is removed.
     """
 
     kind: Kind
@@ -80,6 +81,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     account: str = "*"
     access_key: str = "*"
     user_agent: str = ""
+    content_type: str = ""
     probability: float = 1.0
     count: int | None = None
     seconds: float | None = None
@@ -105,6 +107,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             and fnmatchcase(call.account, self.account)
             and fnmatchcase(call.access_key, self.access_key)
             and self.user_agent in call.user_agent
+            and self.content_type in call.content_type
         )
 
 

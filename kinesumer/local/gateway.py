@@ -160,6 +160,7 @@ class Gateway:
             http.operation,
             access_key=http.access_key,
             user_agent=http.user_agent,
+            content_type=http.content_type,
         )
         hangup = None
         try:

@@ -116,6 +116,28 @@ async def test_an_endpoint_without_cbor_is_read_as_json(
     assert line.startswith("stream orders is read as JSON, since CBOR fails: ")
 
 
+@pytest.mark.parametrize("way", ["drop", "cut"])
+async def test_an_endpoint_that_closes_the_connection_at_cbor_is_read_as_json(
+    aws: AwsStub, source: KinesisSource, way: str
+) -> None:
+    for _ in range(MAX_CBOR_FAILURES):
+        getattr(aws, way)("GetRecords")
+        aws.answer("GetRecords", EMPTY)
+    for _ in range(MAX_CBOR_FAILURES + 1):
+        page = await source.get_records("s iterator", 10, Room())
+        assert page.next_iterator == "s next"
+    assert types(aws) == [*[CBOR_TYPE, JSON_TYPE] * MAX_CBOR_FAILURES, JSON_TYPE]
+
+
+async def test_an_endpoint_that_closes_each_connection_is_asked_once_in_each_format(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    aws.drop("GetRecords")
+    with pytest.raises(SourceUnavailableError):
+        await source.get_records("s iterator", 10, Room())
+    assert types(aws) == [CBOR_TYPE, JSON_TYPE]
+
+
 async def test_a_failure_of_cbor_now_and_then_does_not_end_it(
     aws: AwsStub, source: KinesisSource
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
+from kinesumer import Config, Kinesumer, Start
 from kinesumer.aws.http.client import KINESIS
 from kinesumer.local import EmbeddedAws
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
@@ -91,3 +92,29 @@ async def test_a_request_that_is_not_cbor_is_refused(aws: EmbeddedAws) -> None:
     assert isinstance(error, dict)
     assert error["__type"] == "ValidationException"
     assert "not CBOR" in error["message"]
+
+
+async def test_a_fault_can_close_the_connections_of_requests_in_cbor_only(
+    aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in aws.environment().items():
+        monkeypatch.setenv(name, value)
+    aws.create_table("table")
+    for number in range(20):
+        aws.put("orders", b"%d" % number, "key")
+    aws.fault("refuse", operation="GetRecords", content_type="cbor")
+    place = {"StreamName": "orders", "ShardId": "shardId-000000000000"}
+    begin = {**place, "ShardIteratorType": "TRIM_HORIZON"}
+    iterator = (await read(aws, "GetShardIterator", begin))["ShardIterator"]
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await call(aws, "GetRecords", {"ShardIterator": iterator})
+    config = Config(
+        wire_format="cbor", rebalance_delay_seconds=0.1, leader_interval_seconds=0.1
+    )
+    seen = []
+    async with Kinesumer("app", table="table", config=config) as client:
+        async for record in client.consume("orders", start=Start.TRIM_HORIZON):
+            seen.append(record.data)
+            if len(seen) == 20:
+                break
+    assert sorted(map(int, seen)) == [*range(20)]
