@@ -31,14 +31,13 @@ MAX_EARLY_SECONDS = 15 * 60.0
 # The first and the longest wait before a failed renewal is repeated. The longest wait
 # is a tenth of the keys' lifetime if that is shorter.
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
+# The longest wait if the keys don't expire: reading a file again costs little.
+MAX_FILE_PAUSE_SECONDS = 5.0
 # How often credentials are asked for their keys if nobody knows when these expire.
 ASK_SECONDS = 1.0
 # A source that has not answered after this time fails, e.g. a process that hangs. AWS's
 # SDKs wait as long for an answer of STS.
 FETCH_SECONDS = 60.0
-# A call that is refused so soon after new keys arrived was probably sent with the old
-# ones, so it is repeated without asking the source.
-UNDER_WAY_SECONDS = 5.0
 # How long a thread waits for the other event loop, which user code may block.
 BORROW_SECONDS = 0.25
 
@@ -91,8 +90,13 @@ class SigningKeys(Protocol):
         """Return the keys in use. Raise an error if there are none yet."""
         ...
 
-    async def replace(self) -> bool:
-        """Ask the source for other keys, because AWS refuses those in use.
+    @property
+    def key_id(self) -> str:
+        """The id of the keys in use, or an empty text if there are none yet."""
+        ...
+
+    async def replace(self, refused: str) -> bool:
+        """Ask the source for other keys than those with an id, which AWS refuses.
 
         Return whether there are others now.
         """
@@ -105,19 +109,20 @@ class Keyring(AioCredentials):  # type: ignore[misc]
     ``now`` is any clock in seconds. Other threads may read the attributes.
     """
 
-    keys: FrozenCredentials  # set by the first renewal
+    keys: FrozenCredentials  # the first renewal sets other ones
 
     def __init__(
         self, source: KeySource, trouble: KeyTrouble, now: Callable[[], float]
     ) -> None:
         super().__init__("", "", method=source.method)
         self.trouble = trouble
+        self.keys = FrozenCredentials("", "")
         self.renew_at = -math.inf  # when the keys are due; -inf if there are none
         self._source, self._now = source, now
         self._expires_at = math.inf
         self._longest_pause = MAX_PAUSE_SECONDS
         self._has_keys = False
-        self._replaced_at = self._ask_at = -math.inf
+        self._ask_at = -math.inf
         self._failures = 0
         self._failure: Exception | None = None
         self._renewal: asyncio.Task[None] | None = None
@@ -126,6 +131,11 @@ class Keyring(AioCredentials):  # type: ignore[misc]
     def are_renewed(self) -> bool:
         """Whether the source renews the keys by itself, before they expire."""
         return self.renew_at != math.inf
+
+    @property
+    def key_id(self) -> str:
+        """The id of the keys in use, or an empty text if there are none yet."""
+        return self.keys.access_key
 
     async def get_frozen_credentials(self) -> FrozenCredentials:
         """Return the keys in use. Wait for the source only if there are none yet."""
@@ -157,15 +167,11 @@ class Keyring(AioCredentials):  # type: ignore[misc]
             )
         return self._renewal
 
-    async def replace(self) -> bool:
+    async def replace(self, refused: str) -> bool:
         """Ask the source for other keys. Return whether there are others now."""
-        now = self._now()
-        if now < min(self._replaced_at + UNDER_WAY_SECONDS, self.renew_at):
-            return True
-        before = self.keys
-        if now >= self._ask_at:
+        if self.key_id == refused and self._now() >= self._ask_at:
             await asyncio.shield(self.renew())
-        return self.keys != before
+        return self.key_id != refused
 
     async def close(self) -> None:
         """End a renewal that is under way."""
@@ -214,17 +220,17 @@ class Keyring(AioCredentials):  # type: ignore[misc]
         else:
             self._expires_at = now + lifetime
             self._longest_pause = MAX_PAUSE_SECONDS
-            if lifetime > 0:  # otherwise the local clock is wrong
+            if lifetime == math.inf:
+                self._longest_pause = MAX_FILE_PAUSE_SECONDS
+            elif lifetime > 0:  # otherwise the local clock is wrong
                 self._longest_pause = min(lifetime / 10, MAX_PAUSE_SECONDS)
             early = min(lifetime / 2, MAX_EARLY_SECONDS)
             self.renew_at = max(self._expires_at - early, now + self._longest_pause)
         is_new = not self._has_keys or found.frozen != self.keys
-        if not is_new:
-            self._put_off()
-        elif self._has_keys:
-            self._replaced_at = now
         if is_new:
             self.keys, self._has_keys, self._failures = found.frozen, True, 0
+        else:
+            self._put_off()
         self.trouble.fetched(is_new=is_new)
 
     def _put_off(self) -> None:
@@ -263,6 +269,11 @@ class BorrowedKeys(AioCredentials):  # type: ignore[misc]
         """Whether the source renews the keys by itself, before they expire."""
         return self._owner.are_renewed
 
+    @property
+    def key_id(self) -> str:
+        """The id of the keys in use."""
+        return self._owner.key_id
+
     async def get_frozen_credentials(self) -> FrozenCredentials:
         """Return the keys in use."""
         if self._now() >= self._owner.renew_at and not self._loop.is_closed():
@@ -273,18 +284,17 @@ class BorrowedKeys(AioCredentials):  # type: ignore[misc]
         """Return the account of the keys, or None if the source doesn't say it."""
         return self._owner.keys.account_id
 
-    async def replace(self) -> bool:
+    async def replace(self, refused: str) -> bool:
         """Let the other loop ask for other keys, unless it is blocked."""
-        before = self._owner.keys
-        if not self._loop.is_closed():
-            asked = asyncio.run_coroutine_threadsafe(self._owner.replace(), self._loop)
+        if self.key_id == refused and not self._loop.is_closed():
+            asked = asyncio.run_coroutine_threadsafe(
+                self._owner.replace(refused), self._loop
+            )
             answer = asyncio.wrap_future(asked)
-            await asyncio.wait([answer], timeout=BORROW_SECONDS)
-            if answer.done():
-                return answer.result()
-            # The other loop continues, but nobody waits for its answer.
+            # If this takes longer, nobody waits for the answer.
             answer.add_done_callback(_retrieve_error)
-        return self._owner.keys != before
+            await asyncio.wait([answer], timeout=BORROW_SECONDS)
+        return self.key_id != refused
 
 
 def _retrieve_error(answer: asyncio.Future[bool]) -> None:

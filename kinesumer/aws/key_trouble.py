@@ -16,6 +16,8 @@ LOGGER = logging.getLogger("kinesumer")
 
 # How often a lasting trouble is logged again, while calls fail and while they succeed.
 REFUSED_LOG_SECONDS, RENEWAL_LOG_SECONDS = 60.0, 300.0
+# Refusals are logged if they last for this long.
+LASTING_SECONDS = 1.0
 
 
 class KeyTrouble:
@@ -61,7 +63,8 @@ class KeyTrouble:
         with self._lock:
             self._begin()
             if not self._refusals:
-                self._log_at = self._now()  # this is worse than a failed renewal
+                # The first call that is refused reports that itself.
+                self._log_at = self._now() + LASTING_SECONDS
             self._refusals[by] = reason
             text = f"{self._text()}; trying again, calls wait for other keys"
             self._log(logging.ERROR, text, REFUSED_LOG_SECONDS)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from kinesumer.aws.credentials import SigningKeys
     from kinesumer.aws.errors import AwsFailure
 
+CONTEXT = "kinesumer-key-id"  # names a value in a call's context
+
 
 class KeyUse:
     """The use of keys by the calls of one client, to one service and region.
@@ -34,9 +36,13 @@ class KeyUse:
         self.works = self._has_worked = True
         self._keys.trouble.accepted(self)
 
-    async def replaces(self, error: ClientError) -> bool:
-        """Return whether to repeat a call with other keys. Ask the source for them."""
-        return failure_of(error).kind in KEY_KINDS and await self._keys.replace()
+    async def replaces(self, error: ClientError, key_id: str) -> bool:
+        """Return whether to repeat a failed call, since there are other keys by now.
+
+        ``key_id`` is the id of the keys with which the call was signed.
+        """
+        is_refused = failure_of(error).kind in KEY_KINDS
+        return is_refused and await self._keys.replace(key_id)
 
     def may_recover(self, fault: AwsFailure) -> bool:
         """Return whether a call that failed because of its keys may succeed later."""
@@ -55,12 +61,21 @@ class KeyUse:
 
     def watch(self, client: Any) -> None:
         """Let a client of aiobotocore repeat calls of which AWS refuses the keys."""
-        client.meta.events.register(
-            "needs-retry", self._after_attempt, unique_id="kinesumer-keys"
-        )
+        events = client.meta.events
+        events.register("before-call", self._before_call)
+        events.register("needs-retry", self._after_attempt)
+
+    def _before_call(self, context: dict[str, Any], **_: object) -> None:
+        """Note which keys sign a call: a hook of botocore."""
+        context[CONTEXT] = self._keys.key_id
 
     async def _after_attempt(
-        self, response: Any, operation: Any, attempts: int, **_: object
+        self,
+        response: Any,
+        operation: Any,
+        attempts: int,
+        request_dict: Any,
+        **_: object,
     ) -> float | None:
         """Return 0 to repeat a call at once, or None: a hook of botocore."""
         if response is None:
@@ -70,5 +85,6 @@ class KeyUse:
             if not self.works:
                 self.accept()
             return None
+        key_id = request_dict["context"][CONTEXT]
         error = ClientError(parsed, operation.name)
-        return 0.0 if attempts == 1 and await self.replaces(error) else None
+        return 0.0 if attempts == 1 and await self.replaces(error, key_id) else None

@@ -37,13 +37,19 @@ PACE_SECONDS, MAX_PACE_SECONDS = 0.25, 1.5
 TRIES = 8
 
 
+def _unavailable(error: SourceUnavailableError) -> DeadLettersUnavailableError:
+    unavailable = DeadLettersUnavailableError(str(error))
+    unavailable.lacks_credentials = error.lacks_credentials
+    return unavailable
+
+
 async def open_stream(clients: ClientFactory, name: str) -> KinesisLetters:
     """Open a stream, given by name or ARN, as a target. Raises StreamMissingError."""
     source = await open_source(clients, Stream(name))
     try:
         return KinesisLetters(source, await source.describe())
     except SourceUnavailableError as error:
-        raise DeadLettersUnavailableError(str(error)) from error
+        raise _unavailable(error) from error
 
 
 class KinesisLetters(ReadableDeadLetters):
@@ -67,7 +73,7 @@ class KinesisLetters(ReadableDeadLetters):
         try:
             result = await self._put(entry)
         except SourceUnavailableError as error:
-            raise DeadLettersUnavailableError(str(error)) from error
+            raise _unavailable(error) from error
         if result.error_code is not None:
             raise DeadLettersUnavailableError(
                 f"stream {arn} rejected a dead letter: {result.error_code}: "

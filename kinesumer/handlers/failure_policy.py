@@ -13,6 +13,7 @@ from kinesumer.errors import (
     FatalError,
     HandlerFailedError,
     PoisonRecordError,
+    TransientError,
 )
 from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
 from kinesumer.handlers.shard_queue import ShardStopped
@@ -92,7 +93,10 @@ class DeadLetterPolicy:
         )
 
         async def put() -> Exception | None:
-            return await self._put(item, letter)
+            while lacks_credentials(error := await self._put(item, letter)):
+                # The client goes on when it has credentials again.
+                await item.queue.sleep(PUT_RETRIES.max_delay_seconds)
+            return error
 
         # The checkpoint stays before the record until its letter is stored.
         error = await put()
@@ -136,6 +140,11 @@ class DeadLetterPolicy:
         finally:
             item.busy_since, item.activity = None, "user code"
         return None
+
+
+def lacks_credentials(error: Exception | None) -> bool:
+    """Return whether a call failed only because AWS refuses the credentials."""
+    return isinstance(error, TransientError) and error.lacks_credentials
 
 
 def what_failed(item: WorkItem, failure: Failure) -> str:

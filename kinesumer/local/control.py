@@ -21,6 +21,11 @@ class _Account(msgspec.Struct, forbid_unknown_fields=True):
     account: str
 
 
+class _Keys(msgspec.Struct, forbid_unknown_fields=True):
+    account: str
+    lifetime_seconds: float | None = None
+
+
 class _Advance(msgspec.Struct, forbid_unknown_fields=True):
     seconds: float
 
@@ -35,6 +40,7 @@ class Control:
     | ``requests`` | counters and the latest requests | | the log |
     | ``denials`` | the active denials | a Denial | all denials |
     | ``accounts`` | | an account; returns its credentials | |
+    | ``keys`` | | an account whose keys to replace; returns the new ones | |
     | ``roles`` | | a Role; returns its ARN | |
     | ``clock`` | the services' time | seconds to advance | |
     """
@@ -59,6 +65,7 @@ class Control:
             ),
             ("DELETE", "denials"): lambda _: identities.denials.clear(),
             ("POST", "accounts"): self._account,
+            ("POST", "keys"): self._replace_keys,
             ("POST", "roles"): self._role,
             ("GET", "clock"): lambda _: {"now": state.clock.now()},
             ("POST", "clock"): self._advance,
@@ -94,6 +101,12 @@ class Control:
     def _account(self, body: bytes) -> dict[str, Any]:
         account = msgspec.json.decode(body, type=_Account).account
         return self._state.identities.account(account)._asdict()
+
+    def _replace_keys(self, body: bytes) -> dict[str, Any]:
+        asked = msgspec.json.decode(body, type=_Keys)
+        identities, now = self._state.identities, self._state.clock.now()
+        keys = identities.replace_keys(asked.account, now, asked.lifetime_seconds)
+        return keys._asdict()
 
     def _role(self, body: bytes) -> dict[str, str]:
         role = msgspec.json.decode(body, type=Role)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Kind = Literal[
     "throttle",  # throttled, not applied
-    "error",  # HTTP 500, not applied
+    "error",  # HTTP 500, or the error ``code`` with HTTP 400, not applied
     "latency",  # served ``latency_seconds`` later
     "drop",  # applied, but the connection closes without a response
     "refuse",  # the connection closes without a response, not applied
@@ -74,6 +74,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
 
     kind: Kind
+    code: str = ""
     service: str = "*"
     operation: str = "*"
     resource: str = "*"

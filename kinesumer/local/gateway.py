@@ -185,16 +185,20 @@ class Gateway:
         return answer, call
 
     def _identify(self, http: Request, call: Call) -> _Exchange:
-        if not http.access_key:
+        is_federated = http.operation == identity.WEB_IDENTITY
+        if not http.access_key and not is_federated:
             raise AwsError(
                 "MissingAuthenticationTokenException", "Missing Authentication Token"
             )
         state, request, shard = self._state, None, None
         # Decode the body before the permission is checked, since it names the resource.
         with state.lock:
-            caller = state.identities.authenticate(
-                http.access_key, http.session_token, state.clock.now()
-            )
+            if is_federated:
+                caller = state.identities.federated(http.form.get("RoleArn", "*"))
+            else:
+                caller = state.identities.authenticate(
+                    http.access_key, http.session_token, state.clock.now()
+                )
             origin = Caller(caller.account, http.region)
             call = call._replace(account=caller.account, caller=caller.arn)
             if http.service == "kinesis":
@@ -316,6 +320,8 @@ def _raise_fault(call: Call, faults: list[Fault]) -> None:
     for fault in faults:
         if fault.kind == "throttle":
             raise _throttled(call)
+        if fault.kind == "error" and fault.code:
+            raise AwsError(fault.code, f"{fault.code} (a fault on demand)")
         if fault.kind == "error":
             code = "InternalFailureException"
             if call.service == "dynamodb":

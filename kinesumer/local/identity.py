@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ACCOUNT = "000000000000"
+WEB_IDENTITY = "AssumeRoleWithWebIdentity"
 ACCOUNT = re.compile("[0-9]{12}")
 EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 
@@ -42,6 +43,7 @@ class Credentials(NamedTuple):
 class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A role, the accounts and ARNs that it trusts, and patterns of allowed actions.
 
+    A role that trusts an OIDC provider is assumed with any of its tokens.
     ``session_seconds`` is the lifetime of the role's credentials. Without it, they
     have the lifetime that the caller of AssumeRole requests.
     """
@@ -102,6 +104,34 @@ class Identities:
         credentials = Credentials(key, secret, account, user)
         self._by_key[key] = self._by_account[account] = credentials
 
+    def replace_keys(
+        self, account: str, now: float, lifetime_seconds: float | None = None
+    ) -> Credentials:
+        """Give an account's user other keys. From now on, the old ones are unknown.
+
+        With a lifetime, the keys are temporary, and have a session token.
+        """
+        old = self.account(account)
+        del self._by_key[old.access_key_id]
+        self._add(f"AKIA{self._new_id()[:16].upper()}", self._new_id(), account)
+        keys = self._by_account[account]
+        if lifetime_seconds is not None:
+            token, until = f"token-{self._new_id()}", now + lifetime_seconds
+            keys = keys._replace(session_token=token, expires_at=until)
+            self._by_key[keys.access_key_id] = self._by_account[account] = keys
+        return keys
+
+    def federated(self, role_arn: str) -> Credentials:
+        """Return the caller of a request that is signed by no key, but has a token.
+
+        Raise AwsError unless the role trusts an OIDC provider.
+        """
+        role = self._roles.get(role_arn)
+        for trusted in role.trusted if role is not None else ():
+            if ":oidc-provider/" in trusted:
+                return Credentials("", "", trusted.split(":")[4], trusted)
+        raise access_denied("anonymous", f"sts:{WEB_IDENTITY}", role_arn)
+
     def add_role(self, role: Role) -> None:
         """Create or replace a role. Raise ConfigurationError if it is invalid."""
         self.account(role.account)
@@ -150,7 +180,8 @@ class Identities:
         # Streams and tables have no resource policies here, so only a role of another
         # account gives access to that account's resources.
         owner = resource.split(":")[4] if resource.startswith("arn:") else ""
-        if owner and owner != caller.account and action != "sts:AssumeRole":
+        is_assumed = action in ("sts:AssumeRole", f"sts:{WEB_IDENTITY}")
+        if owner and owner != caller.account and not is_assumed:
             why = f"no resource-based policy allows the {action} action"
             raise access_denied(caller.arn, action, resource, why)
 
@@ -257,7 +288,7 @@ def handle_sts(
             "Account": caller.account,
         }
         return _response(action, _tags(user))
-    if action == "AssumeRole":
+    if action in ("AssumeRole", WEB_IDENTITY):
         return _assume_role(identities, caller, form, now)
     raise unknown_operation(f"The embedded STS has no action {action}.")
 
@@ -288,7 +319,7 @@ def _assume_role(
     }
     user = {"Arn": role.arn, "AssumedRoleId": f"AROALOCAL:{name}"}
     return _response(
-        "AssumeRole",
+        form["Action"],
         f"<Credentials>{_tags(credentials)}</Credentials>"
         f"<AssumedRoleUser>{_tags(user)}</AssumedRoleUser>",
     )

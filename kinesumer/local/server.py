@@ -133,6 +133,18 @@ class EmbeddedAws:
         with self._state.lock:
             return self._state.identities.account(account)
 
+    def replace_keys(
+        self, account: str = DEFAULT_ACCOUNT, lifetime_seconds: float | None = None
+    ) -> Credentials:
+        """Replace an account's keys, and return the new ones. The old ones are refused.
+
+        With ``lifetime_seconds``, the new keys are temporary.
+        """
+        with self._state.lock:
+            return self._state.identities.replace_keys(
+                account, self._state.clock.now(), lifetime_seconds
+            )
+
     def create_role(
         self,
         name: str,

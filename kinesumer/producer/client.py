@@ -254,12 +254,14 @@ async def open_record_producer(
     max_buffer_bytes: int = MAX_BUFFER_BYTES,
     linger_seconds: float = LINGER_SECONDS,
     give_up_seconds: float = GIVE_UP_SECONDS,
+    waits_for_credentials: bool = False,
     telemetry: Telemetry | None = None,
 ) -> RecordProducer:
     """Return a producer for a stream. ``info`` is the stream's description.
 
     ``on_refused`` is called with each record that Kinesis refuses, or else the producer
-    raises PutFailedError.
+    raises PutFailedError. With ``waits_for_credentials``, time without valid
+    credentials doesn't count as ``give_up_seconds``.
 
     Raise StreamMissingError if the stream is being deleted, and KinesumerError if it is
     being created.
@@ -283,6 +285,7 @@ async def open_record_producer(
         shards=shards,
         on_refused=on_refused,
         give_up_seconds=give_up_seconds,
+        waits_for_credentials=waits_for_credentials,
         linger_seconds=linger_seconds,
         max_buffer_bytes=max_buffer_bytes,
         telemetry=telemetry,

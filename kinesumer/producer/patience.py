@@ -20,16 +20,31 @@ GIVE_UP_SECONDS = 300.0
 
 
 class Patience:
-    """The waits of one producer, and the time since which Kinesis accepts nothing."""
+    """The waits of one producer, and the time since which Kinesis accepts nothing.
 
-    def __init__(self, chance: random.Random, give_up_seconds: float) -> None:
+    With ``waits_for_credentials``, only time with valid credentials counts.
+    """
+
+    def __init__(
+        self,
+        chance: random.Random,
+        give_up_seconds: float,
+        *,
+        waits_for_credentials: bool = False,
+    ) -> None:
         self._chance, self._give_up_seconds = chance, give_up_seconds
+        self._waits_for_credentials = waits_for_credentials
         self._now = asyncio.get_running_loop().time
         self._last_accepted_at = self._now()
 
     def note_progress(self) -> None:
         """Note that Kinesis has accepted a record, or that nothing waits for it."""
         self._last_accepted_at = self._now()
+
+    def note_failure(self, error: SourceUnavailableError) -> None:
+        """Note that an attempt has failed."""
+        if self._waits_for_credentials and error.lacks_credentials:
+            self.note_progress()
 
     def require_progress(self, began: float, reason: str) -> None:
         """Raise SourceUnavailableError if Kinesis has accepted nothing for too long.
@@ -50,6 +65,7 @@ class Patience:
             try:
                 return await call()
             except SourceUnavailableError as error:
+                self.note_failure(error)
                 self.require_progress(began, str(error))
                 failures += 1
                 await self.back_off(failures)

@@ -7,6 +7,7 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
+from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire.put_records import refusal
@@ -51,7 +52,6 @@ class PutStream:
         by_key: Sequence[str] = (),
     ) -> None:
         self.info: StreamInfo = info
-        self.put_records = target.put_records
         self._target, self._patience, self._by_key = target, patience, by_key
         # The caller may have read the given description a while ago.
         self._read_at = -math.inf
@@ -75,6 +75,14 @@ class PutStream:
     async def list_shards(self) -> Sequence[Shard]:
         """Return all shards. Raise errors as ``reread()`` does."""
         return await self._patience.until_available(self._target.list_shards)
+
+    async def put_records(self, entries: Sequence[Entry]) -> Sequence[EntryResult]:
+        """Put records once. Raise RecordRefusedError, and SourceUnavailableError."""
+        try:
+            return await self._target.put_records(entries)
+        except SourceUnavailableError as error:
+            self._patience.note_failure(error)
+            raise
 
     async def refusal(self, entry: Entry) -> str | None:
         """Return why the stream refuses a record at present, or None if it takes it."""

@@ -71,6 +71,7 @@ class RecordProducer:
         shards: Sequence[Shard] | None = None,
         on_refused: Callable[[FailedRecord], object] | None = None,
         give_up_seconds: float = GIVE_UP_SECONDS,
+        waits_for_credentials: bool = False,
         linger_seconds: float = LINGER_SECONDS,
         max_buffer_bytes: int = MAX_BUFFER_BYTES,
         telemetry: Telemetry | None = None,
@@ -78,7 +79,9 @@ class RecordProducer:
         self._aggregates = shards is not None
         options = {"aggregate": self._aggregates, "ordered": ordered}
         by_key = [name for name, is_set in options.items() if is_set]
-        self._patience = Patience(chance, give_up_seconds)
+        self._patience = Patience(
+            chance, give_up_seconds, waits_for_credentials=waits_for_credentials
+        )
         self.stream = PutStream(target, info, self._patience, by_key)
         self._ordered = ordered
         self._queue = Queue(ordered=ordered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -15,16 +16,18 @@ from kinesumer.errors import (
     SchemaRegistryUnavailableError,
     TransientError,
 )
+from kinesumer.runtime.failure_log import logger
 
 K = TypeVar("K")
 Decode = Callable[[bytes], Any]
 
 MAX_SCHEMAS = 1000
-MAX_ATTEMPTS = 6
+MAX_ATTEMPTS = 6  # while AWS refuses the credentials, attempts don't count
 INITIAL_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.15, 3.0
 # How long an id is refused that the registry does not know, or whose schema is invalid.
 # A stream may have many records with such an id.
 REFUSED_SECONDS = 30.0
+WAITING_LOG_SECONDS = 60.0  # interval at which missing credentials are logged
 
 
 class SchemaCache(Generic[K]):
@@ -45,6 +48,7 @@ class SchemaCache(Generic[K]):
     ) -> None:
         self._fetch, self._now, self._jitter, self._sleep = fetch, now, jitter, sleep
         self._decoders: dict[K, Decode] = {}
+        self._log_at = -math.inf
         self._refused: dict[K, tuple[float, str]] = {}
         # Look-ups that are running, by event loop and id.
         self._pending: dict[tuple[object, K], asyncio.Task[Decode]] = {}
@@ -72,21 +76,32 @@ class SchemaCache(Generic[K]):
         return await asyncio.shield(task)
 
     async def _fetched(self, id: K) -> Decode:
-        for attempt in range(1, MAX_ATTEMPTS):
+        failures = 0
+        while True:
+            wait = MAX_WAIT_SECONDS
             try:
                 return await self._fetch(id)
-            except TransientError:
-                wait = backoff_seconds(
-                    attempt, INITIAL_WAIT_SECONDS, MAX_WAIT_SECONDS, self._jitter()
-                )
-                await self._sleep(wait)
-        try:
-            return await self._fetch(id)
-        except TransientError as error:
-            raise SchemaRegistryUnavailableError(
-                f"{error}; {MAX_ATTEMPTS} attempts failed: check that the schema "
-                "registry is up and can be reached, and start again"
-            ) from error
+            except TransientError as error:
+                if not error.lacks_credentials:
+                    failures += 1
+                    wait = backoff_seconds(
+                        failures, INITIAL_WAIT_SECONDS, MAX_WAIT_SECONDS, self._jitter()
+                    )
+                if failures == MAX_ATTEMPTS:
+                    raise SchemaRegistryUnavailableError(
+                        f"{error}; {MAX_ATTEMPTS} attempts failed: check that the "
+                        "schema registry is up and can be reached, and start again"
+                    ) from error
+                if error.lacks_credentials:
+                    self._log_waiting(error)
+            await self._sleep(wait)
+
+    def _log_waiting(self, error: TransientError) -> None:
+        if self._now() >= self._log_at:
+            self._log_at = self._now() + WAITING_LOG_SECONDS
+            logger.warning(
+                "the schema registry can't be asked, trying again: %s", error
+            )
 
     def _store(self, loop: object, id: K, task: asyncio.Task[Decode]) -> None:
         del self._pending[loop, id]

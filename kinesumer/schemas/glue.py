@@ -62,6 +62,7 @@ class GlueDecoder(Generic[T]):
         self._role_arn, self._external_id = role_arn, external_id
         self._session = session
         self._max_decompressed_bytes = max_decompressed_bytes
+        self._has_asked = False  # whether Glue has ever answered
         self._schemas: SchemaCache[UUID] = SchemaCache(self._fetch)
 
     def __call__(self, record: Record) -> T | Awaitable[T]:
@@ -87,12 +88,15 @@ class GlueDecoder(Generic[T]):
         from kinesumer.aws.glue import get_schema_version
         from kinesumer.aws.session import ClientFactory
 
-        async with ClientFactory(self._session, region=self._region) as clients:
+        async with ClientFactory(
+            self._session, region=self._region, trusted=self._has_asked
+        ) as clients:
             role, region = None, clients.region
             if self._role_arn is not None:
                 role = clients.role(self._role_arn, self._external_id)
             opened = await clients.open("glue", role=role)
             version = await get_schema_version(opened, id)
+            self._has_asked = True
         if version is None:
             raise ValueError(
                 f"the Glue Schema Registry in {region} has no schema version {id}: "

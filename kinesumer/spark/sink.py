@@ -215,6 +215,7 @@ async def _open(
         ordered=options.ordered,
         chance=random.Random(),
         on_refused=on_refused,
+        waits_for_credentials=True,
     )
 
 

@@ -19,11 +19,11 @@ from kinesumer.testing.memory import MemoryKinesis
 from tests.support.world import in_virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
-    from kinesumer.model.streams import Start, StreamInfo
+    from kinesumer.model.streams import Shard, Start, StreamInfo
     from kinesumer.ports import Reservation
     from kinesumer.simulation.event_loop import VirtualLoop
     from kinesumer.simulation.memory_kinesis import MemoryShard
@@ -105,19 +105,34 @@ class AwsSource(MemorySource):
         self.reads: list[float] = []
         self.date_ahead_seconds = 0.0
         self.refused: set[str] = set()
+        self.lacks_credentials = False
+
+    def _require_credentials(self) -> None:
+        if self.lacks_credentials:
+            error = SourceUnavailableError("AWS has refused the credentials")
+            error.lacks_credentials = True
+            raise error
 
     async def describe(self) -> StreamInfo:
         """Return the stream as it is now."""
+        self._require_credentials()
         info = self.describe_now()
         return info._replace(now=(info.now + self.date_ahead_seconds) // 1)
 
+    async def list_shards(self) -> Sequence[Shard]:
+        """Return all shards."""
+        self._require_credentials()
+        return await super().list_shards()
+
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        self._require_credentials()
         self.iterators += 1
         return await super().get_iterator(shard_id, after)
 
     async def get_records(
         self, iterator: str, limit: int, room: Reservation | None = None
     ) -> Page:
+        self._require_credentials()
         self.reads.append(self.kinesis.clock.now())
         shard_id = iterator.split("|")[1]
         if shard_id in self.refused:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from botocore.awsrequest import AWSPreparedRequest
-    from botocore.exceptions import ClientError
 
     from kinesumer.aws.http.connection import Answer
     from kinesumer.aws.http.event_stream import EventStream
@@ -116,15 +115,9 @@ class Route:
         self._path = parts.path or "/"
 
     async def send(
-        self,
-        target: str,
-        body: bytes,
-        now: float,
-        reservation: Reservation | None,
-        content_type: str = CONTENT_TYPE,
+        self, request: SignedRequest, reservation: Reservation | None
     ) -> Answer:
         """Send a request and return its response. Raise OSError if that fails."""
-        request = await self.sign(target, body, now, content_type)
         return await self._opened.connections.send(
             self.address, request.http1(), reservation=reservation
         )
@@ -184,19 +177,18 @@ class DirectCalls:
     ) -> bytearray:
         """Send a request, and send it once more if there are other keys."""
         target, keys = f"{self._service.target}.{operation}", self._opened.keys
-        refused: ClientError | None = None
+        is_repeated = False
         while True:
-            status, content = await route.send(
-                target, body, self._now(), reservation, content_type
-            )
+            request = await route.sign(target, body, self._now(), content_type)
+            status, content = await route.send(request, reservation)
             if status == 200:
                 if not keys.works:
                     keys.accept()
                 return content
             error = refusal(operation, status, content)
-            if refused is not None or not await keys.replaces(error):
+            if is_repeated or not await keys.replaces(error, request.key_id):
                 raise error
-            refused = error
+            is_repeated = True
 
     async def _route(
         self,
@@ -327,16 +319,16 @@ class KinesisCalls(DirectCalls):
         if address.tls is not None:
             session = self._opened.client._endpoint.http_session
             address = address._replace(tls=await pool.context(session))
-        refused: ClientError | None = None
+        is_repeated = False
         while True:
             request = await route.sign(target, body, self._now())
             try:
                 stream = await pool.open(address, request)
             except RefusedError as answer:
                 error = refusal(SUBSCRIBE, answer.status, answer.body)
-                if refused is not None or not await keys.replaces(error):
+                if is_repeated or not await keys.replaces(error, request.key_id):
                     raise error from answer
-                refused = error
+                is_repeated = True
             else:
                 if not keys.works:
                     keys.accept()

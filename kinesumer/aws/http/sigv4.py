@@ -54,6 +54,11 @@ class SignedRequest(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
 
+    @property
+    def key_id(self) -> str:
+        """The id of the keys that signed the request."""
+        return self.headers["authorization"].partition("=")[2].partition("/")[0]
+
     def http1(self) -> bytes:
         """Return the request as HTTP/1.1 sends it."""
         lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())

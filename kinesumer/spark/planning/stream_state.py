@@ -211,9 +211,12 @@ class StreamState:
             probe.records_per_second = 0.0
 
     def refused(self, probe: ShardProbe, error: SourceUnavailableError) -> None:
-        """Note a failed probe. Raise its error after MAX_OUTAGE_SECONDS of failures."""
+        """Note a failed probe. Raise its error after MAX_OUTAGE_SECONDS of failures.
+
+        Time without valid credentials doesn't count.
+        """
         now = self._clock.now()
-        if probe.failing_since is None:
+        if probe.failing_since is None or error.lacks_credentials:
             probe.failing_since = now
         if now - probe.failing_since > MAX_OUTAGE_SECONDS:
             raise error

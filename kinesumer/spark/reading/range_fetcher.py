@@ -341,9 +341,14 @@ class RangeFetcher:
             self._context.iterators.keep(self._key, last, page.next_iterator, now)
 
     def _backoff(self, error: SourceUnavailableError) -> float:
-        """Return when to try again. Raise the error after GIVE_UP_SECONDS of errors."""
+        """Return when to try again. Raise the error after GIVE_UP_SECONDS of errors.
+
+        Time without valid credentials doesn't count.
+        """
         context = self._context
         now = context.clock.now()
+        if error.lacks_credentials:
+            self._answered_at = context.running()
         if context.running() - self._answered_at > GIVE_UP_SECONDS:
             raise error
         if isinstance(error, ShardThrottledError):

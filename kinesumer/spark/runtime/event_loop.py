@@ -72,14 +72,19 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> 
 
 
 async def with_retries(call: Callable[[], Awaitable[T]], clock: Clock) -> T:
-    """Make a call and return its result. Retry errors for MAX_OUTAGE_SECONDS."""
+    """Make a call and return its result. Retry errors for MAX_OUTAGE_SECONDS.
+
+    While AWS refuses the credentials, or there are none, retry for ever.
+    """
     deadline, failures = clock.now() + MAX_OUTAGE_SECONDS, 0
     while True:
         failures += 1
         delay = max_backoff_seconds(failures, FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS)
         try:
             return await call()
-        except (SourceUnavailableError, ExpiredIteratorError):
-            if clock.now() + delay > deadline:
+        except (SourceUnavailableError, ExpiredIteratorError) as error:
+            if error.lacks_credentials:
+                deadline = clock.now() + MAX_OUTAGE_SECONDS
+            elif clock.now() + delay > deadline:
                 raise
         await asyncio.sleep(delay)

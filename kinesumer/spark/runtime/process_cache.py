@@ -7,6 +7,8 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from pyspark import TaskContext
+
 from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
@@ -42,6 +44,8 @@ class Sources:
                 "dynamodb": connection.dynamodb_endpoint,
                 "sts": connection.sts_endpoint,
             },
+            # The driver has read the stream before it runs tasks.
+            trusted=TaskContext.get() is not None,
         )
         # By stream: when it was last described, and its description.
         self.infos: dict[Stream, tuple[float, StreamInfo]] = {}

@@ -204,7 +204,7 @@ async def test_a_loan_never_waits_for_a_loop_that_is_blocked(
             async def other_loop() -> None:
                 found = await lent.credentials.get_frozen_credentials()
                 keys.append(found.access_key)
-                assert not await lent.credentials.replace()
+                assert not await lent.credentials.replace("KEY1")
 
             thread = threading.Thread(target=lambda: asyncio.run(other_loop()))
             thread.start()

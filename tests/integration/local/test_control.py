@@ -115,6 +115,24 @@ async def test_accounts_roles_and_denials_are_made(
     assert (status, "12 digits" in answer["error"]) == (400, True)
 
 
+async def test_an_accounts_keys_are_replaced(
+    aws: EmbeddedAws, ask: Ask, connect: Any, refused: Any
+) -> None:
+    account = "222233334444"
+    old = await connect("kinesis", aws.account(account))
+    await old.list_streams()
+    _, keys = await ask("POST", "keys", {"account": account, "lifetime_seconds": 60})
+    assert (await refused(old.list_streams())).code == "UnrecognizedClientException"
+    assert keys["access_key_id"] == aws.account(account).access_key_id
+    new = await connect("kinesis", aws.account(account))
+    await new.list_streams()
+    aws.advance(60)
+    assert (await refused(new.list_streams())).code == "ExpiredTokenException"
+    lasting = await connect("kinesis", aws.replace_keys(account))
+    aws.advance(3600)
+    await lasting.list_streams()
+
+
 async def test_the_clock_goes_forward_only(ask: Ask) -> None:
     _, before = await ask("GET", "clock")
     _, after = await ask("POST", "clock", {"seconds": 60})

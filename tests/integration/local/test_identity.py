@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiobotocore.config import AioConfig
+from botocore import UNSIGNED
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.local import EmbeddedAws
@@ -141,6 +143,32 @@ async def test_temporary_credentials_need_their_token(
         bare = keys._replace(session_token=token)
         call = (await connect("kinesis", bare)).list_streams()
         assert (await refused(call)).code == "UnrecognizedClientException"
+
+
+async def test_a_token_of_a_provider_that_a_role_trusts_assumes_it(
+    aws: EmbeddedAws, session: Any, refused: Any
+) -> None:
+    """A pod in Kubernetes has a token, and no keys with which to sign."""
+    provider = f"arn:aws:iam::{OTHER}:oidc-provider/cluster"
+    role = aws.create_role("pod", account=OTHER, trusted=[provider])
+    stranger = aws.create_role("stranger", account=OTHER)
+    names = {"RoleSessionName": "billing", "WebIdentityToken": "token"}
+    client = session.create_client(
+        "sts",
+        region_name="us-east-1",
+        endpoint_url=aws.url,
+        config=AioConfig(signature_version=UNSIGNED, retries={"total_max_attempts": 1}),
+    )
+    async with client as sts:
+        assume = sts.assume_role_with_web_identity
+        answer = await assume(RoleArn=role.arn, **names)
+        assert answer["Credentials"]["AccessKeyId"].startswith("ASIA")
+        denied = await refused(assume(RoleArn=stranger.arn, **names))
+        assert denied.code == "AccessDenied"
+        aws.fault("error", service="sts", code="IDPCommunicationError", count=1)
+        failed = await refused(assume(RoleArn=role.arn, **names))
+        assert failed.code == "IDPCommunicationError"
+        await assume(RoleArn=role.arn, **names)
 
 
 async def test_a_role_does_only_what_its_policy_names(

@@ -230,6 +230,25 @@ def test_a_letter_that_cannot_be_stored_ends_run_and_nothing_passes_it(
 
 
 @in_virtual_time
+async def test_a_letter_waits_for_credentials_as_long_as_there_are_none(
+    world: World,
+) -> None:
+    failing = Failing("b")
+    world.put("a", "b", "c")
+    retries = RetryPolicy(max_attempts=1)
+    runner = Runner(
+        world, failing.record, retries=retries, commit_interval_seconds=0.1, **BURY
+    )
+    missing = DeadLettersUnavailableError("AWS has refused the credentials")
+    missing.lacks_credentials = True
+    runner.letters.errors = [missing] * 100
+    await world.until(lambda: runner.letters.tries == 100, seconds=2000)
+    assert committed(world) == 1
+    await world.until(lambda: committed(world) == 3)
+    assert runner.letters.texts == ["b"]
+
+
+@in_virtual_time
 async def test_a_stopped_shard_stands_still_and_the_others_go_on(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -210,6 +210,39 @@ def test_a_batch_fails_if_kinesis_accepts_nothing_for_minutes() -> None:
     ]
 
 
+class Unsigned(Kinesis):
+    """Refuses the credentials for the first hour."""
+
+    async def put_records(self, entries: Sequence[Entry]) -> list[EntryResult]:
+        if asyncio.get_running_loop().time() > 3600:
+            return await super().put_records(entries)
+        error = SourceUnavailableError("AWS has refused the credentials")
+        error.lacks_credentials = True
+        raise error
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_only_time_with_valid_credentials_counts_if_that_is_wanted(waits: bool) -> None:
+    kinesis = Unsigned(fails=0.5)
+
+    async def work() -> int:
+        producer = RecordProducer(
+            kinesis,
+            INFO,
+            ordered=False,
+            chance=kinesis.chance,
+            waits_for_credentials=waits,
+        )
+        await add_all(producer, numbered(10, 10))
+        return (await producer.flush()).rows
+
+    if waits:
+        assert run(work()) == 10
+    else:
+        with pytest.raises(PutFailedError, match="refused the credentials"):
+            run(work())
+
+
 class Denying(Kinesis):
     """Denies access after some records were accepted, until it is repaired."""
 

@@ -37,6 +37,7 @@ class Registry:
 
     async def sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
+        self.seconds += seconds
 
 
 UNAVAILABLE = SchemaRegistryUnavailableError("schema 5 of the registry: status 503")
@@ -72,6 +73,20 @@ async def test_a_registry_that_stays_away_is_reported_and_asked_again_later() ->
         await registry.cache.find(5)
     assert len(registry.calls) == MAX_ATTEMPTS
     assert callable(await registry.cache.find(5))
+
+
+async def test_missing_credentials_are_waited_for_and_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    missing = SchemaRegistryUnavailableError("schema 5: the keys have expired")
+    missing.lacks_credentials = True
+    registry = Registry(*[missing] * 50, UNAVAILABLE)
+    assert (await registry.cache.find(5))(b"") == (5, b"")
+    assert registry.waits == [cache.MAX_WAIT_SECONDS] * 50 + [0.15]
+    assert [record.message for record in caplog.records] == [
+        "the schema registry can't be asked, trying again: schema 5: the keys have "
+        "expired"
+    ] * 3
 
 
 async def test_an_unknown_id_is_refused_for_a_while_without_another_look_up() -> None:

@@ -208,6 +208,22 @@ async def test_a_refused_shard_waits_but_does_not_end_a_query(world: World) -> N
             await query.plan()
 
 
+@simulated(2)
+async def test_a_query_waits_for_credentials_as_long_as_there_are_none(
+    world: World,
+) -> None:
+    rows = world.put(40)
+    source = world.source()
+    query = world.query(starting=Start.TRIM_HORIZON)
+    source.lacks_credentials = True
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    loop.call_later(3600, setattr, source, "lacks_credentials", False)
+    await query.available_now()
+    assert loop.time() - began > 3600
+    assert sorted(query.rows) == sorted(rows)
+
+
 @simulated()
 async def test_progress_shows_the_worst_shard_of_each_stream(world: World) -> None:
     arn = world.kinesis.create_stream("orders", 2).arn

@@ -299,6 +299,16 @@ def test_a_task_fails_after_ten_minutes_without_an_answer(bench: Bench) -> None:
     assert bench.source.count("iterator") > 100
 
 
+def test_a_task_waits_for_credentials_as_long_as_there_are_none(bench: Bench) -> None:
+    bench.put(100)
+    missing = SourceUnavailableError("AWS has refused the credentials")
+    missing.lacks_credentials = True
+    calls = range(1, 1000)
+    bench.fail(missing, *calls, call="iterator")
+    assert bench.read_numbers(rest(bench)) == {ONE: bench.numbers[ONE][6:]}
+    assert bench.loop.seconds > 1200
+
+
 def test_a_pause_of_spark_does_not_count_as_an_outage(bench: Bench) -> None:
     bench.put(40_000)
     count = 0

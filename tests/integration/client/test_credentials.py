@@ -1,0 +1,271 @@
+"""Test that clients and producers outlive their credentials, on the embedded AWS."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiobotocore.session import AioSession
+
+from kinesumer import (
+    AccessDeniedError,
+    Config,
+    Kinesumer,
+    Producer,
+    Record,
+    Start,
+    blocking,
+)
+from kinesumer.handlers import failure_policy
+from kinesumer.handlers.retry import RetryPolicy
+from kinesumer.local.identity import DEFAULT_ACCOUNT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kinesumer.local import EmbeddedAws
+    from kinesumer.local.identity import Credentials
+
+QUICK = Config(
+    heartbeat_interval_seconds=0.2,
+    lease_duration_seconds=2.0,
+    rebalance_delay_seconds=0.1,
+    leader_interval_seconds=0.1,
+)
+PROVIDER = f"arn:aws:iam::{DEFAULT_ACCOUNT}:oidc-provider/cluster"
+
+
+@pytest.fixture(autouse=True)
+def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first plan be made without waiting for other clients."""
+    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
+
+
+class KeyFile:
+    """The shared credentials file of all clients of a test."""
+
+    def __init__(self, aws: EmbeddedAws, path: Path) -> None:
+        self._aws, self._path = aws, path
+        self.write(aws.account())
+
+    def write(self, keys: Credentials) -> None:
+        """Replace the file's keys in one step."""
+        new = self._path.with_suffix(".new")
+        new.write_text(
+            f"[default]\naws_access_key_id={keys.access_key_id}\n"
+            f"aws_secret_access_key={keys.secret_access_key}\n"
+            f"aws_session_token={keys.session_token or ''}\n"
+        )
+        new.rename(self._path)
+
+    def rotate(self, late_seconds: float) -> threading.Timer:
+        """Replace the account's keys now, and the file's keys some seconds later."""
+        keys = self._aws.replace_keys(lifetime_seconds=3600)
+        if not late_seconds:
+            self.write(keys)
+        timer = threading.Timer(late_seconds, self.write, [keys])
+        timer.start()
+        return timer
+
+
+@pytest.fixture
+def file(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> KeyFile:
+    """Let all clients use a shared credentials file."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    path = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
+    return KeyFile(kinesumer_aws, path)
+
+
+@pytest.fixture
+def pod(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> EmbeddedAws:
+    """Let all clients assume a role with a token, as a pod in Kubernetes does."""
+    role = kinesumer_aws.create_role(
+        "pod", account=DEFAULT_ACCOUNT, trusted=(PROVIDER,), session_seconds=4
+    )
+    token = tmp_path / "token"
+    token.write_text("a.web.token")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
+    monkeypatch.setenv("AWS_ROLE_ARN", role.arn)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    return kinesumer_aws
+
+
+async def read(aws: EmbeddedAws, client: Kinesumer, changes: dict[int, Any]) -> None:
+    """Read 20 records, one at a time. Make a change before some of them are put."""
+    aws.put("orders", b"0", "key")
+    number = 0
+    async for record in client.consume("orders", start=Start.TRIM_HORIZON):
+        assert record.data == b"%d" % number
+        number += 1
+        if number == 20:
+            return
+        if number in changes:
+            changes[number]()
+        aws.put("orders", b"%d" % number, "key")
+
+
+@pytest.mark.parametrize("late_seconds", [0.0, 1.5])
+async def test_a_client_reads_on_while_its_keys_are_replaced(
+    kinesumer_aws: EmbeddedAws,
+    file: KeyFile,
+    late_seconds: float,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The lease is longer than the time without keys, so nothing is repeated."""
+    kinesumer_aws.create_stream("orders")
+    timers: list[threading.Timer] = []
+
+    def rotate() -> None:
+        timers.append(file.rotate(late_seconds))
+
+    async with asyncio.timeout(60), Kinesumer("app", config=QUICK) as client:
+        await read(kinesumer_aws, client, {6: rotate, 13: rotate})
+    assert len(timers) == 2
+    assert ("AWS has refused the credentials" in caplog.text) is (late_seconds > 0)
+
+
+async def test_a_client_outlives_a_long_time_without_keys(
+    kinesumer_aws: EmbeddedAws, file: KeyFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lease runs out meanwhile, so the client registers again."""
+    kinesumer_aws.create_stream("orders")
+    async with asyncio.timeout(90), Kinesumer("app", config=QUICK) as client:
+        changes = {10: lambda: file.rotate(5.0)}
+        await read(kinesumer_aws, client, changes)
+    assert "The client can't renew its AWS credentials" in caplog.text
+    assert "the incident 'credentials' is over" in caplog.text
+
+
+async def test_keys_that_are_wrong_at_the_start_end_the_client(
+    kinesumer_aws: EmbeddedAws, file: KeyFile
+) -> None:
+    kinesumer_aws.create_stream("orders")
+    kinesumer_aws.replace_keys()
+    async with Kinesumer("app", config=QUICK) as client:
+        with pytest.raises(AccessDeniedError, match="doesn't accept the credentials"):
+            await anext(client.consume("orders"))
+        file.write(kinesumer_aws.account())
+        kinesumer_aws.put("orders", b"x", "key")
+        records = client.consume("orders", start=Start.TRIM_HORIZON)
+        assert (await anext(records)).data == b"x"
+
+
+async def test_a_failed_renewal_is_shown_while_the_keys_are_valid(
+    pod: EmbeddedAws, caplog: pytest.LogCaptureFixture
+) -> None:
+    pod.create_stream("orders")
+    shown: list[str] = []
+
+    def look() -> None:
+        body = b'{"TableName": "kinesumer-state-store"}'
+        rows = pod.dynamodb("Scan", body)["Items"]
+        shown.extend(row["incidents"]["S"] for row in rows if "incidents" in row)
+
+    async with asyncio.timeout(60), Kinesumer("app", config=QUICK) as client:
+        await read(pod, client, {})
+        pod.fault("error", service="sts", code="IDPCommunicationError", count=2)
+        while "could not be renewed" not in caplog.text:
+            await asyncio.sleep(0.05)
+        while not shown:
+            look()
+            await asyncio.sleep(0.05)
+        while "work again" not in caplog.text:
+            await asyncio.sleep(0.05)
+    assert "credentials" in shown[0]
+    assert not [entry for entry in pod.journal.latest if entry.error == "ExpiredToken"]
+
+
+def test_blocking_clients_share_a_session_whose_keys_are_renewed_again_and_again(
+    pod: EmbeddedAws,
+) -> None:
+    """Each blocking client has an event loop of its own."""
+    pod.create_stream("orders", shards=2)
+    session = AioSession()
+    stop = threading.Event()
+    errors: list[BaseException] = []
+    counts = [0, 0, 0]
+
+    def consume(place: int) -> None:
+        try:
+            client = blocking.Kinesumer(f"app-{place}", config=QUICK, session=session)
+            with client:
+                for _ in client.consume("orders", start=Start.TRIM_HORIZON):
+                    counts[place] += 1
+                    if stop.is_set():
+                        return
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=consume, args=[place]) for place in range(3)]
+    for thread in threads:
+        thread.start()
+    pod.fault("error", service="sts", code="InvalidIdentityToken", probability=0.3)
+    until = time.monotonic() + 12
+    while time.monotonic() < until and not errors:
+        pod.put("orders", b"x", str(time.monotonic()))
+        time.sleep(0.05)
+    pod.clear_faults()
+    stop.set()
+    for _ in threads:
+        pod.put("orders", b"x", "last")
+    for thread in threads:
+        thread.join(30)
+    assert not errors
+    assert min(counts) > 50
+    assert pod.journal.count("sts", "AssumeRoleWithWebIdentity") > 9
+
+
+async def test_a_producer_puts_on_while_its_keys_are_replaced(
+    kinesumer_aws: EmbeddedAws, file: KeyFile
+) -> None:
+    kinesumer_aws.create_stream("orders")
+    async with asyncio.timeout(60), Producer("orders") as producer:
+        await (await producer.put(b"0", partition_key="key"))
+        timer = file.rotate(1.5)
+        await (await producer.put(b"1", partition_key="key"))
+        assert not timer.is_alive()
+        file.rotate(0.0)
+        await (await producer.put(b"2", partition_key="key"))
+
+
+async def test_a_dead_letter_waits_for_keys_that_are_replaced(
+    kinesumer_aws: EmbeddedAws, file: KeyFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = RetryPolicy(max_attempts=1, max_delay_seconds=0.5)
+    monkeypatch.setattr(failure_policy, "PUT_RETRIES", once)
+    kinesumer_aws.create_stream("orders")
+    kinesumer_aws.create_stream("letters")
+    for number in range(2):
+        kinesumer_aws.put("orders", b"%d" % number, "key")
+
+    async def handle(record: Record) -> None:
+        if record.data == b"1":
+            file.rotate(1.0)
+        raise ValueError(record.data)
+
+    async with asyncio.timeout(60), Kinesumer("app", config=QUICK) as client:
+        run = asyncio.create_task(
+            client.run(
+                "orders",
+                handle,
+                start=Start.TRIM_HORIZON,
+                dead_letters="kinesis:letters",
+                retries=RetryPolicy(max_attempts=1),
+            )
+        )
+        while kinesumer_aws.journal.count("kinesis", "PutRecords") < 3:
+            assert not run.done(), run.exception()
+            await asyncio.sleep(0.1)
+        await client.leave()
+        await run
