@@ -136,7 +136,7 @@ async def test_the_registry_is_asked_with_an_assumed_role(
     registry: GlueRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = registry.register("JSON", "{}")
-    role = "arn:aws:iam::210987654321:role/schemas"
+    role = "arn:aws:iam::123456789012:role/schemas"
     callers: list[str] = []
     ask = kinesumer.aws.glue.get_schema_version
 
@@ -148,7 +148,7 @@ async def test_the_registry_is_asked_with_an_assumed_role(
     monkeypatch.setattr("kinesumer.aws.glue.get_schema_version", noted)
     decode = GlueDecoder(role_arn=role, external_id="agreed")
     assert await decoded(decode, glue_data(id, b"5")) == 5
-    assert callers == ["210987654321"]
+    assert callers == ["123456789012"]
     decode = GlueDecoder(role_arn="reader")
     with pytest.raises(ConfigurationError, match="isn't the ARN of a role"):
         await decoded(decode, glue_data(id, b"5"))
