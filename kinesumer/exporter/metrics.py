@@ -14,6 +14,7 @@ from kinesumer.admin.incidents import group_incidents
 from kinesumer.core.load import work_of
 from kinesumer.exporter.scale import CATCH_UP, LOAD, Scale
 from kinesumer.model.failures import Outcomes
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import stream_name
 
@@ -219,9 +220,12 @@ def _add_app(metrics: MetricSet, app: str, reading: AppReading) -> None:
     # States without clients get samples of 0, so that alerts on them have data.
     for name in MEMBER_STATES:
         metrics.add("members", states[name], app, name)
+    # Kinds without incidents get samples of 0, so that alerts on them have data.
+    incidents = {(kind, ""): 0 for kind in IncidentKind}
     for group in group_incidents(snapshot.alive):
-        labels = _stream_labels(app, group.stream_arn)
-        metrics.add("incidents", len(group.incidents), *labels, group.kind.value)
+        incidents[group.kind, group.stream_arn] = len(group.incidents)
+    for (kind, arn), count in incidents.items():
+        metrics.add("incidents", count, *_stream_labels(app, arn), kind.value)
     for stream in snapshot.streams:
         _add_stream(metrics, app, stream.arn, reading)
 

@@ -271,11 +271,12 @@ def test_incidents_are_counted_by_kind_and_stream() -> None:
         member("c", streams=streams, incidents="later-kind 9 1 -"),
     ]
     metrics = metrics_of(replace(SNAPSHOT, members=found))["incidents"]
-    assert len(metrics) == 2
-    assert of(metrics, kind="repeated-claim") == 2
     nowhere = {"stream": "", "region": "", "account": ""}
+    assert of(metrics, kind="repeated-claim", **STREAM) == 2
+    assert of(metrics, kind="repeated-claim", **nowhere) == 0
     assert of(metrics, kind="credentials", **nowhere) == 2
-    assert "incidents" not in metrics_of()
+    assert sum(metrics.values()) == 4
+    assert set(metrics_of()["incidents"].values()) == {0}
 
 
 @pytest.mark.parametrize("name", [*GAUGES, *COUNTERS])
