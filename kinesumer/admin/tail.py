@@ -139,6 +139,11 @@ class Tail:
             try:
                 async with self._held_pages:
                     page = await reader.next(pacing.page_records(PAGE_RECORDS))
+                    if page.is_unconfirmed:
+                        raise SourceUnavailableError(
+                            f"shard {shard.shard_id} is open, but GetRecords returned "
+                            "no NextShardIterator"
+                        )
                     if page.records:
                         await self._handle(page.records)
             except ShardMissingError as error:

@@ -11,6 +11,7 @@ from kinesumer.admin.shard_reads import PacedReader, for_each_stream
 from kinesumer.admin.snapshot import read_known_snapshot, read_snapshot
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.core.lineage import is_complete, repairs
+from kinesumer.core.shard_end import find
 from kinesumer.errors import (
     SourceUnavailableError,
     StreamMissingError,
@@ -73,7 +74,10 @@ def _against(row: ShardRow, shard: Shard) -> Iterator[Contradiction]:
         text = f"its row lacks its parent {lacking[0]}: it may begin before the parent"
         yield Contradiction(shard_id, Severity.CRITICAL, text)
     if row.ended and not shard.closed:
-        text = "its row says that it is read to its end, but it is open: it isn't read"
+        text = (
+            "its row says that it is read to its end, but it is open: it isn't read "
+            "until the leader opens the row again, within six minutes"
+        )
         yield Contradiction(shard_id, Severity.CRITICAL, text)
 
 
@@ -113,6 +117,12 @@ UNKNOWN = Verdict(
     "the shard has older records but none with this number: a client didn't store it; "
     "clients continue with the next record",
 )
+AT_END = Verdict(
+    "at the end",
+    Severity.NOTE,
+    "the shard is closed, and no record follows: its owner ends it, and its children "
+    "are read",
+)
 BEYOND = Verdict(
     "beyond the tip",
     Severity.CRITICAL,
@@ -149,6 +159,9 @@ async def check_position(
     number, oldest = row.position.sequence_number, None
     try:
         peek = await sampler.peek(number)
+        shard = find(listing, row.key.shard_id)
+        if _is_at_end(peek, shard):
+            return AT_END
         if peek.presence is Presence.THERE and peek.first != number:
             # If older records are left, retention can't have removed this one.
             page = await sampler.read_first(Start.TRIM_HORIZON)
@@ -160,6 +173,11 @@ async def check_position(
     retained_since = info.now + 1 - info.retention_hours * 3600
     is_quiet = verdict == EXPIRED and row.read_until > retained_since
     return QUIET if is_quiet else verdict
+
+
+def _is_at_end(peek: Peek, shard: Shard | None) -> bool:
+    is_closed = shard is not None and shard.closed
+    return is_closed and peek.presence is Presence.THERE and peek.first is None
 
 
 def decide_verdict(position: Position, peek: Peek, oldest: str | None) -> Verdict:

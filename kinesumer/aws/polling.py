@@ -58,6 +58,11 @@ class PollingSource(Polled):
             shard = find(await self.list_shards(), shard_id)
             if shard is not None and is_past_end(shard, after):
                 return await self._place(shard_id, Start.LATEST)
+            if shard is None and isinstance(error, InvalidPositionError):
+                raise SourceUnavailableError(
+                    f"Kinesis does not list the shard of a position that it refuses: "
+                    f"{error}"
+                ) from error
             if shard is not None and isinstance(error, ShardMissingError):
                 raise _listed(error) from error
             raise

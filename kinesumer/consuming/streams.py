@@ -89,6 +89,8 @@ class OpenStream:
         self.synced_until: float = 0.0
         # The first hash keys of the stream's open shards when the rows were last read.
         self.open_shard_starts: list[int] | None = None
+        # The ended shards that the last sync found to be listed as open, with epochs.
+        self.ended_but_open: frozenset[tuple[str, int]] = frozenset()
         # The times at which ended shards were first missing in the listing.
         self.unlisted_since: dict[str, float] = {}
 

@@ -119,6 +119,9 @@ async def _sync_shards(context: ClientContext, stream: OpenStream) -> bool:
         return False
     found, unreadable = await read_shards(context, stream.arn)
     repairs = lineage.repairs(stream.arn, found, shards, unreadable)
+    reopened = await _reopen(context, stream, repairs.reopen)
+    found = [row for row in found if row not in reopened]
+    found += [row._replace(ended=False) for row in reopened]
     before = stream.open_shard_starts
     stream.open_shard_starts = lineage.open_shard_starts([*found, *repairs.create])
     await write_all(
@@ -143,6 +146,29 @@ async def _sync_shards(context: ClientContext, stream: OpenStream) -> bool:
     stream.synced_until = context.clock.now() + RESYNC_SECONDS
     # Report a change also on the first pass: the leader may have read older rows.
     return before != stream.open_shard_starts or bool(repairs.create or repairs.ready)
+
+
+async def _reopen(
+    context: ClientContext, stream: OpenStream, shards: list[ShardRow]
+) -> list[ShardRow]:
+    """Let shards be read again whose rows have ended, but that are open in Kinesis.
+
+    The first time, the listing may be older than the row. So return, and reopen, only
+    the shards that the last sync found, too.
+    """
+    before = stream.ended_but_open
+    stream.ended_but_open = frozenset((row.key.shard_id, row.epoch) for row in shards)
+    wrong = [row for row in shards if (row.key.shard_id, row.epoch) in before]
+    for row in wrong:
+        logger.warning(
+            "%s: shard %s was marked as read to its end, but it is open: it is read "
+            "again after its position",
+            stream.label,
+            row.key.shard_id,
+            extra={"stream": stream.name, "shard_id": row.key.shard_id},
+        )
+    await write_all(context, [writes.reopen(context.app, row) for row in wrong])
+    return wrong
 
 
 async def _still_ready(

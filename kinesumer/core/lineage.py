@@ -107,6 +107,9 @@ class Repairs(NamedTuple):
     create: list[ShardRow]
     ready: list[ShardRow]
     prune: list[ShardRow]
+    # Ended rows of shards that are listed as open. If the listing isn't older than the
+    # rows, their ends are wrong.
+    reopen: list[ShardRow]
 
 
 def repairs(
@@ -124,7 +127,7 @@ def repairs(
     listed = {shard.shard_id for shard in shards}
     # Shard ids increase. So a listing without the newest row's shard was cut off.
     if by_id and max(by_id) > max(listed):
-        return Repairs([], [], [])
+        return Repairs([], [], [], [])
     # If a descendant of a listed shard is ready or ended, the shard was read and its
     # row was pruned. Such a shard gets no new row, since reading it again would repeat
     # its records.
@@ -142,7 +145,14 @@ def repairs(
         create=create,
         ready=ready_children(rows, rows, pending),
         prune=[row for row in rows if row.ended and row.key.shard_id not in listed],
+        reopen=ended_but_open(rows, shards),
     )
+
+
+def ended_but_open(rows: Iterable[ShardRow], shards: Sequence[Shard]) -> list[ShardRow]:
+    """Return the ended rows of shards that are listed as open, without children."""
+    is_open = {shard.shard_id for shard in leaves(shards) if not shard.closed}
+    return [row for row in rows if row.ended and row.key.shard_id in is_open]
 
 
 def ready_children(

@@ -101,13 +101,16 @@ async def plan_stream(
         open_ids = [shard.shard_id for shard in lineage.leaves(shards)]
         info = info._replace(now=await reached_time(source, open_ids, info.now))
     listed = {shard.shard_id for shard in shards}
+    opened = {shard.shard_id for shard in shards if not shard.closed}
     checked = await _check(info, source, points, listed)
     layout = create_rows(
         info.arn, shards, {shard_id: point for shard_id, (point, _) in checked.items()}
     )
     notes, problems = [], []
     for shard_id, (point, presence) in checked.items():
-        if presence is Presence.FOREIGN:
+        if point.ended and shard_id in opened:
+            problems.append(f"{shard_id}: {_NOT_ENDED}")
+        elif presence is Presence.FOREIGN:
             problems.append(f"{shard_id}: {_FOREIGN}")
         elif presence in _NOTES:
             notes.append(f"{shard_id}: {_NOTES[presence]}")
@@ -140,6 +143,10 @@ async def plan_stream(
 _FOREIGN = (
     "Kinesis says that its position was never in this shard; was the stream created "
     "again, or is the position another stream's?"
+)
+_NOT_ENDED = (
+    "it is said to be read to its end, but Kinesis lists it as open; find out how far "
+    "it was read, and correct this before the import"
 )
 _NOTES = {
     Presence.EXPIRED: "retention has passed its position: unread records may be lost, "

@@ -25,6 +25,7 @@ from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,
 )
+from kinesumer.local.kinesis.subscription import without_continuation
 from kinesumer.model.streams import Start
 from kinesumer.simulation.network import LinkedSource
 
@@ -53,6 +54,7 @@ PIECE_BYTES = 64 * 1024
 # The time after which lost bytes are sent again.
 RESEND_SECONDS = 0.5
 INTERNAL = "InternalFailureException"
+EVENT = b"SubscribeToShardEvent"  # a part of the headers of each event with records
 
 
 class _Piece(NamedTuple):
@@ -220,6 +222,9 @@ class LinkedEventStream:
 
     def _send(self, data: bytes, *, is_last: bool) -> None:
         """Send a frame over the link, which has an arrival time of its own."""
+        network, draw = self._source.network, self._source.random.random
+        if network.no_iterator and draw() < network.no_iterator and EVENT in data:
+            data = without_continuation(data)
         fault, self._next_fault = self._next_fault, ""
         end: list[OSError | None] = [None] if is_last else []
         if fault == "cut":

@@ -207,7 +207,6 @@ class FaultInjector:
     # --- Kinesis ---
 
     iterators: Inject = _network_fault("kinesis", of_all=True, expired=0.1)
-    no_iterator: Inject = _network_fault("kinesis", of_all=True, no_iterator=0.3)
     short_pages: Inject = _network_fault("kinesis", of_all=True, short=0.5)
     listing: Inject = _network_fault("kinesis", of_all=True, cut_off=0.5)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.aws.polling import PollingSource
 from kinesumer.core.shard_end import is_past_end
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -24,7 +25,6 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import HASH_KEYS, Shard, StreamInfo
-from kinesumer.ports import Polled
 from kinesumer.wire.records import JSON_PER_RECORD
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ class MemoryKinesis:
         return MemorySource(self, name)
 
 
-class MemorySource(Polled):
+class MemorySource(PollingSource):
     """A ports.StreamSource for one stream of a MemoryKinesis."""
 
     kinesis: MemoryKinesis
@@ -285,17 +285,21 @@ class MemorySource(Polled):
         """Return a connection at once, since the number of connections is unlimited."""
         return nullcontext()
 
-    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
-        """Return an iterator. Raises ShardMissingError, TrimmedPositionError."""
+    async def _place(self, shard_id: str, after: Position | Start) -> str:
         return self.get_iterator_now(shard_id, after)
 
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return the next page. Raises ExpiredIteratorError, ShardThrottledError."""
-        page = self.get_records_now(iterator, limit)
-        if reservation is not None and not reservation.covers(page.wire_bytes):
-            await reservation.grow(page.wire_bytes)
+
+        async def read(place: str) -> tuple[Page, None]:
+            page = self.get_records_now(place, limit)
+            if reservation is not None and not reservation.covers(page.wire_bytes):
+                await reservation.grow(page.wire_bytes)
+            return page, None
+
+        page, _ = await self._read_confirmed(iterator, read)
         return page
 
     # --- the same without a coroutine, for the simulator ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kinesumer.simulation.end_faults import END_KINDS
 from kinesumer.simulation.faults import KINDS
 from kinesumer.simulation.final_phases import FATAL
 from kinesumer.simulation.key_faults import KEY_KINDS
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 # Longest duration of a fault; most are much shorter.
 MAX_FAULT_SECONDS = 60.0
-ALL = (*KINDS, *KEY_KINDS, *FATAL)
+ALL = (*KINDS, *END_KINDS, *KEY_KINDS, *FATAL)
 KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *POISON_KINDS}
 
 

@@ -346,6 +346,12 @@ def mark_ended(app: str, shard: ShardRow, position: Position | None) -> Write:
     return _give_up(app, shard, position, {"ended": True})
 
 
+def reopen(app: str, shard: ShardRow) -> Write:
+    """Let a shard be read again from its position, because its end was wrong."""
+    condition = AllOf(Compare("epoch", "=", shard.epoch), Compare("ended", "=", True))
+    return Write(shard_row_key(app, shard), condition, {"ended": False})
+
+
 def prune_member(app: str, member: MemberRow | LivenessRow) -> Write:
     """Delete a dead member's row if it hasn't changed."""
     condition = AllOf(

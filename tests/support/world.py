@@ -346,7 +346,9 @@ class FaultySource(PollingSource):
         self._travel()
         if self.errors:
             raise self.errors.popleft()
-        page = await self.source.get_records(place, limit, reservation)
+        page = self.source.get_records_now(place, limit)
+        if reservation is not None and not reservation.covers(page.wire_bytes):
+            await reservation.grow(page.wire_bytes)
         if self.without_iterator:
             self.without_iterator -= 1
             page = page._replace(next_iterator=None, children=())

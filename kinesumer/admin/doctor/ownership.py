@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kinesumer.admin.doctor.finding import Check, Finding, Severity, first_three
-from kinesumer.core.lineage import is_complete, repairs
+from kinesumer.core.lineage import ended_but_open, is_complete, repairs
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire.rows import hash_text
 
@@ -29,8 +29,10 @@ def uncovered_hash_keys(app: AppObservation) -> Iterator[Finding]:
     """Yield findings about gaps in rows, plans or listed shards, and plan overlaps."""
     for stream in app.second.streams:
         arn = stream.arn
+        # Another finding reports open shards that are marked as ended.
+        wrong = [(row.first_hash, row.last_hash) for row in _ended_too_early(arn, app)]
         # What is uncovered in both snapshots is what the parts of both leave.
-        lasting = holes([*_unended(arn, app.first), *_unended(arn, app.second)])
+        lasting = holes([*_unended(arn, app.first), *_unended(arn, app.second), *wrong])
         if stream.baseline and lasting:
             yield HASH_SPACE.critical(
                 arn,
@@ -121,7 +123,33 @@ def orphan_shards(app: AppObservation) -> Iterator[Finding]:
             yield from _unlisted(stream.arn, app)
             if stream.baseline:
                 yield from _without_row(stream.arn, app)
+        yield from _not_ended(stream.arn, app)
         yield from _unowned(stream.arn, app)
+
+
+def _ended_too_early(arn: str, app: AppObservation) -> list[ShardRow]:
+    """Return the rows that both snapshots show as ended, of shards listed as open."""
+    observed = app.streams.get(arn)
+    if observed is None or not is_complete(observed.listing):
+        return []
+    before, after = (
+        ended_but_open(rows, observed.listing)
+        for rows in (app.first.shards.get(arn, []), app.second.shards[arn])
+    )
+    keys = {row.key for row in before}
+    return [row for row in after if row.key in keys]
+
+
+def _not_ended(arn: str, app: AppObservation) -> Iterator[Finding]:
+    if wrong := _ended_too_early(arn, app):
+        yield ORPHAN_SHARDS.critical(
+            arn,
+            f"{first_three(row.key.shard_id for row in wrong)} are marked as read to "
+            "their end, but Kinesis lists them as open: their records aren't read",
+            "nothing at first: the leader opens them again at their positions within "
+            "six minutes; if it lasts, or comes back, replace the clients of an older "
+            "version of kinesumer, which make such marks",
+        )
 
 
 def _unlisted(arn: str, app: AppObservation) -> Iterator[Finding]:

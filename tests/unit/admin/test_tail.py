@@ -43,11 +43,20 @@ class Flaky(MemorySource):
         self.iterators: list[KinesumerError] = []
         self.listings: list[KinesumerError | None] = []
         self.names_children = True
+        # The number of next pages without an iterator and children.
+        self.without_iterator = 0
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         if self.iterators:
             raise self.iterators.pop(0)
         return await super().get_iterator(shard_id, after)
+
+    def get_records_now(self, iterator: str, limit: int) -> Page:
+        page = super().get_records_now(iterator, limit)
+        if self.without_iterator:
+            self.without_iterator -= 1
+            page = page._replace(next_iterator=None, children=())
+        return page
 
     async def get_records(
         self, iterator: str, limit: int, room: Reservation | None = None
@@ -113,6 +122,20 @@ async def test_children_come_after_their_parents(world: World) -> None:
     assert data[:3] == [b"a", b"b", b"c"]
     assert sorted(data[3:5]) == [b"d", b"e"]
     assert data[5] == b"f"
+
+
+@in_virtual_time
+async def test_pages_without_an_iterator_do_not_end_an_open_shard(world: World) -> None:
+    orders = Orders(world)
+    orders.source.without_iterator = 3
+    orders.put(b"a")
+    reading = asyncio.ensure_future(orders.tail(2))
+    await asyncio.sleep(8)
+    assert orders.source.without_iterator == 0
+    orders.put(b"b")
+    assert await reading == [b"a", b"b"]
+    [message] = orders.messages
+    assert message.startswith("shard shardId-000000000000 is open, but GetRecords")
 
 
 @in_virtual_time

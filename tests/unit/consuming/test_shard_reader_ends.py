@@ -118,6 +118,20 @@ async def test_a_position_that_is_the_ending_number_ends_the_shard(
     assert children(desk) == [low, high]
 
 
+async def test_a_refused_position_waits_for_a_listing_with_its_shard(
+    world: World,
+) -> None:
+    world.put("a")
+    low, high = world.kinesis.split("orders", SHARD)
+    desk = read_shard(world, position=Position(ending_number(world)))
+    desk.source.listing = desk.source.source.list_shards_now()[1:]
+    await asyncio.sleep(10)
+    assert not desk.task.done()
+    desk.source.listing = None
+    await desk.task
+    assert children(desk) == [low, high]
+
+
 async def test_a_shard_that_is_listed_is_not_missing(world: World) -> None:
     world.put("a")
     desk = read_shard(world)

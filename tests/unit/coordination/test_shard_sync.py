@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.coordination.shard_sync import sync_shards, write_all
+from kinesumer.coordination.shard_sync import RESYNC_SECONDS, sync_shards, write_all
 from kinesumer.core import lineage
 from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.errors import AccessDeniedError, StreamRecreatedError
@@ -247,6 +247,37 @@ async def test_a_shard_expired_for_long_is_pruned_for_good(world: World) -> None
     syncer.source.listing = before
     assert not await syncer.sync()
     assert sorted(world.shard_rows()) == [LOW, HIGH]
+
+
+async def test_an_open_shard_that_was_marked_as_ended_is_read_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    syncer = SyncedStream(world)
+    await syncer.sync()
+    await syncer.sync()
+    await change(world, P, ended=True, sequence_number="7")
+    await asyncio.sleep(RESYNC_SECONDS)
+    await syncer.sync()
+    assert world.shard_rows()[P].ended  # a listing may be older than the rows
+    assert await syncer.sync()
+    row = world.shard_rows()[P]
+    assert (row.ended, row.ready, row.position) == (False, True, Position("7"))
+    assert f"shard {P} was marked as read to its end, but it is open" in caplog.text
+    assert not await syncer.sync()
+
+
+async def test_a_shard_that_closed_after_the_listing_stays_ended(world: World) -> None:
+    syncer = SyncedStream(world)
+    await syncer.sync()
+    before = syncer.source.source.list_shards_now()
+    world.kinesis.split("orders", P)
+    await change(world, P, ended=True)
+    syncer.source.listing = before
+    await syncer.sync()
+    syncer.source.listing = None
+    for _ in range(3):
+        await syncer.sync()
+    assert world.shard_rows()[P].ended
 
 
 async def test_an_incomplete_listing_changes_nothing(world: World) -> None:

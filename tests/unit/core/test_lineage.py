@@ -190,7 +190,29 @@ def test_repairs_follow_from_rows_and_a_listing(
 def test_an_unreadable_row_is_not_created_and_has_not_ended() -> None:
     rows = rows_of("a/ER high/E m")
     repairs = lineage.repairs(ARN, rows, [*SPLIT, MERGED], unreadable={"low"})
-    assert repairs == Repairs([], [], [])
+    assert repairs == Repairs([], [], [], [])
+
+
+OPEN, SPLIT_A = Shard("a", 0, LAST), [PARENT, LOW, HIGH]
+
+
+@pytest.mark.parametrize(
+    ("rows", "listing", "reopened"),
+    [
+        ([row(OPEN, ended=True)], [OPEN], ["a"]),
+        ([row(OPEN)], [OPEN], []),
+        ([row(PARENT, ended=True)], SPLIT_A, []),
+        # closed, although its children aren't listed yet
+        ([row(PARENT, ended=True)], [PARENT], []),
+        # a server that doesn't say that a shard with children is closed
+        ([row(OPEN, ended=True)], [OPEN, LOW, HIGH], []),
+        ([row(LOW, ended=True), row(HIGH)], SPLIT_A, ["low"]),
+    ],
+)
+def test_an_open_shard_cannot_have_ended(
+    rows: list[ShardRow], listing: list[Shard], reopened: list[str]
+) -> None:
+    assert ids(lineage.repairs(ARN, rows, listing).reopen) == reopened
 
 
 def test_ended_shards_do_not_count_for_a_plan() -> None:
@@ -229,7 +251,7 @@ def test_repairing_twice_changes_no_more_than_once(
     listing: list[Shard], data: st.DataObject
 ) -> None:
     known = data.draw(st.sets(st.sampled_from(listing)))
-    ended = data.draw(st.sets(st.sampled_from(listing)))
+    ended = data.draw(st.sets(st.sampled_from(listing))) - {*lineage.leaves(listing)}
     rows = [row(shard, ended=shard in ended) for shard in known]
     repairs = lineage.repairs(ARN, rows, listing)
     ready = set(ids(repairs.ready))

@@ -67,6 +67,25 @@ async def test_an_ended_shard_is_opened_again_and_its_children_wait() -> None:
     assert not shard(world, child.key.shard_id).ready
 
 
+async def test_an_end_of_an_open_shard_is_a_problem() -> None:
+    world = World()
+    leaf = next(s for s in world.kinesis.stream("orders").open).shard.shard_id
+    points = {S0: ResumePoint(OLD), leaf: ResumePoint(ended=True)}
+    plan = await plan_stream(world.context(), await world.open(ORDERS), points)
+    [problem] = [text for text in plan.problems if text.startswith(leaf)]
+    assert "said to be read to its end, but Kinesis lists it as open" in problem
+
+
+async def test_the_ending_number_of_a_closed_shard_is_a_position() -> None:
+    world = World()
+    closed = world.kinesis.stream("orders").shard(S1).shard
+    assert closed.ending_sequence_number is not None
+    ending = ResumePoint(Position(closed.ending_sequence_number))
+    plan = await planned(world, first=ResumePoint(OLD), second=ending)
+    assert (plan.problems, plan.notes) == ([], [])
+    assert plan.changes[1].row.position == ending.position
+
+
 async def test_a_claim_in_the_middle_of_an_import_is_an_error() -> None:
     world = await imported()
     new = await planned(world, first=ResumePoint(NEW))

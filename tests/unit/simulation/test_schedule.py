@@ -7,19 +7,20 @@ from collections import Counter
 
 import pytest
 
+from kinesumer.simulation.end_faults import END_KINDS
 from kinesumer.simulation.faults import KINDS as FAULTS
 from kinesumer.simulation.final_phases import FATAL
 from kinesumer.simulation.key_faults import KEY_KINDS
 from kinesumer.simulation.schedule import Rate, draw_faults, parse_rates
 from kinesumer.simulation.subscription_faults import SUBSCRIPTION_KINDS
 
-KINDS = FAULTS | KEY_KINDS
+KINDS = FAULTS | END_KINDS | KEY_KINDS
 
 
 def test_all_kinds_share_six_a_minute() -> None:
     rates = parse_rates("all")
     assert {rate.kind for rate in rates} == {*KINDS, *FATAL}
-    shared = [rate.per_minute for rate in rates if rate.kind in KINDS]
+    shared = [rate.per_minute for rate in rates if rate.kind not in FATAL]
     assert sum(shared) == pytest.approx(6)
     assert len({*shared}) == 1
 
@@ -39,7 +40,7 @@ def test_one_kind_may_be_more_frequent_than_the_others() -> None:
 
 
 def test_all_may_have_another_rate_together() -> None:
-    rates = [rate for rate in parse_rates("all:12:5") if rate.kind in KINDS]
+    rates = [rate for rate in parse_rates("all:12:5") if rate.kind not in FATAL]
     assert sum(rate.per_minute for rate in rates) == pytest.approx(12)
     assert {rate.seconds for rate in rates} == {5.0}
 

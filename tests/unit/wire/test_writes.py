@@ -20,6 +20,7 @@ from tests.unit.wire.write_cases import (
     ARN,
     CASES,
     DEAD_ROW,
+    FREE_ROW,
     LEADER,
     MEMBER_ROW,
     MINE,
@@ -153,6 +154,11 @@ def test_a_group_has_its_id_and_the_version_of_its_rows() -> None:
 def test_a_shard_is_opened_for_claims() -> None:
     row = write_over(SHARD_ROW | {"ready": False}, writes.ready(APP, SHARD)).row
     assert row == SHARD_ROW
+
+
+def test_a_reopened_shard_goes_on_at_its_position() -> None:
+    ended = FREE_ROW | {"ended": True}
+    assert write_over(ended, writes.reopen(APP, SHARD)).row == FREE_ROW
 
 
 def test_a_published_plan_is_counted() -> None:

@@ -332,6 +332,15 @@ CASES = {
             "another date": DEAD_ROW | {"last_update": "2026-11-21T00:00:01.000Z"},
         },
     ),
+    "reopen": Case(
+        writes.reopen(APP, SHARD),
+        {"ended": FREE_ROW | {"ended": True}},
+        {
+            "pruned meanwhile": None,
+            "reopened before": FREE_ROW,
+            "seeked since": FREE_ROW | {"epoch": 7, "ended": True},
+        },
+    ),
     "prune shard": Case(
         writes.prune_shard(APP, SHARD),
         {"ended": SHARD_ROW | {"ended": True}},
