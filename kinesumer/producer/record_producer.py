@@ -250,12 +250,9 @@ class RecordProducer:
             if not records:
                 self._sends_all = self._sends_all and bool(self._queue)
                 return
-            self._request(records)
-
-    def _request(self, records: list[PendingRecord]) -> None:
-        key = object()
-        self._unacknowledged[key] = records
-        self._start(self._send_until_accepted(key))
+            key = object()
+            self._unacknowledged[key] = records
+            self._start(self._send_until_accepted(key))
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
         request = asyncio.create_task(work)
@@ -326,20 +323,21 @@ class RecordProducer:
     ) -> None:
         """Let those records of a refused request fail that Kinesis refuses.
 
-        If the stream's description doesn't say which, move half of the records to
-        another request. So in the end, a refused record is alone in its request.
+        If the stream's description doesn't say which, send the first half of the
+        records before the rest. So at last, a refused record is alone in its request.
         """
         info = await self.stream.reread(sent_at)
         records = self._unacknowledged[key]
         refused = find_refused(records, info, error)
         left = [record for record in records if record not in refused]
-        if not refused:
-            half = len(left) // 2
-            self._request(left[half:])
-            left = left[:half]
         self._unacknowledged[key] = left
         for record, reason in refused.items():
             self._refuse(record, reason)
+        if not refused:
+            half, first = len(left) // 2, object()
+            self._unacknowledged[key] = left[half:]
+            self._unacknowledged[first] = left[:half]
+            await self._send_until_accepted(first)
 
     def _refuse(self, record: PendingRecord, error: RecordRefusedError) -> None:
         self.buffered_bytes -= record.cost

@@ -14,6 +14,7 @@ import click
 from kinesumer.simulation import results
 from kinesumer.simulation.run import Outcome, Run, draw_run, execute_run, reduce_logging
 from kinesumer.simulation.scenarios import (
+    AUTO,
     CALLBACKS,
     CALM,
     DRAWN,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from kinesumer.simulation.scenarios import Scenario
 
-NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM, CALLBACKS)]
+NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM, CALLBACKS, AUTO)]
 
 
 @click.command()

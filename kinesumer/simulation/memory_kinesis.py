@@ -105,6 +105,8 @@ class MemoryStream:
         self.created_at = created_at
         self.retention_hours = retention_hours
         self.status = "ACTIVE"
+        # False while the stream distributes records by AUTO.
+        self.routes_by_key = True
         self.shards: dict[str, MemoryShard] = {}
         # Open shards by first hash key.
         self.open: list[MemoryShard] = []
@@ -205,11 +207,18 @@ class MemoryKinesis:
         partition_key: str = "",
         explicit_hash_key: int | None = None,
     ) -> tuple[str, str]:
-        """Append a record; return its shard's id and its sequence number."""
+        """Append a record; return its shard's id and its sequence number.
+
+        With AUTO, the partition key is without meaning, and the explicit hash key is
+        the place that the service has chosen. By default, the open shards take turns.
+        """
         stream = self.stream(name)
-        if explicit_hash_key is None:
+        if explicit_hash_key is None and stream.routes_by_key:
             digest = hashlib.md5(partition_key.encode(), usedforsecurity=False)
             explicit_hash_key = int.from_bytes(digest.digest(), "big")
+        elif explicit_hash_key is None:
+            turn = stream.next_number % len(stream.open)
+            explicit_hash_key = stream.open[turn].shard.first_hash
         shard = stream.route(explicit_hash_key)
         number = str(stream.next_number)
         stream.next_number += 1
@@ -308,7 +317,13 @@ class MemorySource(PollingSource):
         """Return the stream as it is now. Raises StreamMissingError."""
         stream = self.kinesis.stream(self.name)
         now = self.kinesis.clock.wall()
-        info = StreamInfo(stream.arn, stream.status, stream.created_at, now=now)
+        info = StreamInfo(
+            stream.arn,
+            stream.status,
+            stream.created_at,
+            now=now,
+            routes_by_key=stream.routes_by_key,
+        )
         # The retention may be a fraction of an hour, since simulations take minutes.
         return info._replace(retention_hours=stream.retention_hours)  # type: ignore[arg-type]
 

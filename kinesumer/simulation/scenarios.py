@@ -17,6 +17,8 @@ SMALL_RECORD_BYTES = 20
 WITH_SUBSCRIPTIONS = "all,subscriptions"
 # Records that kill each process that gets them, beside other kinds of faults.
 POISON = "poison:0.5"
+# Switches of a stream to AUTO or back, beside other kinds of faults.
+SWITCHES = "auto:1"
 # Names that select a scenario by the seed: a drawn one, one of NAMED, one of LIMITED.
 DRAWN, EACH, LIMITS = "drawn", "each", "limits"
 
@@ -129,6 +131,14 @@ CALM = Scenario(
 )
 # A group whose user code has state per shard, in callbacks.
 CALLBACKS = Scenario("callbacks", members=4, shards=(4, 3), callbacks=True)
+# A group whose streams distribute records by AUTO from time to time.
+AUTO = Scenario(
+    "auto",
+    shards=(4, 3),
+    aggregated=0.1,
+    concurrency=4,
+    faults=f"all,{SWITCHES}",
+)
 # Groups that reach the limits of links, tables, streams, processes or clocks.
 LIMITED = (
     Scenario(
@@ -219,6 +229,8 @@ FAN_OUT_SHARE = 0.4
 MAX_SHARDS_SHARE = 0.25
 # Share of the drawn groups in which some records kill each process that gets them.
 POISON_SHARE = 0.4
+# Share of the drawn groups whose streams distribute records by AUTO from time to time.
+SWITCHES_SHARE = 0.25
 # Share of the drawn groups whose user code has callbacks.
 CALLBACKS_SHARE = 0.3
 
@@ -234,7 +246,7 @@ def scenario_for(name: str, seed: int) -> Scenario:
         return NAMED[seed % len(NAMED)]
     if name == LIMITS:
         return LIMITED[seed % len(LIMITED)]
-    named = (*NAMED, *LIMITED, CALM, CALLBACKS)
+    named = (*NAMED, *LIMITED, CALM, CALLBACKS, AUTO)
     return {scenario.name: scenario for scenario in named}[name]
 
 
@@ -274,6 +286,8 @@ def draw_scenario(seed: int) -> Scenario:
     scenario = _with_fan_out(random.Random(f"fan-out {seed}"), scenario)
     if random.Random(f"poison {seed}").random() < POISON_SHARE:
         scenario = replace(scenario, faults=f"{scenario.faults},{POISON}")
+    if random.Random(f"strategy {seed}").random() < SWITCHES_SHARE:
+        scenario = replace(scenario, faults=f"{scenario.faults},{SWITCHES}")
     return scenario
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kinesumer.simulation.distribution import DISTRIBUTION_KINDS
 from kinesumer.simulation.end_faults import END_KINDS
 from kinesumer.simulation.faults import KINDS
 from kinesumer.simulation.final_phases import FATAL
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 # Longest duration of a fault; most are much shorter.
 MAX_FAULT_SECONDS = 60.0
 ALL = (*KINDS, *END_KINDS, *KEY_KINDS, *FATAL)
-KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *POISON_KINDS}
+KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *POISON_KINDS, *DISTRIBUTION_KINDS}
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Rate:
 def parse_rates(text: str, per_minute: float = FAULTS_PER_MINUTE) -> tuple[Rate, ...]:
     """Read ``KIND[:PER_MINUTE[:SECONDS]],…``; ``none`` is no kind.
 
-    ``all`` is every kind but ``poison`` and those of fan-out, ``subscriptions``.
+    ``all`` is every kind but ``poison``, ``auto`` and those of fan-out,
+    ``subscriptions``.
     Kinds without their own rate share the rate of ``all`` equally. The default rate of
     ``all`` is ``per_minute``. Raises ValueError.
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer.simulation.distribution import DISTRIBUTION_KINDS
 from kinesumer.simulation.end_faults import END_KINDS
 from kinesumer.simulation.faults import KINDS
 from kinesumer.simulation.key_faults import KEY_KINDS
@@ -75,4 +76,11 @@ SUBSCRIPTION_KINDS: dict[str, Inject] = {
     "push_refuse": push_refuse,
     "deregister": deregister,
 }
-EVERY_KIND = KINDS | END_KINDS | KEY_KINDS | SUBSCRIPTION_KINDS | POISON_KINDS
+EVERY_KIND = {
+    **KINDS,
+    **END_KINDS,
+    **KEY_KINDS,
+    **SUBSCRIPTION_KINDS,
+    **POISON_KINDS,
+    **DISTRIBUTION_KINDS,
+}

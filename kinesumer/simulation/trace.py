@@ -53,7 +53,7 @@ class Ownership:
     released: bool = False
     # The index after the last delivered record. There is one for each partition key if
     # order matters only within a key, and else a single one with the key None.
-    cursors: dict[str | None, int] = field(default_factory=dict)
+    cursors: dict[str | int | None, int] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     # Every index from ``first`` to this one (exclusive) is done.
     done_until: int = 0

@@ -190,13 +190,15 @@ class World:
                 hash_key = int(hash_key * (1 - self.scenario.idle))
         concurrent = self.scenario.concurrency
         key = f"key-{self.random.randrange(KEYS)}" if concurrent else "key"
+        if not self.kinesis.stream(name).routes_by_key and self.random.random() < 0.5:
+            key = ""
         data = self._data if data is None else data
         if self.user is not None and self.user.data is not None:
             data = self.user.data(self.produced)
         parts: Sequence[int | None] = (None,)
         if self.random.random() < self.scenario.aggregated:
             parts = range(self.random.randrange(1, 6))
-            data = aggregate([Entry(data, key, str(hash_key))] * len(parts))
+            data = aggregate([Entry(data, key or "key", str(hash_key))] * len(parts))
         shard_id, number = self.kinesis.put(name, data, key, hash_key)
         now = self.kinesis.clock.wall()
         self.produced += len(parts)

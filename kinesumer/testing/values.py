@@ -30,7 +30,7 @@ def record(
     data: bytes,
     *,
     value: T = UNSET,  # type: ignore[assignment]
-    partition_key: str = "key",
+    partition_key: str | None = "key",
     stream: str = STREAM,
     shard_id: str = SHARD,
     arrived_at: datetime | None = None,

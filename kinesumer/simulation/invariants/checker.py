@@ -49,7 +49,8 @@ class InvariantChecker(Checker):
         self.max_uncommitted_records = max_uncommitted_records
         self.shards: dict[tuple[str, str], ShardTrace] = {}
         self.takeovers = self.handovers = self.redelivered = self.delivered_count = 0
-        # True if order matters only between records with the same partition key.
+        # True if order matters only between records with the same partition key. A
+        # record without a key has no order.
         self.is_by_key = False
         # Seconds from each record's arrival to its delivery, or None if not measured.
         self.delays: list[float] | None = None
@@ -129,7 +130,7 @@ class InvariantChecker(Checker):
         if self.calls.is_active:
             self.calls.delivered(machine, record)
         index = trace.index[record.sequence_number, record.sub_sequence_number]
-        key = record.partition_key if self.is_by_key else None
+        key = (record.partition_key or index) if self.is_by_key else None
         due = ownership.cursors.get(key, ownership.first)
         if index < due or (not self.is_by_key and index > max(due, trace.expired)):
             text = f"but {due} is next (expired: {trace.expired})"

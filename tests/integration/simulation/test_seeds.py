@@ -48,6 +48,14 @@ def test_a_group_survives_each_kind_of_fault_alone(kind: str) -> None:
     assert outcome.faults[kind] > 5
 
 
+def test_a_group_survives_switches_of_the_strategy_with_records_without_keys() -> None:
+    for seed, faults in ((1, "auto:12"), (2, "all,auto:12"), (3, "all,auto:12")):
+        run = draw_run(scenario_for("auto", seed), seed, 1.5, parse_rates(faults))
+        outcome = execute_run(run)
+        assert not outcome.violation
+        assert outcome.faults["auto"] > 5
+
+
 @pytest.mark.parametrize("kind", SUBSCRIPTION_KINDS)
 def test_a_group_with_fan_out_survives_each_fault_of_subscriptions(kind: str) -> None:
     outcome = execute_run(

@@ -277,3 +277,16 @@ def test_the_consumers_of_one_stream_are_listed(kinesis: MemoryKinesis) -> None:
     assert [(c["ConsumerName"], c["ConsumerStatus"]) for c in listed["Consumers"]] == [
         ("billing", "CREATING")
     ]
+
+
+def test_a_stream_with_auto_spreads_records_whatever_their_keys(
+    loop: VirtualLoop,
+) -> None:
+    kinesis = MemoryKinesis(loop.services)
+    stream = kinesis.create_stream("orders", 4)
+    by_key = {kinesis.put("orders", b"x", "key")[0] for _ in range(8)}
+    stream.routes_by_key = False
+    spread = [kinesis.put("orders", b"x", key)[0] for key in ("key", "") * 4]
+    assert len(by_key) == 1
+    assert sorted(spread) == sorted([*stream.shards] * 2)
+    assert not kinesis.source("orders").describe_now().routes_by_key

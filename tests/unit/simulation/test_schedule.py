@@ -54,7 +54,7 @@ def test_none_is_none() -> None:
     [
         (
             "rain",
-            "unknown kinds of faults: rain; known are all, subscriptions, none, block",
+            "unknown kinds of faults: rain; known are all, subscriptions, none, auto, ",
         ),
         ("crash:0", "crash:0: rate and length must be greater than 0"),
         ("crash:often", "crash:often: rate and length must be numbers"),

@@ -19,6 +19,7 @@ def test_a_record_has_what_a_delivered_record_has() -> None:
         b"one", partition_key="k", stream="orders", shard_id="s", arrived_at=NOON
     )
     assert (made.data, made.partition_key, made.arrived_at) == (b"one", "k", NOON)
+    assert record(b"of a stream with AUTO", partition_key=None).partition_key is None
     assert (made.stream, made.shard_id) == ("orders", "s")
     assert made.stream_arn.endswith(":stream/orders")
     assert made.fence.shard == (made.stream_arn, "s")

@@ -180,6 +180,15 @@ def test_i9_a_gap(trace: Trace) -> None:
     trace.violates("I9", "record 2, but 1 is next")
 
 
+def test_i9_records_without_a_key_have_no_order_but_come_once(trace: Trace) -> None:
+    trace.checker.is_by_key = True
+    trace.claim(trace.a, "A", 1)
+    trace.deliver(trace.a, 95, 97, 96)
+    assert trace.loop.halted is None
+    trace.deliver(trace.a, 96)
+    trace.violates("I9", "record 1, but 2 is next")
+
+
 def test_i9_a_repetition_within_an_epoch(trace: Trace) -> None:
     trace.claim(trace.a, "A", 1)
     trace.deliver(trace.a, 95, 96, 95)
