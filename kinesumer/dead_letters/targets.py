@@ -7,12 +7,14 @@ A target is an async callable, or one of these names: ``file:PATH``, ``sqs:QUEUE
 from __future__ import annotations
 
 import inspect
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.dead_letters.base import DeadLetters
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.validation import NOT_UNICODE
 from kinesumer.runtime.extras import is_posix
 
 if TYPE_CHECKING:
@@ -36,6 +38,13 @@ def parse_target(text: str) -> tuple[str, str]:
             f"{text!r} isn't a dead-letter target: use file:PATH, "
             "sqs:QUEUE_URL, kinesis:STREAM or s3://BUCKET/PREFIX"
         )
+    try:
+        # A path may have bytes that aren't UTF-8, which Python decodes as surrogates.
+        os.fsencode(place) if kind == "file" else place.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(
+            f"the dead-letter target {text!r} {NOT_UNICODE}: correct the text"
+        ) from None
     return kind, place
 
 

@@ -37,9 +37,23 @@ def require_error_types(name: str, value: object) -> tuple[type[Exception], ...]
 
 
 def require_text(name: str, value: object) -> None:
-    """Raise ConfigurationError if an argument isn't text."""
+    """Raise ConfigurationError if an argument isn't text that can be encoded."""
     if not isinstance(value, str):
         raise ConfigurationError(f"{name}={value!r} must be text")
+    if not is_unicode(value):
+        raise ConfigurationError(f"{name}={value!r} {NOT_UNICODE}: correct the text")
+
+
+NOT_UNICODE = "has half of a character, a lone surrogate, which UTF-8 can't encode"
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether text can be encoded, unlike text with a lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def require_flag(name: str, value: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.validation import is_unicode
 from kinesumer.wire.put_records import KEY_CHARACTERS, Entry, refusal
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ def valid_entry(
     if type(data) is bytes and type(key) is str and hash_key is None:
         entry = Entry(data, key)
         # This condition is true for most records. It is much faster than refusal().
-        if 0 < len(key) <= KEY_CHARACTERS and entry.size <= stream.max_record_bytes:
+        if (
+            0 < len(key) <= KEY_CHARACTERS
+            and entry.size <= stream.max_record_bytes
+            and (key.isascii() or is_unicode(key))
+        ):
             return entry
     entry = to_entry(data, key, hash_key)
     return entry if refusal(entry, stream) is None else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from urllib.parse import quote
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.validation import is_unicode
 from kinesumer.schemas.cache import Decode, SchemaCache
 from kinesumer.schemas.payloads import PayloadDecoders
 from kinesumer.schemas.values import T
@@ -47,6 +48,10 @@ class ConfluentDecoder(Generic[T]):
     ) -> None:
         from kinesumer.schemas.confluent_api import check_url
 
+        for name, text in (("url", url), ("user", user), ("password", password)):
+            # The error doesn't show the password.
+            if text is not None and not (isinstance(text, str) and is_unicode(text)):
+                raise ConfigurationError(f"{name}= must be text that UTF-8 can encode")
         check_url(url)
         if (user is None) != (password is None):
             raise ConfigurationError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.validation import require_text
 from kinesumer.schemas.cache import Decode, SchemaCache
 from kinesumer.schemas.payloads import PayloadDecoders
 from kinesumer.schemas.values import T
@@ -51,6 +52,10 @@ class GlueDecoder(Generic[T]):
         session: object | None = None,
         max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     ) -> None:
+        given = {"registry": registry, "region": region, "role_arn": role_arn}
+        for name, text in {**given, "external_id": external_id}.items():
+            if text is not None:
+                require_text(name, text)
         # zlib takes 0 as no limit.
         if not isinstance(max_decompressed_bytes, int) or max_decompressed_bytes < 1:
             raise ConfigurationError(

@@ -9,6 +9,7 @@ import msgspec
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import HASH_KEYS
+from kinesumer.model.validation import NOT_UNICODE, is_unicode
 from kinesumer.wire.aggregation import MAGIC, md5_digest
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class Entry(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True, gc
 
 
 def _utf8_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
+    # ``refusal()`` says that a lone surrogate can't be encoded.
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def refusal(entry: Entry, stream: StreamInfo) -> str | None:
@@ -49,6 +51,8 @@ def refusal(entry: Entry, stream: StreamInfo) -> str | None:
         )
     if key == "":
         return "partition_key is empty"
+    if key is not None and not is_unicode(key):
+        return f"partition_key {NOT_UNICODE}"
     if key is not None and len(key) > KEY_CHARACTERS:
         return f"partition_key has {len(key):,} characters, more than {KEY_CHARACTERS}"
     if size > stream.max_record_bytes:

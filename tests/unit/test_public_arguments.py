@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROLE = "arn:aws:iam::210987654321:role/reader"
+HALF = "\ud800"  # half of a character, which no text that is sent may contain
 
 
 def handle(record: Record) -> None:
@@ -37,17 +38,17 @@ def handle_with_session(record: Record, session: object) -> None:
 # Values that are wrong for each parameter. A parameter without one is in ANY_VALUE.
 WRONG: dict[Any, dict[str, list[Any]]] = {
     Kinesumer: {
-        "app": [5, "", "a#b", "\n", None],
-        "table": [5, ""],
-        "region": [5],
-        "client_id": [5, "", "spark-query"],
+        "app": [5, "", "a#b", "\n", HALF, None],
+        "table": [5, "", HALF],
+        "region": [5, HALF],
+        "client_id": [5, "", HALF, "spark-query"],
         "config": [{"commit": "manual"}, None],
         "stop_signals": ["yes", 1, None],
     },
     Stream: {
-        "name": [5, None],
-        "region": [5, ""],
-        "role_arn": [5],
+        "name": [5, HALF, None],
+        "region": [5, "", HALF],
+        "role_arn": [5, ROLE + HALF],
         "external_id": ["x", 5],  # without a role
         "session_name": ["x", 5],
         "start": ["yesterday", 5],
@@ -61,31 +62,31 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "non_retryable": [ValueError, ["x"], 5],
     },
     Producer: {
-        "stream": [5, None],
+        "stream": [5, HALF, None],
         "aggregate": ["yes", 1],
         "ordered": ["yes", 1],
-        "region": [5],
+        "region": [5, HALF],
         "max_buffer_bytes": [0, "x"],
         "linger_seconds": [-1, "x"],
         "give_up_seconds": [-1, "x"],
     },
     Kinesumer.consume: {
-        "streams": [5, [], "", "orders,payments", [5], {"orders": handle}],
+        "streams": [5, [], "", HALF, "orders,payments", [5], {"orders": handle}],
         "start": [5, "yesterday"],
         "decode": [5],
-        "on_decode_error": ["ignore", 5],
+        "on_decode_error": ["ignore", HALF, 5],
         "limit": [0, "3", True],
         "on_assigned": [5],
         "on_revoked": [5],
     },
     Kinesumer.run: {
-        "streams": [5, [], "orders,payments", {"orders": 5}, {}],
+        "streams": [5, [], HALF, "orders,payments", {"orders": 5}, {}],
         "handler": [5, handle_with_session, lambda: None],
         "start": [5, "yesterday"],
         "batch": ["yes", 1],
         "concurrency": [0, "3", 1.5],
         "on_failure": ["ignore", 5],
-        "dead_letters": ["here", 5],
+        "dead_letters": ["here", f"s3://{HALF}", f"file:{HALF}", 5],
         "retries": [3, {"max_attempts": 3}],
         "middleware": [5, print],
         "traceparent": [5],

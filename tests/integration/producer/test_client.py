@@ -336,3 +336,19 @@ def test_a_failure_is_raised_in_a_thread(kinesumer_aws: EmbeddedAws) -> None:
         BlockingProducer("orders") as producer,
     ):
         producer.put(b"c", partition_key="k")
+
+
+@pytest.mark.parametrize("half", ["\ud800", "é\udcff", "\udfff" * 256])
+async def test_a_key_that_cannot_be_encoded_is_refused_alone(
+    kinesumer_aws: EmbeddedAws, half: str
+) -> None:
+    kinesumer_aws.create_stream("orders", shards=1)
+    async with Producer("orders") as producer:
+        for wrong in ({"partition_key": half}, {"explicit_hash_key": half}):
+            with pytest.raises(ConfigurationError, match="correct the arguments"):
+                await producer.put(b"wrong", **{"partition_key": "key", **wrong})
+        await (await producer.put(b"right", partition_key="schlüssel 🗝"))
+    with BlockingProducer("orders") as blocking:
+        with pytest.raises(ConfigurationError, match="half of a character"):
+            blocking.put(b"wrong", partition_key=half)
+        blocking.put(b"right", partition_key="schlüssel 🗝").result()

@@ -8,6 +8,7 @@ import math
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,9 @@ from kinesumer.client import Kinesumer
 from kinesumer.config import Config
 from kinesumer.core.liveness import lease_ms
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.streams import Stream, StreamInfo
 from kinesumer.model.validation import validate_name
+from kinesumer.producer.entries import valid_entry
 from kinesumer.spark.options.parser import (
     Connection,
     connection_from,
@@ -26,10 +29,19 @@ from kinesumer.spark.options.parser import (
 )
 from kinesumer.spark.options.streams import parse_streams
 from kinesumer.spark.options.table import OPTIONS
+from kinesumer.wire.put_records import aggregate
 from tests.system.hostile.strategies import json_values
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 CONNECTION = Connection(region="eu-west-1")
+
+INFO = StreamInfo("arn", "ACTIVE", 0.0)
+
+
+def any_text(most: int) -> st.SearchStrategy[str]:
+    """Return any text, also with lone surrogates, which can't be encoded."""
+    return st.text(st.characters(), max_size=most)
+
 
 # --- Config ---
 
@@ -83,7 +95,7 @@ def test_accepted_values_give_a_usable_lease(values: dict[str, Any]) -> None:
 @example("\ud800")
 @example("a\x1b[2J")
 @example("#")
-@given(st.text(max_size=10) | st.text(min_size=200, max_size=300) | json_values)
+@given(any_text(10) | st.text(min_size=200, max_size=300) | json_values)
 def test_any_name_can_be_part_of_a_key_or_is_refused(name: Any) -> None:
     for make in (
         lambda: Kinesumer(name, table="t"),
@@ -98,11 +110,28 @@ def test_any_name_can_be_part_of_a_key_or_is_refused(name: Any) -> None:
         assert 0 < len(name.encode()) < 256
 
 
-@given(st.text(max_size=12) | st.text(":/arnkinesstream", max_size=40))
+@example("\ud800")
+@given(any_text(12) | st.text(":/arnkinesstream", max_size=40))
 def test_any_stream_name_is_parsed_or_refused(text: str) -> None:
     for parse in (parse_stream_name, parse_streams):
         with suppress(ConfigurationError):
             parse(text)
+    with suppress(ConfigurationError):
+        assert Stream(text).name.encode().decode() == text
+
+
+@example("\ud800", None)
+@example("key", "\udcff")
+@given(any_text(12) | st.none() | json_values, any_text(3) | st.none() | json_values)
+def test_any_record_that_a_stream_takes_can_be_sent(key: Any, hash_key: Any) -> None:
+    try:
+        entry = valid_entry(b"data", key, hash_key, INFO)
+    except ConfigurationError:
+        return
+    if entry is not None:
+        assert msgspec.json.encode(entry)
+        if key is not None:
+            assert aggregate([entry])
 
 
 # --- options ---

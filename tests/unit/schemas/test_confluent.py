@@ -187,3 +187,15 @@ def test_a_password_in_the_url_or_alone_is_refused_and_not_shown() -> None:
         ConfluentDecoder("http://host", user="user")
     with pytest.raises(ConfigurationError, match="colon"):
         ConfluentDecoder("http://host", user="a:b", password="c")
+
+
+@pytest.mark.parametrize("wrong", [{"user": "\ud800"}, {"password": "p\ud800"}])
+def test_text_that_cannot_be_encoded_is_refused_without_the_password(
+    wrong: dict[str, str],
+) -> None:
+    given = {"user": "user", "password": "password", **wrong}
+    with pytest.raises(ConfigurationError, match="that UTF-8 can encode") as raised:
+        ConfluentDecoder("https://registry.example.com", type=dict, **given)
+    assert "p\\ud800" not in str(raised.value)
+    with pytest.raises(ConfigurationError, match="url="):
+        ConfluentDecoder("https://\ud800", type=dict)

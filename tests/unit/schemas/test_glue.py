@@ -191,3 +191,10 @@ def test_options_that_are_invalid_are_refused() -> None:
         GlueDecoder(reader_schema="no such type")
     with pytest.raises(ConfigurationError, match="must be 1 or more"):
         GlueDecoder(max_decompressed_bytes=-1)
+
+
+@pytest.mark.parametrize("name", ["registry", "region", "role_arn", "external_id"])
+def test_text_that_cannot_be_encoded_is_refused(name: str) -> None:
+    wrong: dict[str, Any] = {name: "\ud800"}
+    with pytest.raises(ConfigurationError, match=name):
+        GlueDecoder(type=dict, **wrong)

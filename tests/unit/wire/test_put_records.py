@@ -77,6 +77,8 @@ OF_100_BYTES = INFO._replace(max_record_bytes=100)
         (b"x", None, None, "partition_key is null, but the stream distributes"),
         (b"x", "", None, "partition_key is empty"),
         (b"x", "k" * 257, None, "has 257 characters"),
+        (b"x", "k\ud800", None, "partition_key has half of a character"),
+        (b"x", "k", "\ud800", "not a decimal number"),
         (b"x" * 98, "key", None, "have 101 bytes, more than the 100"),
         (b"x", "k", "", "is ''"),
         (b"x", "k", "-1", "not a decimal number"),
