@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import DataLossError, SourceUnavailableError
 from kinesumer.model.streams import Stream
-from kinesumer.simulation.memory_kinesis import MemorySource
 from kinesumer.spark.offsets.model import After, At, End, ShardPosition
 from kinesumer.spark.offsets.offset_json import from_json, to_json
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.driver import Driver
 from kinesumer.spark.planning.limits import Limits
 from kinesumer.testing.memory import MemoryKinesis
+from tests.support.odd_pages import OddPages
 from tests.support.world import in_virtual_time
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class World:
         return Query(self, ReadOptions(**given))
 
 
-class AwsSource(MemorySource):
+class AwsSource(OddPages):
     """A source whose answers have a Date in whole seconds, as AWS's have.
 
     It counts calls, notes the times of reads, and refuses to read some shards.
@@ -134,7 +134,7 @@ class AwsSource(MemorySource):
     ) -> Page:
         self._require_credentials()
         self.reads.append(self.kinesis.clock.now())
-        shard_id = iterator.split("|")[1]
+        shard_id = iterator.partition(" ")[0]
         if shard_id in self.refused:
             raise SourceUnavailableError(f"{shard_id} does not answer")
         return await super().get_records(iterator, limit, room)
@@ -280,6 +280,8 @@ async def take(world: World, query: Query, step: str, value: Any) -> None:
             await asyncio.sleep(value)
         case "split" | "merge":
             reshard(world.kinesis, step, value)
+        case "odd_pages":
+            world.source().without_iterator = value
         case "trigger":
             for _ in range(value):
                 await query.trigger()

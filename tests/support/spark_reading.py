@@ -26,6 +26,7 @@ from kinesumer.spark.reading.range_fetcher import ReadContext
 from kinesumer.spark.reading.task_reader import TaskReader
 from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache
 from kinesumer.testing.memory import MemoryKinesis, MemorySource
+from tests.support.odd_pages import OddPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -81,7 +82,7 @@ def schema(*names: str) -> StructType:
     return StructType([StructField(name, TYPES[COLUMNS[name]]) for name in names])
 
 
-class RecordedSource(MemorySource):
+class RecordedSource(OddPages):
     """Records each call with its time. ``mishap`` may raise an error instead."""
 
     def __init__(self, kinesis: MemoryKinesis, name: str) -> None:

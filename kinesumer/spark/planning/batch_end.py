@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.core.lineage import ancestors, is_complete
 from kinesumer.errors import ShardMissingError, TrimmedPositionError
+from kinesumer.model.streams import Start
 from kinesumer.spark.offsets.model import BEGINNING, END, End, StreamOffset
 from kinesumer.spark.planning.bounds import first_offset
 from kinesumer.spark.planning.data_loss import seen_at
@@ -24,11 +25,16 @@ from kinesumer.spark.runtime.event_loop import for_each
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kinesumer.model.streams import Shard, ShardKey, Start
+    from kinesumer.model.streams import Shard, ShardKey
     from kinesumer.spark.offsets.model import Offset, ShardPosition
     from kinesumer.spark.planning.limits import Limits, Share
     from kinesumer.spark.planning.stream_state import StreamState
 
+WRONG_END = (
+    "an earlier version of kinesumer took an answer for the end of the shard, which is "
+    "open; with failOnDataLoss=false they are read after all, and the last records "
+    "before them may come twice"
+)
 # Where a run with Trigger.AvailableNow ends, by stream and shard. This run doesn't read
 # a shard that has no target.
 Targets = dict[str, dict[str, "ShardPosition"]]
@@ -88,7 +94,23 @@ def _begin(
     if before.created_at != info.created_at:
         stream.report_loss("", None, "the stream was recreated")
         return first_offset(stream, BEGINNING)
-    return replace(before, origin={})
+    return _without_wrong_ends(replace(before, origin={}), stream)
+
+
+def _without_wrong_ends(before: StreamOffset, stream: StreamState) -> StreamOffset:
+    """Return the offset with a Start in place of each End in an open shard.
+
+    Earlier versions took some answers for the end of an open shard. A Start repeats the
+    last records, and an older batch cannot be planned again, so this counts as a loss.
+    """
+    starts: dict[str, ShardPosition] = {}
+    for shard_id in stream.wrong_ends(before.shards):
+        end = before.shards[shard_id]
+        assert isinstance(end, End)
+        stream.report_loss(shard_id, end, WRONG_END)
+        seen = end.seen or before.anchored_at
+        starts[shard_id] = Start(type="AT_TIMESTAMP", timestamp=seen)
+    return replace(before, shards={**before.shards, **starts}, origin=starts)
 
 
 async def _common_end(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
+from kinesumer.core.lineage import leaves
 from kinesumer.runtime.service_time import reached_time
-from kinesumer.spark.offsets.model import After
+from kinesumer.spark.offsets.model import After, End
 from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, unproven
 from kinesumer.spark.planning.probe import PERIOD_SECONDS, ShardProbe
 from kinesumer.spark.planning.subscriptions import Subscriptions
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard, Stream, StreamInfo
     from kinesumer.ports import Clock, StreamSource
     from kinesumer.runtime.service_time import ServiceTime
-    from kinesumer.spark.offsets.model import ShardPosition
+    from kinesumer.spark.offsets.model import Positions, ShardPosition
     from kinesumer.spark.planning.data_loss import DataLoss
     from kinesumer.spark.planning.probe import ProbeResult
 
@@ -69,6 +70,9 @@ class StreamState:
         self._period_seconds = period_seconds  # between two reads of a shard
         self._probes: dict[str, ShardProbe] = {}
         self._refreshed: float | None = None
+        # By shard whose position is an End, but that is listed as open: the time of the
+        # first listing that shows it.
+        self._suspected: dict[str, float] = {}
         self._record_bytes = 0.0
 
     @property
@@ -92,6 +96,18 @@ class StreamState:
             self.shards = await self.retry(self.source.list_shards)
             self.info = await self.retry(self._describe)
             self._refreshed = self._clock.now()
+
+    def wrong_ends(self, positions: Positions) -> list[str]:
+        """Return the shards with the position End that two listings show as open."""
+        listed = self._refreshed or 0.0
+        opened = {shard.shard_id for shard in leaves(self.shards) if not shard.closed}
+        suspected = {
+            shard_id: self._suspected.get(shard_id, listed)
+            for shard_id, position in positions.items()
+            if isinstance(position, End) and shard_id in opened
+        }
+        self._suspected = suspected
+        return [shard_id for shard_id, since in suspected.items() if since < listed]
 
     async def _describe(self) -> StreamInfo:
         requested_at = self._clock.now()

@@ -138,6 +138,11 @@ class RangeFetcher:
                 page, rows = await self._read(started)
             else:
                 page, rows = await self._receive(self._subscribed)
+            if page.is_unconfirmed:
+                raise SourceUnavailableError(
+                    f"{self._key.shard_id} is open, but Kinesis's answer looks like "
+                    "its end"
+                )
         except POLLED_AFTER as error:
             if self._subscribed is None:
                 self._failed(error)

@@ -216,10 +216,11 @@ def cut_off(storm: Storm) -> str:
 
 
 def break_service(storm: Storm) -> str:
-    kinds = ("refuse", "drop", "error", "throttle", "latency", "expired_iterator")
-    kind = storm.chance.choice(kinds)
+    of_both = ("refuse", "drop", "error", "throttle", "latency")
+    of_kinesis = ("expired_iterator", "no_iterator")
+    kind = storm.chance.choice((*of_both, *of_kinesis))
     service = storm.chance.choice(("dynamodb", "kinesis"))
-    if kind == "expired_iterator":
+    if kind in of_kinesis:
         service = "kinesis"
     probability = storm.chance.choice((0.2, 0.6, 1.0))
     number = storm.fleet.aws.fault(
@@ -236,7 +237,8 @@ def break_service(storm: Storm) -> str:
 
 def break_subscriptions(storm: Storm) -> str:
     """Let subscriptions end early, or go silent, or be refused."""
-    kinds = ("cut", "exception_event", "corrupt", "stall", "throttle", "error")
+    of_events = ("cut", "exception_event", "corrupt", "stall", "no_continuation")
+    kinds = (*of_events, "throttle", "error")
     kind = storm.chance.choice(kinds)
     probability = storm.chance.choice((0.05, 0.3, 1.0))
     number = storm.fleet.aws.fault(

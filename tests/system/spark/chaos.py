@@ -43,6 +43,7 @@ KINDS: tuple[Kind, ...] = (
     "refuse",
     "drop",
     "expired_iterator",
+    "no_iterator",
     "latency",
 )
 MAX_SHARDS = 9

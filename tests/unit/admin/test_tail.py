@@ -19,7 +19,7 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
-from kinesumer.simulation.memory_kinesis import MemoryKinesis, MemorySource
+from tests.support.odd_pages import OddPages
 from tests.support.world import World, in_virtual_time
 
 if TYPE_CHECKING:
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page, Record
     from kinesumer.ports import Reservation
+    from kinesumer.simulation.memory_kinesis import MemoryKinesis
 
 
 class EnoughError(Exception):
     """Stops a tail after the expected number of records."""
 
 
-class Flaky(MemorySource):
+class Flaky(OddPages):
     """A source whose calls raise the errors that a test has queued."""
 
     def __init__(self, kinesis: MemoryKinesis) -> None:
@@ -43,20 +44,11 @@ class Flaky(MemorySource):
         self.iterators: list[KinesumerError] = []
         self.listings: list[KinesumerError | None] = []
         self.names_children = True
-        # The number of next pages without an iterator and children.
-        self.without_iterator = 0
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         if self.iterators:
             raise self.iterators.pop(0)
         return await super().get_iterator(shard_id, after)
-
-    def get_records_now(self, iterator: str, limit: int) -> Page:
-        page = super().get_records_now(iterator, limit)
-        if self.without_iterator:
-            self.without_iterator -= 1
-            page = page._replace(next_iterator=None, children=())
-        return page
 
     async def get_records(
         self, iterator: str, limit: int, room: Reservation | None = None

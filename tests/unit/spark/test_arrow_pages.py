@@ -141,6 +141,13 @@ def test_aggregates_are_opened_unless_asked_for_raw() -> None:
     assert [row["data"] for row in rows_of(body, deaggregate=False)] == [b"a", packed]
 
 
+def test_a_page_that_looks_like_an_end_has_its_records_as_objects() -> None:
+    body = written([record(1, b"a"), record(2, b"b")], NextShardIterator=None)
+    page, rows = parse(body, ALL.names, deaggregate=True)
+    assert [each.data for each in page.records] == [b"a", b"b"]
+    assert len(rows) == 2
+
+
 def test_an_empty_page_has_no_rows() -> None:
     page, rows = parse(written([], MillisBehindLatest=9), ALL.names, deaggregate=True)
     assert (page.millis_behind, len(rows)) == (9, 0)

@@ -51,6 +51,7 @@ STEPS = st.one_of(
     st.tuples(st.just("stream_in"), st.integers(1, 60)),
     step("sleep", 0.1, 1.0, 30.0, 600.0, 7200.0),
     step("trigger", 1),
+    step("odd_pages", 1, 2, 5),
     step("crash_before_batch", 0),
     step("crash_after_batch", 0),
     step("available_now", 0),

@@ -290,6 +290,29 @@ def test_throttles_and_outages_only_delay(bench: Bench) -> None:
     assert bench.read_numbers(rest(bench)) == {ONE: bench.numbers[ONE][6:]}
 
 
+def test_pages_without_an_iterator_neither_end_a_range_nor_lose_it(
+    bench: Bench,
+) -> None:
+    bench.put(40_000)
+    bench.source.without_iterator = 12
+    assert bench.read_numbers(rest(bench)) == {ONE: bench.numbers[ONE][6:]}
+    assert bench.source.without_iterator < 12
+
+
+def test_empty_pages_without_an_iterator_are_no_proof_of_a_loss(bench: Bench) -> None:
+    bench.put(100)
+    log = bench.stream.shard(ONE).log
+    kept, log[:] = list(log), log[:20]
+    bench.source.without_iterator = 20
+
+    def later(call: str, count: int) -> None:
+        if call == "records" and count == 12:
+            log[:] = kept
+
+    bench.source.mishap = later
+    assert bench.read_numbers(rest(bench)) == {ONE: bench.numbers[ONE][6:]}
+
+
 def test_a_task_fails_after_ten_minutes_without_an_answer(bench: Bench) -> None:
     bench.put(100)
     bench.fail(SourceThrottledError("too many reads"))
