@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from kinesumer.runtime.timeouts import Countdown
 
@@ -24,10 +24,13 @@ RECEIVE_BYTES = 256 * 1024  # what asyncio receives of a TLS connection at a tim
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})[ \r]")
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,18})[ \t]*(?=\r\n)", re.I)
-_ANY_LENGTH = re.compile(rb"\r\ncontent-length:", re.I)
-_CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*(?=\r\n)", re.I)
-_CODED = re.compile(rb"\r\ntransfer-encoding:", re.I)
+_LENGTH = re.compile(rb"\r\ncontent-length:([^\r]*)", re.I)
+_CODING = re.compile(rb"\r\ntransfer-encoding:([^\r]*)", re.I)
+_NUMBER = re.compile(rb"[0-9]{1,18}")
+# Parts of most lines that match the next pattern. They are found ten times as fast.
+_SPACES = (b" :", b"\t:", b"\r\n ", b"\r\n\t")
+# A name that ends with a space, or a continued line.
+_SPACED = re.compile(rb"\r\n(?:[ \t]|[^:\r\n]*[ \t]:)")
 _CLOSING = re.compile(rb"\r\nconnection:[^\r]*\bclose\b", re.I)
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n\Z")
 
@@ -212,13 +215,11 @@ class Connection(asyncio.BufferedProtocol):
     def _body(
         self, status: int, head: bytes, early: bytes
     ) -> Generator[None, None, bytearray]:
-        if is_chunked(head):
+        framing = read_framing(head)
+        if framing == CHUNKED:
             return (yield from self._chunks(early))
-        lengths = {int(text) for text in _LENGTH.findall(head)}
-        if len(lengths) == 1:
-            return (yield from self._sized(lengths.pop(), early))
-        if _ANY_LENGTH.search(head):
-            raise MalformedAnswerError("an invalid length, or several lengths")
+        if framing is not None:
+            return (yield from self._sized(framing, early))
         return (yield from self._until_closed(early))
 
     def _admit(self, size: int, whole: int | None) -> Generator[None, None, None]:
@@ -326,13 +327,32 @@ def share_buffer(transport: asyncio.BaseTransport, shared: bytearray) -> None:
         protocol._ssl_buffer_view = memoryview(shared)
 
 
-def is_chunked(head: bytes) -> bool:
-    """Return whether a response's body comes in chunks."""
-    if not _CODED.search(head):
-        return False
-    if not _CHUNKED.search(head):
-        raise MalformedAnswerError("an unknown transfer encoding")
-    return True
+CHUNKED: Final = "chunked"
+
+
+def read_framing(head: bytes) -> int | Literal["chunked"] | None:
+    """Return the size of a response's body, CHUNKED, or None if the head doesn't tell.
+
+    Raise MalformedAnswerError if the head tells it in several ways: a proxy may have
+    understood another one, so the next response could be a part of this one.
+    """
+    # Servers and proxies read other ends of lines, and these spaces, in several ways.
+    if not head.count(b"\r") == head.count(b"\n") == head.count(b"\r\n"):
+        raise MalformedAnswerError("a head with other ends of lines than CR LF")
+    if any(map(head.__contains__, _SPACES)) and _SPACED.search(head):
+        raise MalformedAnswerError("a head with misplaced spaces")
+    lengths, codings = _LENGTH.findall(head), _CODING.findall(head)
+    if len(lengths) + len(codings) > 1:
+        raise MalformedAnswerError("several lengths or transfer codings")
+    if codings:
+        if codings[0].strip(b" \t").lower() != b"chunked":
+            raise MalformedAnswerError(f"the transfer coding {codings[0][:80]!r}")
+        return CHUNKED
+    if not lengths:
+        return None
+    if not _NUMBER.fullmatch(lengths[0].strip(b" \t")):
+        raise MalformedAnswerError(f"the length {lengths[0][:80]!r}")
+    return int(lengths[0])
 
 
 def _check_size(size: int) -> int:

@@ -7,10 +7,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from kinesumer.aws.http.connection import (
+    CHUNKED,
     Answer,
     Connection,
     MalformedAnswerError,
-    is_chunked,
+    read_framing,
 )
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.runtime.timeouts import timeout
@@ -176,12 +177,13 @@ class EventStreamConnection(Connection):
     ) -> Generator[None, None, bytearray]:
         if status != 200:
             return (yield from super()._body(status, head, early))
+        framing = read_framing(head)
         if not self._begun.done():  # else the wait is over
             self._begun.set_result(None)
         pending = bytearray(early)
         self._scratch = self._shared
         self._target = memoryview(self._shared)
-        if is_chunked(head):
+        if framing == CHUNKED:
             yield from self._receive_chunks(pending)
         else:
             yield from self._receive_rest(pending)

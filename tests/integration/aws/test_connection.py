@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesumer.aws.http.connection import HEAD_BYTES, Answer, Connection
+from kinesumer.aws.http.connection import (
+    HEAD_BYTES,
+    Answer,
+    Connection,
+    MalformedAnswerError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -113,6 +118,37 @@ async def test_an_answer_without_a_length_ends_with_the_connection() -> None:
 async def test_an_answer_that_is_cut_off_is_an_error(answer: bytes) -> None:
     with pytest.raises(ConnectionResetError, match="before the answer's end"):
         await fed([answer[:-1]], ends=True)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: 3\r\nContent-Length: 3\r\n",
+        b"Content-Length: 3\r\ncontent-length: 4\r\n",
+        b"Content-Length: 3, 3\r\n",
+        b"Content-Length: +3\r\n",
+        b"Content-Length: 3\r\n 4\r\n",
+        b"Content-Length: \r\n",
+        b"Content-Length : 3\r\n",
+        b"X: 1\nContent-Length: 3\r\n",
+        b"X: 1\rContent-Length: 3\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
+        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n",
+        b"Transfer-Encoding: chunked, identity\r\n",
+        b"Transfer-Encoding: xchunked\r\n",
+        b"Transfer-Encoding:\r\n chunked\r\n",
+        b"Transfer-Encoding\t: chunked\r\n",
+    ],
+)
+async def test_a_head_that_can_be_read_in_several_ways_is_refused(
+    headers: bytes,
+) -> None:
+    for body in (b"abc", b"3\r\nabc\r\n0\r\n\r\n"):
+        with pytest.raises(MalformedAnswerError):
+            await fed([b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n" + body], ends=True)
 
 
 @pytest.mark.parametrize(
