@@ -46,10 +46,10 @@ def policy(*, fan_out: bool, role_arn: str | None) -> dict[str, Any]:
 
     The role of another account needs the statements ``Streams`` and ``Lists``.
     """
-    streams = f"arn:aws:kinesis:*:*:stream/{PREFIX}-*"
+    streams = f"arn:*:kinesis:*:*:stream/{PREFIX}-*"  # in any partition
     statements = [
         _allow(
-            "Table", "dynamodb", TABLE_ACTIONS, f"arn:aws:dynamodb:*:*:table/{PREFIX}-*"
+            "Table", "dynamodb", TABLE_ACTIONS, f"arn:*:dynamodb:*:*:table/{PREFIX}-*"
         ),
         _allow("Streams", "kinesis", STREAM_ACTIONS, streams),
         {

@@ -6,16 +6,12 @@ import secrets
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from kinesumer.runtime.partitions import is_aws_host
+
 # The names of all streams and tables of all runs begin with this.
 PREFIX = "kinesumer-acceptance"
 # All have this tag. Its value is the run's id.
 TAG = "kinesumer:acceptance"
-AWS_DOMAINS = (
-    ".amazonaws.com",
-    ".amazonaws.com.cn",
-    ".api.aws",
-    ".api.amazonwebservices.com.cn",
-)
 
 
 class RunNames(NamedTuple):
@@ -46,8 +42,7 @@ class RunNames(NamedTuple):
 
 def is_aws(endpoint: str) -> bool:
     """Return whether an endpoint belongs to AWS, and not to an emulator."""
-    host = urlsplit(endpoint).hostname or ""
-    return host.endswith(AWS_DOMAINS)
+    return is_aws_host(urlsplit(endpoint).hostname or "")
 
 
 class Resources(Protocol):

@@ -29,7 +29,7 @@ VERSION = 1
 BUSIEST_SHARDS = 10  # the number of shards that the report lists
 
 # A zone's name, such as us-east-1a, or its id, such as use1-az2.
-_ZONE = re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9][a-z]|[a-z]{3,4}[0-9]-az[0-9]")
+_ZONE = re.compile(r"[a-z]+(?:-[a-z]+)+-[0-9]+[a-z]|[a-z]{3,}[0-9]+-az[0-9]+")
 _SEPARATOR = re.compile(r"[-._/:@ ]")
 
 

@@ -114,7 +114,8 @@ class LoadSchedule:
         The keys are those of ``KnownLoads.loads``.
         """
         settled = {shard: self._settled_work.get(shard, work[shard]) for shard in work}
-        average = sum(work.values()) / clients
+        # A table that was created again has no client's row.
+        average = sum(work.values()) / max(1, clients)
         if not self.has_changed(now) and any(
             _differs(size, settled[shard], average) for shard, size in work.items()
         ):

@@ -38,7 +38,7 @@ WAIT_SECONDS = 2
 # SQS takes and returns at most this many messages per call.
 AT_ONCE = 10
 
-_REGION = re.compile(r"(?:^|\.)sqs\.([a-z]{2}(?:-[a-z0-9]+)+)\.")
+_REGION = re.compile(r"(?:^|\.)sqs\.([a-z]+(?:-[a-z0-9]+)+)\.")
 
 
 class Message(NamedTuple):

@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from kinesumer.local import dynamodb, identity
+from kinesumer.local.arns import resource_arn
 from kinesumer.local.dynamodb import Answer
 from kinesumer.local.faults import PUSHED_EVENT, Call
 from kinesumer.local.kinesis import cbor
@@ -309,7 +310,7 @@ def _table_arn(body: bytes, origin: Caller) -> str:
     table = request.get("TableName") or request.get("ResourceArn")
     if not isinstance(table, str):
         return "*"
-    arn = f"arn:aws:dynamodb:{origin.region}:{origin.account}:table/{table}"
+    arn = resource_arn("dynamodb", origin.region, origin.account, f"table/{table}")
     if table.startswith("arn:"):
         arn = table
     index = request.get("IndexName")

@@ -19,6 +19,7 @@ from moto.dynamodb.models.dynamo_type import Item
 from moto.dynamodb.models.utilities import DynamoJsonEncoder
 from moto.dynamodb.responses import DynamoHandler
 
+from kinesumer.local.arns import served_partition
 from kinesumer.local.request import AwsError
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class Handler(DynamoHandler):
     ) -> None:
         super().__init__()
         self._backend, self._ids = backend, ids
-        self.current_account, self.region, self.partition = account, region, "aws"
+        self.current_account, self.region = account, region
+        self.partition = served_partition(region)
         self.body = self.params = request
         self.headers: dict[str, str] = {}
         self.querystring: dict[str, Any] = {}

@@ -18,6 +18,7 @@ from kinesumer.errors import ConfigurationError, GroupBusyError
 from kinesumer.migration.plan import ResumePoint
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Start
+from kinesumer.runtime.partitions import partition_of
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.fields import SHARD_ID, is_sequence_number
 
@@ -362,6 +363,5 @@ def _is_called(stream: StreamId, name: str) -> bool:
 def _arn(stream: StreamId, region: str | None) -> str:
     if region is None:
         raise ConfigurationError("leases don't contain a region: give --region")
-    prefix = next((p for p in ("cn", "us-gov") if region.startswith(f"{p}-")), None)
-    partition = f"aws-{prefix}" if prefix else "aws"
+    partition = partition_of(region)
     return f"arn:{partition}:kinesis:{region}:{stream.account}:stream/{stream.name}"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from kinesumer.local.arns import resource_arn
 from kinesumer.local.kinesis import requests as rq
 from kinesumer.local.kinesis.changes import (
     lengthen,
@@ -277,7 +278,7 @@ class Kinesis:
 
 def stream_arn(caller: Caller, name: str) -> str:
     """Return the ARN of a stream in the caller's account and region."""
-    return f"arn:aws:kinesis:{caller.region}:{caller.account}:stream/{name}"
+    return resource_arn("kinesis", caller.region, caller.account, f"stream/{name}")
 
 
 def _arn(request: rq.Request, caller: Caller) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start
+from kinesumer.runtime.partitions import is_aws_host
 from kinesumer.spark.options.streams import (
     parse_position,
     parse_streams,
@@ -366,9 +367,6 @@ def _configured(service: str) -> str | None:
 
 def _region_of(endpoint: str | None) -> str | None:
     """Return the region in the host name of an AWS endpoint, or None."""
-    host = urlsplit(endpoint).hostname if endpoint else None
-    match = re.search(
-        r"kinesis(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws|api\.aws)",
-        host or "",
-    )
-    return match[1] if match else None
+    host = (urlsplit(endpoint).hostname or "") if endpoint else ""
+    match = re.search(r"kinesis(?:-fips)?\.([a-z0-9-]+)\.", host)
+    return match[1] if match and is_aws_host(host) else None

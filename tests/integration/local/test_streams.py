@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kinesumer.local import EmbeddedAws, Limits
 from tests.integration.local.conftest import iterator
 
@@ -222,3 +224,15 @@ async def test_an_accounts_limits_count_its_open_shards(
     assert limits["OnDemandStreamCount"] == 1
     other = await connect("kinesis", aws.account("111122223333"))
     assert (await other.describe_limits())["OpenShardCount"] == 0
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"),
+    [("eusc-de-east-1", "aws-eusc"), ("cn-north-1", "aws-cn"), ("here-1", "aws")],
+)
+def test_arns_are_of_their_regions_partition(
+    aws: EmbeddedAws, region: str, partition: str
+) -> None:
+    arn = aws.create_stream("orders", region=region)
+    assert arn == f"arn:{partition}:kinesis:{region}:000000000000:stream/orders"
+    aws.put(arn, b"x", "key")

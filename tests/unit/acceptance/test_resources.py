@@ -46,6 +46,8 @@ def test_each_run_has_names_and_tags_of_its_own() -> None:
         ("https://kinesis.eu-west-1.amazonaws.com", True),
         ("https://kinesis.cn-north-1.amazonaws.com.cn", True),
         ("https://kinesis.us-east-1.api.aws", True),
+        ("https://kinesis.eusc-de-east-1.amazonaws.eu", True),
+        ("https://kinesis.us-iso-east-1.c2s.ic.gov", True),
         ("http://127.0.0.1:4566", False),
         ("https://amazonaws.com.example.org", False),
     ],

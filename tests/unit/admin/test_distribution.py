@@ -68,6 +68,8 @@ def test_two_clusters_of_twenty_share_100_shards_evenly() -> None:
         ("zone", Consumer("blue-1", "rack 7, us-east-1a"), "us-east-1a"),
         ("zone", Consumer("ip-10.ap-southeast-2c.internal"), "ap-southeast-2c"),
         ("zone", Consumer("pod-7", "use1-az2"), "use1-az2"),
+        ("zone", Consumer("pod-7", "eusc-de-east-1b"), "eusc-de-east-1b"),
+        ("zone", Consumer("pod-7", "euscde1-az1"), "euscde1-az1"),
         ("zone", Consumer("blue-1", "canary"), ""),
         ("prefix", Consumer("blue-7d9f-x2"), "blue"),
         ("prefix:2", Consumer("blue-7d9f-x2"), "blue-7d9f"),

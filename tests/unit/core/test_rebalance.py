@@ -111,6 +111,14 @@ def test_another_plan_must_be_better_for_ten_seconds() -> None:
     assert follow(LoadSchedule(20.0), range(8, 21), 60) == [20]
 
 
+def test_loads_are_looked_at_although_no_client_has_a_row() -> None:
+    """A table that was created again is empty."""
+    made = LoadSchedule(20.0)
+    made.observe({("stream", 0): 100}, 1, 0.0)
+    made.observe({("stream", 0): 900}, 0, 5.0)
+    assert made.has_changed(5.0)
+
+
 def test_plans_by_load_keep_their_interval() -> None:
     assert follow(LoadSchedule(20.0), range(100), 100) == [10, 30, 50, 70, 90]
     assert follow(LoadSchedule(45.0), range(100), 100) == [10, 55]

@@ -13,6 +13,7 @@ from kinesumer.errors import (
     KinesumerError,
     StoreUnavailableError,
 )
+from kinesumer.migration.kcl import read_table, streams_to_open
 from kinesumer.migration.kcl_import import plan_kcl_import
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow
@@ -96,6 +97,26 @@ async def test_leases_of_many_streams_become_rows_of_each(world: World) -> None:
     assert len(stored(world, PAYMENTS)) == 2
     assert not plan.problems
     assert not any(stream_plan.notes for stream_plan in plan.plans)
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"),
+    [
+        ("eu-west-1", "aws"),
+        ("cn-north-1", "aws-cn"),
+        ("us-gov-east-1", "aws-us-gov"),
+        ("us-iso-east-1", "aws-iso"),
+        ("eusc-de-east-1", "aws-eusc"),
+    ],
+)
+async def test_leases_of_many_streams_are_of_the_regions_partition(
+    region: str, partition: str
+) -> None:
+    table = read_table(list(leases("kclmulti2").rows.values()))
+    opened = streams_to_open(table, [], region)
+    assert {arn.split(":stream/")[0].rpartition(":")[0] for arn in opened} == {
+        f"arn:{partition}:kinesis:{region}"
+    }
 
 
 @pytest.mark.parametrize(

@@ -373,6 +373,27 @@ def test_the_options_of_a_query_for_databricks_are_accepted() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "region"),
+    [
+        ("https://kinesis.eusc-de-east-1.amazonaws.eu", "eusc-de-east-1"),
+        ("https://kinesis.us-iso-east-1.c2s.ic.gov", "us-iso-east-1"),
+        ("https://kinesis-fips.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+        ("https://kinesis.cn-north-1.api.amazonwebservices.com.cn", "cn-north-1"),
+        (
+            "https://vpce-1-x.kinesis.us-east-1.vpce.amazonaws.com",
+            "us-east-1",
+        ),
+        ("https://kinesis.example.org", None),
+    ],
+)
+def test_an_endpoint_of_any_partition_names_the_region(
+    endpoint: str, region: str | None
+) -> None:
+    connection = connection_from({"streams": "orders", "endpoint": endpoint})
+    assert connection.region == region
+
+
 def test_the_options_of_a_query_for_awslabs_are_accepted() -> None:
     options = {
         "kinesis.streamName": "orders",

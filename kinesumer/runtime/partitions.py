@@ -1,0 +1,48 @@
+"""AWS's partitions, which are groups of regions, as botocore knows them.
+
+So a new partition, or a new region of one, needs only a newer botocore.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from botocore.session import Session
+
+from kinesumer.errors import ConfigurationError
+
+
+@cache
+def _partitions() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = Session().get_data("partitions")["partitions"]
+    return found
+
+
+@cache
+def partition_of(region: str) -> str:
+    """Return the partition of a region, which is the second part of each ARN.
+
+    Raise ConfigurationError for a region that botocore doesn't know.
+    """
+    for partition in _partitions():
+        is_known = region in partition["regions"]
+        if is_known or re.match(partition["regionRegex"], region):
+            return str(partition["id"])
+    raise ConfigurationError(
+        f"{region!r} is no region that botocore knows: correct it, or upgrade botocore"
+    )
+
+
+@cache
+def aws_domains() -> frozenset[str]:
+    """Return the domains of AWS's services in all partitions."""
+    names = "dnsSuffix", "dualStackDnsSuffix"
+    outputs = [partition["outputs"] for partition in _partitions()]
+    return frozenset(output[name] for output in outputs for name in names)
+
+
+def is_aws_host(host: str) -> bool:
+    """Return whether a host belongs to AWS."""
+    return any(host.endswith(f".{domain}") for domain in aws_domains())
