@@ -12,6 +12,8 @@ from kinesumer.admin.tail import TailReader
 from kinesumer.model.streams import ShardKey, Start
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from kinesumer.admin.shard_reads import PacedReader
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page, Record
@@ -99,15 +101,17 @@ async def _find_from(
     scanned, position, ended_by = 0, start, "budget"
     while ended_by == "budget" and not scan.is_spent:
         page = await scan.next_page()
-        for record in _after(start, page):
-            scanned, position = scanned + 1, record.position
-            if query.matches(record):
-                found.append(record)
-            if len(found) == query.limit:
-                return FoundRecords(found, scanned, scan.reads, position, "limit")
+        before = scanned
+        async for records in scan.opened(page):
+            for record in _after(start, records):
+                scanned, position = scanned + 1, record.position
+                if query.matches(record):
+                    found.append(record)
+                if len(found) == query.limit:
+                    return FoundRecords(found, scanned, scan.reads, position, "limit")
         if is_at_tip(page):
             ended_by = _end(page)
-        elif not page.records:
+        elif scanned == before:
             position = _at(scan.page_end(page) - CLOCK_MARGIN_SECONDS)
     return FoundRecords(found, scanned, scan.reads, position, ended_by)
 
@@ -159,10 +163,11 @@ async def _find_until(
     while ended_by == "budget" and reads and not scan.is_spent:
         page = await scan.next_page()
         reads -= 1
-        for record in _after(start, page):
-            scanned, position = scanned + 1, record.position
-            if query.matches(record):
-                found.append(record)
+        async for records in scan.opened(page):
+            for record in _after(start, records):
+                scanned, position = scanned + 1, record.position
+                if query.matches(record):
+                    found.append(record)
         end = scan.page_end(page)
         # The tip of a busy shard moves on while the shard is read.
         if is_at_tip(page) or end >= until:
@@ -206,7 +211,7 @@ class _Scan:
         self._tail = TailReader(self._source, self._shard, start, self._info)
 
     async def next_page(self) -> Page:
-        """Return the next page with opened aggregates. Raises the source's errors."""
+        """Return the next page, for ``opened()``. Raises the source's errors."""
         limit = self._page_records
         page = await self._reader.call(self._key, lambda: self._tail.next(limit))
         self.reads += 1
@@ -216,12 +221,16 @@ class _Scan:
             self._page_records = min(max(fitting, 1), MAX_PAGE_RECORDS)
         return page
 
+    def opened(self, page: Page) -> AsyncIterator[list[Record]]:
+        """Yield a page's user records step by step, with aggregates opened."""
+        return self._tail.opened(page)
 
-def _after(start: Position | Start, page: Page) -> list[Record]:
-    """Return a page's records without parts of an aggregate that precede the start."""
+
+def _after(start: Position | Start, records: list[Record]) -> list[Record]:
+    """Return records without parts of an aggregate that precede the start."""
     if isinstance(start, Start):
-        return page.records
-    return [record for record in page.records if record.position > start]
+        return records
+    return [record for record in records if record.position > start]
 
 
 def _clock() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from enum import Enum
 from itertools import pairwise
@@ -22,7 +23,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Fence, Page, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
-from kinesumer.wire.aggregation import open_records
+from kinesumer.wire.aggregation import open_in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -298,7 +299,9 @@ async def peek(
     if not page.records:
         return Peek(Presence.THERE)
     first = page.records[0].sequence_number
-    count = _count_user_records(page.records[0]) if first == number else None
+    count = None
+    if first == number:
+        count = await _count_user_records(page.records[0])
     return Peek(Presence.THERE, count, first)
 
 
@@ -314,9 +317,12 @@ async def read_first(
     return page
 
 
-def _count_user_records(record: Record) -> int | None:
-    fence = Fence(ShardKey("", ""), 0)
-    opened = open_records([record], Source(fence, 0, HASH_KEYS - 1)).records
-    if opened and opened[0].sub_sequence_number is None:
-        return None
-    return len(opened)
+async def _count_user_records(record: Record) -> int | None:
+    count, source = 0, Source(Fence(ShardKey("", ""), 0), 0, HASH_KEYS - 1)
+    for step in open_in_steps([record], source):
+        await asyncio.sleep(0)  # opening takes long: let other tasks run
+        records = step.opened.records
+        if records and records[0].sub_sequence_number is None:
+            return None
+        count += len(records)
+    return count

@@ -17,12 +17,12 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Fence, Page, Source
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.wire.aggregation import open_records
+from kinesumer.wire.aggregation import open_in_steps
 from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
     from kinesumer.model.records import Record
     from kinesumer.model.streams import Shard, StreamInfo
@@ -144,8 +144,8 @@ class Tail:
                             f"shard {shard.shard_id} is open, but GetRecords returned "
                             "no NextShardIterator"
                         )
-                    if page.records:
-                        await self._handle(page.records)
+                    async for records in reader.opened(page):
+                        await self._handle(records)
             except ShardMissingError as error:
                 self._report(str(error))
                 return []
@@ -194,7 +194,7 @@ class TailReader:
         self._iterator: str | None = None
 
     async def next(self, limit: int) -> Page:
-        """Return the next page with opened aggregates. Raises the source's errors."""
+        """Return the next page, for ``opened()``. Raises the source's errors."""
         if self._iterator is None:
             self._iterator = await self._source.get_iterator(
                 self._shard_id, self._position
@@ -210,10 +210,16 @@ class TailReader:
             # shard nor its tip.
             return Page([], "", 1)
         self._iterator = page.next_iterator
-        opened = open_records(page.records, self._page_source)
-        if opened.last is not None:
-            self._position = Position(opened.last)
-        return page._replace(records=opened.records)
+        if page.records:
+            self._position = Position(page.records[-1].sequence_number)
+        return page
+
+    async def opened(self, page: Page) -> AsyncIterator[list[Record]]:
+        """Yield a page's user records step by step, with aggregates opened."""
+        for step in open_in_steps(page.records, self._page_source):
+            await asyncio.sleep(0)  # opening takes long: let other tasks run
+            if step.opened.records:
+                yield step.opened.records
 
     def restart(self) -> None:
         """Continue with the oldest record that the shard still has."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kinesumer.consuming.prefetch import FetchedBatch, memory_size
+from kinesumer.consuming.prefetch import (
+    RECORD_OVERHEAD_BYTES,
+    FetchedBatch,
+    OpenedStep,
+    memory_size,
+)
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from kinesumer.runtime.refusals import refusal_errors
-from kinesumer.wire.aggregation import open_records, with_source
+from kinesumer.wire.aggregation import open_in_steps, with_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,15 +51,35 @@ class BatchBuilder:
             opened = with_source(records, self._owned.source)
             return list(self._batches(opened, millis_behind))
 
-    def open(self, records: list[Record], millis_behind: int) -> list[FetchedBatch]:
-        """Open aggregates, and return the batches of their user records.
+    def open(self, records: list[Record], millis_behind: int) -> Iterator[OpenedStep]:
+        """Open aggregates step by step, and yield the batches of their user records.
 
-        Count the user records outside the shard's range of hash keys, and the
-        aggregates that can't be opened. Raise errors as ``build()`` does.
+        Remove the records from their list as they are opened. Count the user records
+        outside the shard's range of hash keys, and the aggregates that can't be opened.
+        Raise errors as ``build()`` does.
         """
-        with self._kept_in_place():
-            opened = open_records(records, self._owned.source)
-            batches = list(self._batches(opened, millis_behind))
+        steps = open_in_steps(_taken(records), self._owned.source)
+        while True:
+            with self._kept_in_place():
+                if (step := next(steps, None)) is None:
+                    return
+                batches = list(self._batches(step.opened, millis_behind))
+            self._report(step.opened)
+            raw_bytes = step.data_bytes + RECORD_OVERHEAD_BYTES * step.done
+            yield OpenedStep(batches, raw_bytes, step.held_bytes)
+
+    @contextmanager
+    def _kept_in_place(self) -> Iterator[None]:
+        """Continue after the last batches if the system refuses the block memory."""
+        after = self.after
+        try:
+            with refusal_errors("a page's records", SourceUnavailableError):
+                yield
+        except SourceUnavailableError:
+            self.after = self._skip_to = after
+            raise
+
+    def _report(self, opened: OpenedRecords) -> None:
         if opened.outside:
             self._owned.outside_hash_range += opened.outside
             self._context.telemetry.count(
@@ -61,18 +87,6 @@ class BatchBuilder:
             )
         if opened.unopened:
             self._note_unopened(opened.unopened)
-        return batches
-
-    @contextmanager
-    def _kept_in_place(self) -> Iterator[None]:
-        """Restore where reading continues if the system refuses the block memory."""
-        place = self.after, self._skip_to
-        try:
-            with refusal_errors("a page's records", SourceUnavailableError):
-                yield
-        except SourceUnavailableError:
-            self.after, self._skip_to = place
-            raise
 
     def _note_unopened(self, records: list[Record]) -> None:
         self._context.failure_log.record_corrupt_aggregates(records)
@@ -87,15 +101,16 @@ class BatchBuilder:
         self, opened: OpenedRecords, millis_behind: int
     ) -> Iterator[FetchedBatch]:
         """Yield user records in batches that fit ``max_uncommitted_records``."""
-        if opened.last is None:
-            return
+        last = None if opened.last is None else Position(opened.last)
         records = self._skip(opened.records)
-        self.after = Position(opened.last)
+        if last is None and not records:
+            return
+        self.after = last or records[-1].position
         step = self._batch_records
         for first in range(0, max(1, len(records)), step):
             part = records if len(records) <= step else records[first : first + step]
             is_last = first + step >= len(records)
-            end = Position(opened.last) if is_last else None
+            end = last if is_last else None
             size = memory_size(part)
             yield FetchedBatch(part, millis_behind, size, end, self._owned)
 
@@ -111,6 +126,14 @@ class BatchBuilder:
                 self._skip_to = None
                 return records[index:] if index else records
         return []
+
+
+def _taken(records: list[Record]) -> Iterator[Record]:
+    """Yield records, and remove them from their list, so that memory becomes free."""
+    rest = deque(records)
+    records.clear()
+    while rest:
+        yield rest.popleft()
 
 
 def _is_after(record: Record, after: Position | Start) -> bool:

@@ -13,7 +13,7 @@ from kinesumer.core.turns import Turns
 from kinesumer.model.records import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
@@ -54,6 +54,19 @@ class FetchedBatch:
         return Batch(records, self.millis_behind, self.owned.source)
 
 
+class OpenedStep(NamedTuple):
+    """The batches of one step of opening a page's aggregates; it may have none."""
+
+    batches: list[FetchedBatch]
+    raw_bytes: int  # memory of the Kinesis records that were opened to their ends
+    held_bytes: int  # memory that the opening of the next Kinesis record holds
+
+    @property
+    def size(self) -> int:
+        """The memory of the batches in bytes."""
+        return sum(batch.size for batch in self.batches)
+
+
 def memory_size(records: Sequence[Record]) -> int:
     """Return the approximate memory of records in bytes."""
     return sum([len(r.data) for r in records]) + RECORD_OVERHEAD_BYTES * len(records)
@@ -83,7 +96,7 @@ class PrefetchBuffer:
     Shards take turns, so that no shard waits for all batches of another.
     ``used`` is the sum of all reserved bytes: for expected answers, for pages that are
     being opened, for opened batches, and for batches in the queue or in user code. It
-    exceeds the limit by at most one answer or one opened piece of aggregates.
+    exceeds the limit by at most one answer or one opened step of aggregates.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -144,10 +157,10 @@ class PrefetchBuffer:
             self._admit()
 
     async def open(
-        self, owned: OwnedShard, open_piece: Callable[[], list[FetchedBatch]]
-    ) -> list[FetchedBatch]:
-        """Wait for free memory, then open a piece of aggregates. Return its batches."""
-        # The opened size isn't known in advance. So only one piece is opened at a time,
+        self, owned: OwnedShard, steps: Iterator[OpenedStep]
+    ) -> OpenedStep | None:
+        """Wait for free memory, then open a step of aggregates; None after the last."""
+        # The opened size isn't known in advance. So only one step is opened at a time,
         # and only if some memory is free or no opened records hold any.
         future = asyncio.get_running_loop().create_future()
         opener = _Waiter(next(self._turns), 0, 0, owned, future)
@@ -155,17 +168,16 @@ class PrefetchBuffer:
         self._admit()
         try:
             await future
-            batches = open_piece()
-            size = sum(batch.size for batch in batches)
-            self.used += size
-            self.opened += size
+            if (step := next(steps, None)) is not None:
+                self.used += step.size
+                self.opened += step.size
         finally:
             if opener in self._openers:
                 self._openers.remove(opener)
             elif not future.cancelled():
                 self._is_opening = False
             self._admit()
-        return batches
+        return step
 
     # --- batches ----------------------------------------------------------------------
 
@@ -240,7 +252,7 @@ class PrefetchBuffer:
 
     def _admit(self) -> None:
         # Prefer openers: pages must be opened before their memory can be released.
-        # The size of a piece is unknown until it is opened, so readers wait meanwhile.
+        # The size of a step is unknown until it is opened, so readers wait meanwhile.
         self._admit_opener()
         if self._is_opening:
             return

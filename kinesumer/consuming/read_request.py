@@ -10,10 +10,10 @@ from kinesumer.errors import KinesumerError
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
+    from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep, PrefetchBuffer
     from kinesumer.runtime.clock import LoopClock
 
 
@@ -40,6 +40,7 @@ class Reservation:
         self.asks_cbor = False
         self._buffer, self._owned = buffer, owned
         self._in_flight = 0
+        self._held = 0  # bytes of ``size`` that hold a partly opened aggregate
         self._opened = 0  # bytes of opened aggregates, in addition to ``size``
 
     def covers(self, size: int | None) -> bool:
@@ -78,17 +79,19 @@ class Reservation:
         self._buffer.release(self.size - size)
         self.size = size
 
-    async def open(
-        self, raw_bytes: int, open_piece: Callable[[], list[FetchedBatch]]
-    ) -> list[FetchedBatch]:
+    async def open(self, steps: Iterator[OpenedStep]) -> list[FetchedBatch] | None:
         """Open some aggregates, release their raw bytes, and return batches.
 
-        Waits for the memory of the batches: see ``PrefetchBuffer.open()``.
+        Waits for the memory of the batches: see ``PrefetchBuffer.open()``. Returns None
+        if all aggregates are open.
         """
-        batches = await self._buffer.open(self._owned, open_piece)
-        self._opened += sum(batch.size for batch in batches)
-        self.keep(self.size - raw_bytes)
-        return batches
+        step = await self._buffer.open(self._owned, steps)
+        if step is None:
+            return None
+        self._opened += step.size
+        self.keep(self.size - step.raw_bytes + step.held_bytes - self._held)
+        self._held = step.held_bytes
+        return step.batches
 
     def put(self, batch: FetchedBatch) -> None:
         """Queue a batch, and pass its bytes to the buffer."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.batch_builder import BatchBuilder
@@ -44,7 +43,7 @@ from kinesumer.model.records import Page
 from kinesumer.model.streams import Start
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import rows
-from kinesumer.wire.aggregation import has_aggregates, take_piece
+from kinesumer.wire.aggregation import has_aggregates
 from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ SLACK_SECONDS = 60.0
 # An event of a subscription may also have waited for the reader, at most as long as a
 # subscription lasts.
 PUSHED_SLACK_SECONDS = SLACK_SECONDS + 300.0
-PIECE_BYTES = 512 * 1024  # maximum data of the aggregates opened in one step
 # A caught-up shard's next page is not expected to be larger.
 CAUGHT_UP_PAGE_BYTES = 16 * SMALL_PAGE_BYTES
 # The memory that is reserved for a reader's first page. Most first pages are small: if
@@ -191,10 +189,8 @@ class ShardReader:
         next_at = self._next_read(started, page)
         if has_aggregates(records):
             room.keep(memory_size(records))
-            while records:
-                piece = take_piece(records, PIECE_BYTES)
-                open_piece = partial(self._builder.open, piece, page.millis_behind)
-                batches = await room.open(memory_size(piece), open_piece)
+            steps = self._builder.open(records, page.millis_behind)
+            while (batches := await room.open(steps)) is not None:
                 await self._put(batches, room)
                 await asyncio.sleep(0)  # opening takes long: let other tasks run
         else:

@@ -107,13 +107,16 @@ class Desk:
         return owned.position
 
 
-def refuse_memory(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """Let the system refuse the memory for the next batches."""
-    refusals = [MemoryError() for _ in range(times)]
+def refuse_memory(
+    monkeypatch: pytest.MonkeyPatch, times: int, *, after: int = 0
+) -> None:
+    """Let the system refuse the memory for batches, ``after`` some of them."""
+    answers: list[MemoryError | None] = [MemoryError() for _ in range(times)]
+    answers += [None] * after
 
     def size(records: list[Record]) -> int:
-        if refusals:
-            raise refusals.pop()
+        if answers and (error := answers.pop()) is not None:
+            raise error
         return memory_size(records)
 
     monkeypatch.setattr(batch_builder, "memory_size", size)

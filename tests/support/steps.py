@@ -5,21 +5,41 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
     from typing import Any
 
 
 def steps(work: Callable[[], object]) -> int:
     """Return how many lines of Python a call executes, including repeated lines."""
-    count = 0
+    with _counting() as lines:
+        work()
+    return lines[0]
+
+
+def steps_of_each(items: Iterator[object]) -> list[int]:
+    """Return how many lines each item of an iterator takes, and its end."""
+    counts: list[int] = []
+    with _counting() as lines:
+        is_over = False
+        while not is_over:
+            before = lines[0]
+            is_over = next(items, None) is None
+            counts.append(lines[0] - before)
+    return counts
+
+
+@contextmanager
+def _counting() -> Iterator[list[int]]:
+    """Count the lines that the block executes."""
+    lines = [0]
 
     def trace(_: FrameType, event: str, __: Any) -> Any:
-        nonlocal count
-        count += event == "line"
+        lines[0] += event == "line"
         return trace
 
     # Collections would run finalizers of what other tests have left.
@@ -28,11 +48,10 @@ def steps(work: Callable[[], object]) -> int:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        work()
+        yield lines
     finally:
         sys.settrace(before)
         gc.enable()
-    return count
 
 
 def growth(work: Callable[[int], Callable[[], object]], size: int = 100) -> float:

@@ -12,10 +12,10 @@ from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, YEAR_10000
 from kinesumer.spark.columnar import json_layout
-from kinesumer.spark.columnar.arrow import decode
+from kinesumer.spark.columnar.arrow import decode, joined
 from kinesumer.spark.columnar.cbor_layout import TIMESTAMP, CborTable
 from kinesumer.spark.columnar.json_layout import IrregularError
-from kinesumer.wire.aggregation import MAGIC, open_records
+from kinesumer.wire.aggregation import MAGIC, open_in_steps
 from kinesumer.wire.cbor import is_map
 from kinesumer.wire.fields import is_sequence_number
 from kinesumer.wire.records import decode_page
@@ -195,22 +195,32 @@ class RecordRows:
     def batch(self, shard: ShardKey, columns: Columns, slice_: Slice) -> pa.RecordBatch:
         """Return the user records of a slice as rows."""
         records = self._records[slice_.first : slice_.stop]
-        if self._deaggregate:
-            source = Source(Fence(shard, 0), 0, HASH_KEYS - 1)
-            opened = open_records(records, source)
-            self.unopened = opened.unopened
-            records = _within(opened.records, slice_)
-        seconds = [record.approximate_arrival_timestamp for record in records]
-        micros = [None if s is None else round(s * MICROSECONDS) for s in seconds]
-        values = {
-            "sequence_number": [record.sequence_number for record in records],
-            "sub_sequence_number": [record.sub_sequence_number for record in records],
-            "partition_key": [record.partition_key for record in records],
-            "explicit_hash_key": [record.explicit_hash_key for record in records],
-            "data": [record.data for record in records],
-            "arrived_at": pa.array(micros, pa.int64()).cast(TIMESTAMP),
-        }
-        return columns.batch(shard, values, len(records))
+        if not self._deaggregate:
+            return _rows_of(records, shard, columns)
+        source = Source(Fence(shard, 0), 0, HASH_KEYS - 1)
+        self.unopened, batches = [], []
+        # A row takes less memory than a record, of which only a step's exist at a time.
+        for step in open_in_steps(records, source):
+            self.unopened += step.opened.unopened
+            if within := _within(step.opened.records, slice_):
+                batches.append(_rows_of(within, shard, columns))
+        return joined(batches or [_rows_of([], shard, columns)])
+
+
+def _rows_of(
+    records: list[Record], shard: ShardKey, columns: Columns
+) -> pa.RecordBatch:
+    seconds = [record.approximate_arrival_timestamp for record in records]
+    micros = [None if s is None else round(s * MICROSECONDS) for s in seconds]
+    values = {
+        "sequence_number": [record.sequence_number for record in records],
+        "sub_sequence_number": [record.sub_sequence_number for record in records],
+        "partition_key": [record.partition_key for record in records],
+        "explicit_hash_key": [record.explicit_hash_key for record in records],
+        "data": [record.data for record in records],
+        "arrived_at": pa.array(micros, pa.int64()).cast(TIMESTAMP),
+    }
+    return columns.batch(shard, values, len(records))
 
 
 def _within(records: list[Record], slice_: Slice) -> list[Record]:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import deque
+from typing import Any, NamedTuple
 from unittest import mock
 
+import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,9 +22,11 @@ from kinesumer.model.records import Record
 from kinesumer.spark.columnar.arrow import Columns
 from kinesumer.spark.columnar.rows import Slice, parse
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.wire import aggregation
-from kinesumer.wire.aggregation import MAGIC, open_records
+from kinesumer.wire import aggregate_readers, aggregation
+from kinesumer.wire.aggregate_readers import RECORD_BYTES
+from kinesumer.wire.aggregation import MAGIC, open_in_steps, open_records
 from tests.support.spark_reading import schema
+from tests.support.steps import peak_bytes, steps_of_each
 from tests.system.hostile.strategies import (
     SHARD,
     UPPER_HALF,
@@ -123,12 +128,105 @@ def test_a_frame_is_opened_if_protobuf_can_read_its_keys_and_data(data: bytes) -
 def test_a_key_that_a_thousand_records_share_is_hashed_once() -> None:
     hashed_bytes = 0
 
-    def count(data: bytes, *, usedforsecurity: bool) -> object:
-        nonlocal hashed_bytes
-        hashed_bytes += len(data)
-        return hashlib.md5(data, usedforsecurity=False)
+    class Counting:
+        """A digest that counts what it digests."""
 
-    message = field(0x0A, b"k" * 100_000) + 1000 * user(0, b"x")
-    with mock.patch.object(aggregation, "md5", count):
-        open_records([Record("1", frame(message))], UPPER_HALF)
-    assert hashed_bytes < 5 * len(message)
+        def __init__(self, data: bytes = b"", *, usedforsecurity: bool) -> None:
+            self._digest = hashlib.md5(usedforsecurity=usedforsecurity)
+            self.digest = self._digest.digest
+            self.update(data)
+
+        def update(self, data: bytes) -> None:
+            nonlocal hashed_bytes
+            hashed_bytes += len(data)
+            self._digest.update(data)
+
+    for count in (1000, 50_000):
+        message = field(0x0A, b"k" * 1_000_000) + count * user(0, b"x")
+        hashed_bytes = 0
+        with mock.patch.object(aggregation, "md5", Counting):
+            open_records([Record("1", frame(message))], UPPER_HALF)
+        assert hashed_bytes < 5 * len(message)
+
+
+# --- steps ---
+
+EMPTY = b"\x1a\x04\x08\x00\x1a\x00"
+# What frames are filled with. Each takes one reader or the other as long as it can.
+FILLINGS: dict[str, tuple[bytes, bytes, bytes]] = {
+    "empty records": (KEY, EMPTY, b""),
+    "long numbers": (KEY, b"\x1a\x05\x08\x80\x00\x1a\x00", b""),
+    "very long numbers": (KEY, b"\x1a\x84\x80\x80\x00\x08\x00\x1a\x00", b""),
+    "the table comes last": (b"", EMPTY, KEY),
+    "an end that is invalid": (KEY, EMPTY, b"\x1a"),
+    "no table": (b"", EMPTY, b""),
+    "hash keys": (KEY, b"\x1a\x06\x08\x00\x10\x00\x1a\x00", b""),
+    "unknown fields": (KEY, b"\x20\x00", b""),
+    "groups": (KEY, b"\x23\x24", b""),
+    "partition keys": (b"", b"\x0a\x00", b""),
+    "explicit hash keys": (KEY, b"\x12\x011", b""),
+    "odd hash keys": (KEY, b"\x12\x01x", user(0, b"")),
+    "records outside": (field(0x0A, b"a"), EMPTY, b""),
+}
+
+
+def filled(name: str, size: int) -> bytes:
+    """Return a frame of about this many bytes."""
+    first, filling, last = FILLINGS[name]
+    return frame(first + filling * (size // len(filling)) + last)
+
+
+def fields_in_a_record(size: int) -> bytes:
+    """Return a frame whose only user record has very many unknown fields."""
+    return frame(KEY + field(0x1A, b"\x08\x00\x1a\x00" + b"\x20\x00" * (size // 2)))
+
+
+class Cost(NamedTuple):
+    """What it takes to open a frame."""
+
+    longest: int  # lines of Python of the longest step
+    lines: int  # of all steps
+    held_bytes: int  # the most memory that a step says to hold
+
+
+def cost_of(data: bytes) -> Cost:
+    """Open a frame step by step, and return what it costs."""
+    found = list(open_in_steps([Record("1", data)], UPPER_HALF))
+    assert all(len(step.opened.records) <= STEP for step in found)
+    lines = steps_of_each(open_in_steps([Record("1", data)], UPPER_HALF))
+    return Cost(max(lines), sum(lines), max(step.held_bytes for step in found))
+
+
+def drain(data: bytes) -> None:
+    """Open a frame, and forget its user records."""
+    deque(open_in_steps([Record("1", data)], UPPER_HALF), maxlen=0)
+
+
+STEP = 100  # the records, and fields, of a step in these tests
+
+
+@pytest.mark.parametrize("make", [*FILLINGS, fields_in_a_record])
+def test_no_frame_takes_a_long_step_or_much_memory(
+    monkeypatch: pytest.MonkeyPatch, make: Any
+) -> None:
+    for module in (aggregation, aggregate_readers):
+        monkeypatch.setattr(module, "STEP_RECORDS", STEP)
+    monkeypatch.setattr(aggregate_readers, "STEP_FIELDS", STEP)
+    monkeypatch.setattr(aggregate_readers, "KEPT_STEPS", 2)
+    monkeypatch.setattr(aggregate_readers, "TABLE_ENTRIES", STEP)
+
+    def data(size: int) -> bytes:
+        return make(size) if callable(make) else filled(make, size)
+
+    small, large = data(10_000), data(40_000)
+    cost_of(small)  # fills caches
+    cost, more = cost_of(small), cost_of(large)
+    assert more.longest < 100 * STEP
+    assert more.longest < 1.1 * cost.longest
+    assert more.lines < 5 * cost.lines
+    kept = RECORD_BYTES * STEP * 2
+    # For each six bytes, which is the least that a user record has, an index of its
+    # places has 16 bytes; for each entry of a table, of at least two bytes, it has 8.
+    assert more.held_bytes <= max(4 * len(large), kept)
+    peak = peak_bytes(lambda: drain(large))
+    assert peak < 6 * len(large) + 3 * kept

@@ -50,6 +50,7 @@ TESTS = {
     "core/fair_share": ("core/test_pacing",),
     "core/plan": ("core/test_plan", "core/test_rebalance"),
     "wire/conditions": ("wire/test_writes", "wire/test_admin_writes"),
+    "wire/aggregate_readers": ("wire/test_aggregation", "wire/test_put_records"),
     "wire/aggregation": ("wire/test_aggregation", "wire/test_put_records"),
     "wire/put_records": ("wire/test_put_records", "wire/test_aggregation"),
     "wire/fields": (*_ROW_TESTS, "wire/test_records"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kinesumer.consuming.prefetch import (
     RECORD_OVERHEAD_BYTES,
+    OpenedStep,
     PrefetchBuffer,
     data_bytes,
     memory_size,
@@ -237,7 +238,7 @@ async def test_opened_aggregates_get_free_memory_before_new_pages(
     buffer.put(batch_of(owned, 1, size=60))
     await buffer.reserve(40)
     opening = world.loop.create_task(
-        buffer.open(other, lambda: [batch_of(other, 2, size=60)])
+        buffer.open(other, iter([OpenedStep([batch_of(other, 2, size=60)], 0, 0)]))
     )
     reading = ask(world, buffer, 10)
     await asyncio.sleep(1)

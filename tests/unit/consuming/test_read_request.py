@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesumer.consuming.prefetch import SMALL_PAGE_BYTES, PrefetchBuffer, answer_memory
+from kinesumer.consuming.prefetch import (
+    SMALL_PAGE_BYTES,
+    OpenedStep,
+    PrefetchBuffer,
+    answer_memory,
+)
 from kinesumer.consuming.read_request import Reservation
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.simulation.event_loop import VirtualLoop
 from tests.support.world import World, batch_of, hold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.consuming.prefetch import FetchedBatch
 
 PAGE = FULL_PAGE_BYTES
 
@@ -102,14 +113,14 @@ async def test_pieces_are_opened_one_at_a_time(world: World) -> None:
     reservation, behind = Reservation(buffer, owned), Reservation(buffer, other)
     await reservation.take(40)
     await behind.take(40)
-    opened = await reservation.open(10, lambda: [batch_of(owned, 1, size=60)])
+    opened = await reservation.open(opening(10, batch_of(owned, 1, size=60)))
     assert (buffer.used, buffer.opened) == (130, 60)
     waiting = world.loop.create_task(
-        behind.open(10, lambda: [batch_of(other, 1, size=60)])
+        behind.open(opening(10, batch_of(other, 1, size=60)))
     )
     await asyncio.sleep(1)
     assert not waiting.done()
-    for batch in opened:
+    for batch in opened or ():
         reservation.put(batch)
     assert (buffer.opened, buffer.delivered) == (0, 60)
     await asyncio.sleep(1)
@@ -129,7 +140,8 @@ async def test_a_piece_opens_if_pages_take_all_memory(world: World) -> None:
     owned = hold()
     reservation, _ = Reservation(buffer, owned), await reserved(buffer, 60)
     await reservation.take(40)
-    opened = await reservation.open(40, lambda: [batch_of(owned, 1, size=90)])
+    opened = await reservation.open(opening(40, batch_of(owned, 1, size=90)))
+    assert opened is not None
     assert opened[0].size == 90
     assert buffer.used == 150
     reservation.close()
@@ -143,7 +155,7 @@ async def test_pieces_come_before_answers_that_wait_for_room(world: World) -> No
     await reservation.take(90)
     waiting = world.loop.create_task(reserved(buffer, 50))
     await asyncio.sleep(1)
-    await reservation.open(90, lambda: [batch_of(owned, 1, size=70)])
+    await reservation.open(opening(90, batch_of(owned, 1, size=70)))
     assert not waiting.done()
     reservation.close()
     await waiting
@@ -160,7 +172,7 @@ async def test_an_opener_that_gives_up_lets_the_next_one_open(
     buffer.put(batch)
     rooms = [Reservation(buffer, hold()) for _ in range(2)]
     first, second = (
-        world.loop.create_task(reservation.open(0, lambda: [batch]))
+        world.loop.create_task(reservation.open(opening(0, batch)))
         for reservation in rooms
     )
     await asyncio.sleep(1)
@@ -176,9 +188,36 @@ async def test_an_opener_that_gives_up_lets_the_next_one_open(
 async def test_an_opener_that_fails_lets_the_next_one_open(world: World) -> None:
     buffer, reservation = PrefetchBuffer(100), Reservation(PrefetchBuffer(100), hold())
     with pytest.raises(ZeroDivisionError):
-        await Reservation(buffer, hold()).open(0, lambda: [1 // 0])  # type: ignore[list-item]
-    assert await reservation.open(0, list) == []
-    assert await Reservation(buffer, hold()).open(0, list) == []
+        await Reservation(buffer, hold()).open(OpenedStep([], 1 // n, 0) for n in (0,))
+    assert await reservation.open(opening(0)) == []
+    assert await Reservation(buffer, hold()).open(opening(0)) == []
+
+
+async def test_a_partly_opened_aggregate_holds_memory(world: World) -> None:
+    buffer, owned = PrefetchBuffer(1000), hold()
+    reservation = Reservation(buffer, owned)
+    await reservation.take(100)
+    batch = batch_of(owned, 1, size=70)
+    steps = iter(
+        [
+            OpenedStep([], 0, 30),
+            OpenedStep([], 0, 50),
+            OpenedStep([batch], 0, 50),
+            OpenedStep([], 100, 0),
+        ]
+    )
+    for used in (130, 150, 220, 70):
+        await reservation.open(steps)
+        assert buffer.used == used
+    assert await reservation.open(steps) is None
+    reservation.put(batch)
+    reservation.close()
+    assert buffer.used == buffer.delivered == 70
+
+
+def opening(raw_bytes: int, *batches: FetchedBatch) -> Iterator[OpenedStep]:
+    """Return the only step of opening aggregates."""
+    return iter([OpenedStep([*batches], raw_bytes, 0)])
 
 
 MIB = 1 << 20
@@ -217,10 +256,11 @@ def test_whatever_readers_do_memory_is_bounded_and_all_of_them_come_to_an_end(
                     reservation.answered(size, seconds)
                     pieces = 3 if what == "aggregates" else 0
                     for _ in range(pieces):
-                        piece = [batch_of(owned, 1, size=expected)]
+                        piece = batch_of(owned, 1, size=expected)
                         opened = await reservation.open(
-                            reservation.size // 3, piece.copy
+                            opening(reservation.size // 3, piece)
                         )
+                        assert opened is not None
                         assert buffer.used <= max(limit * MIB, most) + most
                         await asyncio.sleep(seconds)
                         for batch in opened:

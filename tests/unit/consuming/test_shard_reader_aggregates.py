@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS
+from kinesumer.wire import aggregate_readers, aggregation
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.delivery import CountingTelemetry, read_shard, refuse_memory
 from tests.unit.wire.aggregates import field, frame
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.support.world import World
 
 SHARD = "shardId-000000000000"
@@ -123,3 +124,41 @@ async def test_an_aggregate_for_which_there_is_no_memory_is_opened_again(
     put_aggregate(world, "d", "e")
     desk = read_shard(world, position=Position(number, 0))
     assert await desk.read(4) == ["b", "c", "d", "e"]
+
+
+@pytest.mark.parametrize("after", range(7))
+@pytest.mark.parametrize("done", [0, 17])
+async def test_an_aggregate_is_continued_where_memory_was_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch, after: int, done: int
+) -> None:
+    for module in (aggregation, aggregate_readers):
+        monkeypatch.setattr(module, "STEP_RECORDS", 10)
+    texts = [str(n) for n in range(45)]
+    number = put_aggregate(world, *texts)
+    put_aggregate(world, "last")
+    refuse_memory(monkeypatch, times=2, after=after)
+    position = Position(number, done - 1) if done else None
+    desk = read_shard(world, position=position)
+    await desk.read(46 - done)
+    await asyncio.sleep(10)
+    assert desk.texts == [*texts[done:], "last"]
+    assert desk.buffer.opened == 0
+    assert desk.buffer.used == desk.buffer.delivered
+
+
+async def test_a_large_aggregate_lets_other_tasks_run_between_its_steps(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (aggregation, aggregate_readers):
+        monkeypatch.setattr(module, "STEP_RECORDS", 10)
+    monkeypatch.setattr(aggregate_readers, "STEP_FIELDS", 10)
+    # The table comes last, so the aggregate is read twice.
+    message = field(0x1A, b"\x08\x00\x1a\x01x") * 200 + field(0x0A, b"key")
+    world.kinesis.put("orders", frame(message), explicit_hash_key=0)
+    desk = read_shard(world)
+    turns = 0
+    while len(desk.records) < 200:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 2 * 200 // 10
+    assert all(len(batch) <= 10 for batch in desk.batches)

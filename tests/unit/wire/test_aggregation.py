@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import md5
+from typing import TYPE_CHECKING
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -12,8 +13,14 @@ from hypothesis import strategies as st
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record, Source
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.wire import aggregation
-from kinesumer.wire.aggregation import KEYS_HASHED, MAGIC, open_records, take_piece
+from kinesumer.wire import aggregate_readers, aggregation
+from kinesumer.wire.aggregate_readers import check_any, check_common
+from kinesumer.wire.aggregation import (
+    KEYS_HASHED,
+    MAGIC,
+    open_in_steps,
+    open_records,
+)
 from tests.unit.wire.aggregates import (
     KEY,
     ONE,
@@ -30,6 +37,11 @@ from tests.unit.wire.aggregates import (
     users_in,
     varint,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from kinesumer.wire.aggregate_readers import Part
 
 # The most groups within groups that protobuf reads.
 GROUPS = b"\x23" * 100 + b"\x24" * 100
@@ -259,21 +271,35 @@ def read_if_valid(body: bytes) -> list[User] | None:
         return None
 
 
+def read_by(
+    check: Callable[[Record, bytes], Generator[int, None, Iterator[Part]]],
+    record: Record,
+    body: bytes,
+) -> list[Record]:
+    """Return the user records of a valid message, as one of the readers reads them."""
+    steps = check(record, body)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return [user for part in end.value for user in part.records]
+
+
 @given(snippets)
 def test_both_readers_and_protobuf_agree_on_what_each_reads(body: bytes) -> None:
     assert users_in(frame(body)) == read_if_valid(body)
     record = kinesis_record(frame(body))
     try:
-        common = aggregation._read_common(record, body)
+        common = read_by(check_common, record, body)
     except (IndexError, ValueError):
         return
-    assert common == aggregation._read_any(record, body)
+    assert common == read_by(check_any, record, body)
 
 
 def read_quickly(put: list[User]) -> list[User]:
     """Read an aggregate with the fast reader, which raises for uncommon layouts."""
     body = message(put)
-    read, _ = aggregation._read_common(kinesis_record(frame(body)), body)
+    read = read_by(check_common, kinesis_record(frame(body)), body)
     return [User(r.partition_key or "", given_hash(r), r.data) for r in read]
 
 
@@ -403,16 +429,89 @@ def test_only_records_of_aggregates_are_counted() -> None:
     assert open_records(records, LOWER).outside == 0
 
 
-@pytest.mark.parametrize(
-    ("most_bytes", "counts"), [(9, [1] * 4), (10, [1] * 4), (25, [2, 2]), (99, [4])]
-)
-def test_a_page_is_divided_into_pieces_of_some_bytes(
-    most_bytes: int, counts: list[int]
+# --- steps ---------------------------------------------------------------------------
+
+
+def parts_of(number: int, count: int, *, last_key: bool = False) -> Record:
+    """Return an aggregate of this many user records; its table may come last."""
+    parts = PART * count
+    body = parts + KEY if last_key else KEY + parts
+    return kinesis_record(frame(body), str(number))
+
+
+@pytest.mark.parametrize("last_key", [False, True])
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 49, 50, 51, 200])
+def test_a_large_aggregate_is_opened_in_steps(
+    monkeypatch: pytest.MonkeyPatch, count: int, last_key: bool
 ) -> None:
-    records = [Record(str(number), b"x" * 10) for number in range(4)]
-    rest, pieces = list(records), []
-    while rest:
-        pieces.append(take_piece(rest, most_bytes))
-    assert [len(piece) for piece in pieces] == counts
-    assert [record for piece in pieces for record in piece] == records
-    assert take_piece(rest, most_bytes) == []
+    for module in (aggregation, aggregate_readers):
+        monkeypatch.setattr(module, "STEP_RECORDS", 10)
+    monkeypatch.setattr(aggregate_readers, "STEP_FIELDS", 10)
+    steps = list(open_in_steps([parts_of(7, count, last_key=last_key)], WHOLE))
+    found = [record for step in steps for record in step.opened.records]
+    assert [record.position for record in found] == [
+        Position("7", n) for n in range(count)
+    ]
+    assert [record.data for record in found] == [b"x"] * count
+    assert all(len(step.opened.records) <= 10 for step in steps)
+    *others, last = steps
+    assert last.opened.last == "7"
+    assert (last.done, last.data_bytes) == (1, len(parts_of(7, count).data))
+    assert last.held_bytes == 0
+    assert all(step.opened.last is None and step.done == 0 for step in others)
+    if last_key and count > 10:
+        assert max(step.held_bytes for step in others) >= 16 * count
+
+
+def test_no_user_record_comes_before_the_aggregate_is_known_to_be_valid() -> None:
+    body = KEY + PART * 50_000
+    for data in (frame(body + b"\x1a"), frame(body)[:-1] + b"!", frame(PART * 50_000)):
+        record = kinesis_record(data)
+        steps = [s.opened for s in open_in_steps([record], WHOLE)]
+        assert [r for step in steps for r in step.records] == [record]
+        assert steps[-1].unopened == [record]
+        assert steps[-1].last == "495"
+
+
+def test_steps_end_between_records_and_within_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (aggregation, aggregate_readers):
+        monkeypatch.setattr(module, "STEP_RECORDS", 10)
+    counts = [3, 3, 3, 25, 0, 9, 9]
+    records = [parts_of(n, count) for n, count in enumerate(counts)]
+    steps = list(open_in_steps(records, WHOLE))
+    working = [step for step in steps if step.opened.records or step.done]
+    assert [(len(s.opened.records), s.opened.last, s.done) for s in working] == [
+        (9, "2", 3),
+        (10, None, 0),
+        (10, None, 0),
+        (5, "4", 2),
+        (9, "5", 1),
+        (9, "6", 1),
+    ]
+
+
+def test_a_step_has_limited_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aggregation, "STEP_BYTES", 100)
+    records = [kinesis_record(b"x" * 40, str(n)) for n in range(7)]
+    steps = list(open_in_steps(records, WHOLE))
+    assert [(step.done, step.data_bytes) for step in steps] == [
+        (3, 120),
+        (3, 120),
+        (1, 40),
+    ]
+    [digest, *_] = open_in_steps([parts_of(1, 60)], WHOLE)
+    assert digest.opened.records == []
+    assert list(open_in_steps([], WHOLE)) == []
+
+
+def test_texts_of_a_table_are_decoded_again_if_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aggregate_readers, "KEPT_TEXTS", 3)
+    monkeypatch.setattr(aggregate_readers, "TABLE_ENTRIES", 2)
+    monkeypatch.setattr(aggregation, "KEPT_RESULTS", 2)
+    put = [User(f"k{n % 8}", n % 5, b"") for n in range(20)]
+    assert users_in(frame(message(put))) == put
+    assert count_outside(put, Source(WHOLE.fence, 1, 9)) == 4
