@@ -23,7 +23,7 @@ from kinesumer.handlers import RetryPolicy
 from kinesumer.model.streams import Start
 from kinesumer.model.validation import require_flag
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.refusals import refusal_errors
+from kinesumer.runtime.refusals import refusal_errors, require_system_threads
 from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.wrong_client import ForThreads
 
@@ -357,6 +357,7 @@ def create_table(
     The arguments, the result and the errors are those of ``kinesumer.create_table()``.
     """
     create = partial(state_table.create_table, table, region=region, session=session)
+    require_system_threads()
     with (
         refusal_errors("the thread of the event loop", ThreadRefusedError),
         start_blocking_portal("asyncio", name="kinesumer") as portal,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 from anyio.from_thread import start_blocking_portal
 
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
-from kinesumer.runtime.refusals import refusal_errors
+from kinesumer.runtime.refusals import refusal_errors, require_system_threads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,6 +48,7 @@ class LoopThread:
     def __enter__(self) -> Self:
         if self._portal is not None:
             raise ConfigurationError("a client can be entered once: make a new one")
+        require_system_threads()
         portal = start_blocking_portal("asyncio", name="kinesumer")
         with refusal_errors("the thread of the event loop", ThreadRefusedError):
             self._portal = self._stack.enter_context(portal)

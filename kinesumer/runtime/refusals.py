@@ -6,12 +6,13 @@ what they have. So what was refused is tried again.
 
 from __future__ import annotations
 
+import _thread
 import errno
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kinesumer.errors import ThreadRefusedError
+from kinesumer.errors import ConfigurationError, ThreadRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 ERRNOS = frozenset(
     (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS)
 )
+# Libraries that can replace the system's threads by green threads.
+GREEN = ("gevent", "eventlet")
 # CPython's text, in a plain RuntimeError.
 NO_THREAD = "can't start new thread"
 
@@ -54,7 +57,11 @@ def refusal_errors(what: str, unavailable: type[TransientError]) -> Iterator[Non
 
 
 def start_thread(run: Callable[[], object], name: str) -> threading.Thread:
-    """Start a daemon thread, and return it. Raise ThreadRefusedError."""
+    """Start a daemon thread, and return it. Raise ThreadRefusedError.
+
+    Raise ConfigurationError if threads are patched.
+    """
+    require_system_threads()
     thread = threading.Thread(target=run, name=name, daemon=True)
     try:
         thread.start()
@@ -64,6 +71,20 @@ def start_thread(run: Callable[[], object], name: str) -> threading.Thread:
             "of threads, processes and memory"
         ) from error
     return thread
+
+
+def require_system_threads() -> None:
+    """Raise ConfigurationError if a library has replaced the system's threads.
+
+    All green threads share one thread of the system, which runs one event loop at most.
+    """
+    library = _thread.start_new_thread.__module__.partition(".")[0]
+    if library in GREEN:  # a debugger replaces the function, too, but not the threads
+        raise ConfigurationError(
+            f"{library} has patched threads, but kinesumer runs event loops in threads "
+            "of the system: leave threads out of the patches, for example by "
+            "gevent's monkey.patch_all(thread=False)"
+        )
 
 
 def _text(error: Exception) -> str:

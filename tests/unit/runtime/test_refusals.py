@@ -8,8 +8,18 @@ import threading
 
 import pytest
 
-from kinesumer.errors import SourceUnavailableError, ThreadRefusedError
-from kinesumer.runtime.refusals import is_refusal, refusal_errors, start_thread
+from kinesumer.blocking import Kinesumer, Producer, create_table
+from kinesumer.errors import (
+    ConfigurationError,
+    SourceUnavailableError,
+    ThreadRefusedError,
+)
+from kinesumer.runtime.refusals import (
+    is_refusal,
+    refusal_errors,
+    require_system_threads,
+    start_thread,
+)
 
 
 def caused_by(cause: Exception) -> SourceUnavailableError:
@@ -60,6 +70,29 @@ def test_only_a_refused_thread_or_memory_is_translated(error: Exception) -> None
     with pytest.raises(RuntimeError, match="bug"):
         with refusal_errors("a read", SourceUnavailableError):
             raise RuntimeError("bug")
+
+
+def test_patched_threads_are_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start_new_thread(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("_thread.start_new_thread", start_new_thread)
+    monkeypatch.setattr(start_new_thread, "__module__", "gevent.thread")
+    for start in (
+        lambda: start_thread(print, "kinesumer-test"),
+        Kinesumer("app").__enter__,
+        Producer("orders").__enter__,
+        create_table,
+    ):
+        with pytest.raises(
+            ConfigurationError, match="gevent has patched threads"
+        ) as one:
+            start()
+        assert ". " not in str(one.value)
+    monkeypatch.setattr(start_new_thread, "__module__", "debugger.threads")
+    require_system_threads()
 
 
 def test_a_thread_starts() -> None:
