@@ -25,6 +25,7 @@ from kinesumer.coordination import pauses
 from kinesumer.coordination.lifecycle import ClientLifecycle, Identity
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.handlers import RetryPolicy
+from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT
 from kinesumer.model.streams import Start, as_start
 from kinesumer.model.validation import require_flag
 from kinesumer.runtime.clock import SystemClock
@@ -225,6 +226,7 @@ class Kinesumer(ForAsyncio):
         concurrency: int = 1,
         on_failure: OnFailure | None = None,
         dead_letters: str | DeadLetterFunction | None = None,
+        dead_letter_limit: float = DEFAULT_LIMIT,
         retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
         middleware: Sequence[Middleware] = (),
         traceparent: str | Traceparent | None = None,
@@ -248,6 +250,11 @@ class Kinesumer(ForAsyncio):
         async function of a DeadLetter. ``on_failure`` may stop the shard or the client
         instead. Its default is "dead-letter" if ``dead_letters`` is given, else
         "stop-client". A failing batch is bisected to find the failing record.
+
+        ``dead_letter_limit`` protects against an outage of what the handler calls: a
+        shard whose dead letters outnumber the records handled since by this number
+        stores no more of them. It keeps its lease, and the handler is called with the
+        record again, with backoff, until a call succeeds. ``math.inf`` sets no limit.
 
         ``concurrency`` is the maximum number of parallel calls for one shard; the
         records of one partition key keep their order. ``traceparent`` says where a
@@ -275,6 +282,7 @@ class Kinesumer(ForAsyncio):
             "concurrency": concurrency,
             "on_failure": on_failure,
             "dead_letters": dead_letters,
+            "dead_letter_limit": dead_letter_limit,
             "retries": retries,
             "middleware": middleware,
             "traceparent": traceparent,

@@ -20,6 +20,7 @@ from kinesumer.consuming.decoders import read_policy
 from kinesumer.consuming.record_limit import RecordLimit
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
 from kinesumer.handlers import RetryPolicy
+from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT
 from kinesumer.model.streams import Start
 from kinesumer.model.validation import require_flag
 from kinesumer.runtime.clock import SystemClock
@@ -244,6 +245,7 @@ class Kinesumer(ForThreads):
         concurrency: int = 1,
         on_failure: OnFailure | None = None,
         dead_letters: str | DeadLetterFunction | None = None,
+        dead_letter_limit: float = DEFAULT_LIMIT,
         retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
         middleware: Sequence[Middleware] = (),
         traceparent: str | Traceparent | None = None,
@@ -268,6 +270,7 @@ class Kinesumer(ForThreads):
             concurrency=concurrency,
             on_failure=on_failure,
             dead_letters=dead_letters,
+            dead_letter_limit=dead_letter_limit,
             retries=retries,
             middleware=middleware,
             traceparent=traceparent,

@@ -108,6 +108,9 @@ class OwnedShard:
         # Why nothing is delivered any more although the shard is owned; None if
         # records are.
         self.stopped_by: BaseException | None = None
+        # The error of the record that is tried again and again, because too many
+        # records became dead letters; None if the shard is not held.
+        self.held_by: BaseException | None = None
         self.millis_behind: int | None = None
         # All records that arrived before this time, by Kinesis's clock, were fetched. 0
         # means that no such time is known.

@@ -65,6 +65,12 @@ class MemberReports:
                 name = type(owned.stopped_by).__name__
                 kind, at = IncidentKind.STOPPED_SHARD, owned.key._asdict()
                 self._context.incidents.note(kind, **at, error=name)
+            if owned.held_by is not None:
+                self._context.incidents.note(
+                    IncidentKind.HELD_SHARD,
+                    **owned.key._asdict(),
+                    error=type(owned.held_by).__name__,
+                )
 
     def _failing(self, shards: Sequence[OwnedShard]) -> list[StreamFailures]:
         readings = {o: o.outcomes.read(o.key, o.progress.done) for o in shards}

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import DecodeError, PoisonRecordError
+from kinesumer.handlers.dead_letter_limit import HOLD_WAITS
 from kinesumer.handlers.failure_policy import log_first_failure
 from kinesumer.handlers.invokers import NotAwaitedError
 from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.handlers.tracing import Tracing
     from kinesumer.model.records import Record
+    from kinesumer.ports import Clock
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,10 @@ class HandlerExecutor:
     _retries: RetryPolicy
     _failure_policy: FailurePolicy
     _random: Random
+    _clock: Clock
     _tracing: Tracing
+    # Infinite without a limit, and if failing records don't become dead letters.
+    _dead_letter_limit: float
     # None if the handler gets records that aren't decoded.
     _decoding: RecordDecoding | None
     # Whether the handler takes single records. If so, only the first record that isn't
@@ -81,7 +86,7 @@ class HandlerExecutor:
         kind = type(failure.error)
         is_new = kind not in self._kinds_logged
         self._kinds_logged.add(kind)
-        log_first_failure(item, stop, failure, with_traceback=is_new)
+        log_first_failure(item, stop, failure, self._clock.now(), is_new=is_new)
         call, sleep = partial(self._call, item, stop), item.queue.sleep
         last = await call_again(self._retries, failure, call, sleep, self._random)
         if last is None:
@@ -92,11 +97,45 @@ class HandlerExecutor:
             await self._give_up(item, last)
 
     async def _give_up(self, item: WorkItem, failure: Failure) -> None:
-        """Pass the next record to the failure policy, and count it as done."""
+        """Pass the next record to the failure policy, and count it as done.
+
+        First hold the shard while it has too many dead letters.
+        """
+        last: Failure | None = failure
         item.failure = failure
-        await self._failure_policy(item, failure)
-        item.done += 1
+        # Never call the handler again with a record that kills the process.
+        if not isinstance(failure.error, PoisonRecordError):
+            last = await self._hold(item, failure)
+        if last is not None:
+            item.failure = last
+            await self._failure_policy(item, last)
+            item.done += 1
         item.failure = None
+
+    async def _hold(self, item: WorkItem, failure: Failure) -> Failure | None:
+        """Call again while the shard is held; return the last failure, if any."""
+        queue, calls = item.queue, 0
+        while queue.excess_letters >= self._dead_letter_limit:
+            queue.owned.held_by = failure.error
+            calls += 1
+            await queue.sleep(HOLD_WAITS.wait_seconds(calls, self._random))
+            error = await self._call_first(item)
+            if error is None:
+                return None
+            failure = Failure(error, failure.calls + 1)
+        return failure
+
+    async def _call_first(self, item: WorkItem) -> BaseException | None:
+        """Call user code with the next record only. Return its or the decoder's error.
+
+        Other than ``_call()``, it gives no record up.
+        """
+        if self._decoding is not None:
+            try:
+                await self._decoding(item, item.done + 1)
+            except DecodeError as error:
+                return error
+        return await self._call(item, item.done + 1)
 
     async def _bisect(self, item: WorkItem, stop: int, failure: Failure) -> None:
         """Search for the failing records by halving. Each half is tried once."""
@@ -142,6 +181,7 @@ class HandlerExecutor:
             finally:
                 item.busy_since, item.thread = None, 0
                 succeeded = item.done - before
+                item.queue.note_handled(succeeded)
                 calls = succeeded if self.one_by_one else min(succeeded, 1)
                 item.queue.owned.outcomes.calls += calls
         return None

@@ -43,6 +43,7 @@ PUT_RETRIES = RetryPolicy(
     max_delay_seconds=10.0,
     non_retryable=(ConfigurationError, FatalError, DeadLetterTooLargeError),
 )
+REPEAT_SECONDS = 60.0  # interval of a log line that repeats for one shard
 # A log line has at most this many characters of an error's text.
 MAX_ERROR_CHARACTERS = 500
 
@@ -119,12 +120,17 @@ class DeadLetterPolicy:
                 ) from last.error
         self._telemetry.count("dead_letters", letter.stream_arn)
         item.queue.owned.outcomes.letters += 1
+        item.queue.excess_letters += 1
+        more = repeats(item, "letter", self._clock.now())
+        if more is None:
+            return
         fields = failure_fields(item, failure)
         logger.warning(
-            "a dead letter is stored for record %s of stream %s, %s, attempt %d: %s",
+            "a dead letter is stored for record %s of stream %s, %s, attempt %d: %s%s",
             *_names(item),
             failure.calls,
             fields["error"],
+            more,
             extra=fields,
         )
 
@@ -178,25 +184,50 @@ def failure_fields(item: WorkItem, failure: Failure) -> dict[str, object]:
     }
 
 
+def repeats(
+    item: WorkItem, line: str, now: float, *, is_new: bool = False
+) -> str | None:
+    """Return the end of a log line that repeats, with the number of lines left out.
+
+    Return None if the line is left out, because the shard had one within a minute.
+    A line that ``is_new`` is never left out.
+    """
+    queue = item.queue
+    left_out = queue.lines_left_out.get(line, 0)
+    if now < queue.log_due.get(line, now) and not is_new:
+        queue.lines_left_out[line] = left_out + 1
+        return None
+    queue.log_due[line], queue.lines_left_out[line] = now + REPEAT_SECONDS, 0
+    return f" ({left_out} more since the last such line)" if left_out else ""
+
+
 def log_first_failure(
-    item: WorkItem, stop: int, failure: Failure, *, with_traceback: bool
+    item: WorkItem, stop: int, failure: Failure, now: float, *, is_new: bool
 ) -> None:
-    """Log that the records of an item up to ``stop`` failed for the first time."""
+    """Log that the records of an item up to ``stop`` failed for the first time.
+
+    ``is_new`` is true for the first error of its type, which gets a traceback.
+    """
     number, stream, shard_id = _names(item)
     count, fields = stop - item.done, failure_fields(item, failure)
     subject = f"record {number}"
     if count > 1:
         subject = f"a batch of {count} records from {number} on"
         fields["records"] = count
+    line = "failed batch" if count > 1 else "failed record"
+    more = repeats(item, line, now, is_new=is_new)
+    if more is None:
+        return
     logger.warning(
-        "the handler failed at %s of stream %s, %s, attempt %d: %s",
+        "the handler failed at %s of stream %s, %s, attempt %d: %s%s",
         subject,
         stream,
         shard_id,
         failure.calls,
         fields["error"],
+        more,
         extra=fields,
-        exc_info=failure.error if with_traceback else None,
+        exc_info=failure.error if is_new else None,
     )
 
 

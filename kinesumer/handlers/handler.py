@@ -37,6 +37,7 @@ class HandlerKeywords(TypedDict, total=False):
     concurrency: int
     on_failure: OnFailure | None
     dead_letters: str | DeadLetterFunction | None
+    dead_letter_limit: float
     retries: RetryPolicy
     middleware: Sequence[Middleware]
     traceparent: str | Traceparent | None
@@ -79,6 +80,8 @@ class Handler:
     """The action for a record that still fails after all retries."""
     dead_letters: str | DeadLetterFunction | None = None
     """The target that stores dead letters. Several streams may name one target."""
+    dead_letter_limit: float | None = None
+    """A shard waits if it has so many more dead letters than handled records."""
     retries: RetryPolicy | None = None
     """Number of retries of a failed call, and the waits between them."""
     middleware: Sequence[Middleware] | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from kinesumer.consuming.decoders import read_decoder
 from kinesumer.errors import ConfigurationError, DecodeError
+from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT, read_limit
 from kinesumer.handlers.failure_policy import OnFailure
 from kinesumer.handlers.handler import Handler
 from kinesumer.handlers.middleware import wrapped
@@ -39,6 +40,7 @@ class RunOptions(NamedTuple):
     concurrency: int
     on_failure: OnFailure
     dead_letters: str | DeadLetterFunction | None
+    dead_letter_limit: float
     retries: RetryPolicy
     traceparent: Traceparent | None
     decoder: Decoder | None
@@ -70,6 +72,7 @@ def _checked(
     concurrency: int = 1,
     on_failure: OnFailure | None = None,
     dead_letters: str | DeadLetterFunction | None = None,
+    dead_letter_limit: float = DEFAULT_LIMIT,
     retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
     middleware: Sequence[Middleware] = (),
     traceparent: Any = None,
@@ -89,6 +92,7 @@ def _checked(
         concurrency,
         _policy(on_failure, dead_letters),
         dead_letters,
+        read_limit(dead_letter_limit),
         # A record that cannot be decoded now cannot be decoded later.
         replace(retries, non_retryable=(*retries.non_retryable, DecodeError)),
         read_traceparent(traceparent),

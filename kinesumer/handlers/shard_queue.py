@@ -86,6 +86,11 @@ class ShardQueue:
     _checkpointer: CommitRequester
     # True if user code gets no more records of the shard. Threads read it, too.
     is_over: bool = False
+    # The next time of each repeated log line of the shard, and the lines left out.
+    log_due: dict[str, float] = field(default_factory=dict)
+    lines_left_out: dict[str, int] = field(default_factory=dict)
+    # The dead letters of the shard, less the records that were handled since.
+    excess_letters: int = 0
     # The items that user code is handling.
     items: set[WorkItem] = field(default_factory=set)
     _over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -116,6 +121,12 @@ class ShardQueue:
         self.items.add(item)
         self.owned.set_delivered(self.owned.progress.delivered)
         return item
+
+    def note_handled(self, count: int) -> None:
+        """Count handled records. If the shard is held, release it."""
+        if count and self.owned.held_by is not None:
+            self.excess_letters, self.owned.held_by = 0, None
+        self.excess_letters = max(0, self.excess_letters - count)
 
     def finish(self, item: WorkItem) -> None:
         """Remove an item that user code has finished or has stopped handling."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -114,7 +115,9 @@ class StreamCallers:
             options.retries,
             await self._new_failure_policy(options),
             self._random,
+            clock,
             Tracing(telemetry, options.traceparent, links=whole),
+            math.inf if options.dead_letters is None else options.dead_letter_limit,
             _decoding(options, self._tools),
             one_by_one=not whole,
         )

@@ -87,6 +87,7 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "concurrency": [0, "3", 1.5],
         "on_failure": ["ignore", 5],
         "dead_letters": ["here", f"s3://{HALF}", f"file:{HALF}", 5],
+        "dead_letter_limit": [0, 1.5, "3"],
         "retries": [3, {"max_attempts": 3}],
         "middleware": [5, print],
         "traceparent": [5],

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TERMS = (
     "batch",
     "concurrency",
+    "dead_letter_limit",
     "dead_letters",
     "decode",
     "middleware",
