@@ -127,8 +127,9 @@ class IncidentKind(StrEnum):
         About(
             "So many records of the shard became dead letters that it waits, and tries "
             "the record that fails again and again.",
-            "Repair what the handler calls; the shard goes on by itself. If the records "
-            "are bad, correct the handler or decode=, or raise dead_letter_limit=.",
+            "Repair what the handler calls; the shard goes on by itself. If the "
+            "records are bad, correct the handler or decode=, or raise "
+            "dead_letter_limit=.",
             begins_at_once=True,
         ),
     )
