@@ -301,7 +301,7 @@ class DeadLettersUnavailableError(TransientError):
 
 
 class DeadLetterTooLargeError(KinesumerError):
-    """A dead letter is too large for its target. Files and S3 accept larger ones."""
+    """A dead letter is too large for its target, even without its record's data."""
 
 
 class DeadLetterNotStoredError(KinesumerError):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.admin.connect import NO_ROLES, Roles
 from kinesumer.aws.kinesis import open_source
+from kinesumer.dead_letters.letter import LetterWithoutData
 from kinesumer.errors import FatalError, KinesumerError, PutFailedError
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.wire.put_records import Entry, refusal
@@ -107,6 +108,17 @@ def to_entry(letter: DeadLetter, stream: StreamInfo) -> Entry:
     return Entry(letter.data, key, letter.explicit_hash_key)
 
 
+def _refusal(letter: DeadLetter, stream: StreamInfo) -> str | None:
+    """Return why a letter's record can't be put; None if it can."""
+    if isinstance(letter, LetterWithoutData):
+        return (
+            f"it has no data, since its target does not accept {letter.data_bytes:,} "
+            f"bytes; until its retention ends, stream {letter.stream_arn} has the "
+            f"record in {letter.shard_id} at {letter.sequence_number}"
+        )
+    return refusal(to_entry(letter, stream), stream)
+
+
 class Redrive:
     """Puts records back, in the order of each partition key, and removes letters."""
 
@@ -147,7 +159,7 @@ class Redrive:
             return
         fitting = []
         for held in letters:
-            reason = refusal(to_entry(held.letter, info), info)
+            reason = _refusal(held.letter, info)
             if reason is None:
                 fitting.append(held)
             else:

@@ -16,6 +16,7 @@ import msgspec
 from kinesumer.admin.redrive import Filter, Redrive, read_letters
 from kinesumer.cli.options import REPORT_VERSION, ROLES, command
 from kinesumer.cli.progress import progress
+from kinesumer.dead_letters.letter import LetterWithoutData
 from kinesumer.dead_letters.targets import open_readable
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.times import parse_time
@@ -123,7 +124,7 @@ async def show(common: CommonOptions, target: str, letter_id: str) -> None:
     for name, value in _fields(letter).items():
         text = "-" if value is None else escape_unprintable(str(value))
         click.echo(f"{name:<20}{text}")
-    click.echo(f"\n{_data_text(letter.data)}\n\n{_escape_lines(letter.traceback)}")
+    click.echo(f"\n{_data_text(letter)}\n\n{_escape_lines(letter.traceback)}")
 
 
 @command("yes", *ROLES, "region", "as_json", group=dlq)
@@ -194,7 +195,7 @@ def _fields(letter: DeadLetter) -> dict[str, Any]:
     fields: dict[str, Any] = {"id": letter.id, **msgspec.to_builtins(letter)}
     for name in ("version", "data", "traceback"):
         del fields[name]
-    return {**fields, "data_bytes": len(letter.data)}
+    return {**fields, "data_bytes": fields.get("data_bytes", len(letter.data))}
 
 
 def _letter_report(letter: DeadLetter) -> dict[str, Any]:
@@ -203,6 +204,8 @@ def _letter_report(letter: DeadLetter) -> dict[str, Any]:
         **_fields(letter),
         "traceback": letter.traceback,
     }
+    if isinstance(letter, LetterWithoutData):
+        return {**report, "data": None}
     try:
         return {**report, "data": letter.data.decode()}
     except UnicodeDecodeError:
@@ -221,11 +224,13 @@ def _list_line(held: StoredLetter) -> str:
     return f"{letter.id}  {failed[:19]}Z  {details}"
 
 
-def _data_text(data: bytes) -> str:
+def _data_text(letter: DeadLetter) -> str:
+    if isinstance(letter, LetterWithoutData):
+        return "The data was too large for the target. The stream has it, see above."
     try:
-        return _escape_lines(data.decode())
+        return _escape_lines(letter.data.decode())
     except UnicodeDecodeError:
-        return f"base64: {b64encode(data).decode()}"
+        return f"base64: {b64encode(letter.data).decode()}"
 
 
 def _escape_lines(text: str) -> str:

@@ -14,13 +14,16 @@ from kinesumer.aws.errors import (
     transient_error,
     translated_errors,
 )
-from kinesumer.dead_letters.letter import decode_letter
+from kinesumer.dead_letters.letter import decode_letter, smaller_letters
 from kinesumer.errors import (
     CorruptDeadLetterError,
     DeadLettersUnavailableError,
+    DeadLetterTooLargeError,
     FatalError,
     KinesumerError,
 )
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -45,6 +48,35 @@ class DeadLetters(Protocol):
     async def aclose(self) -> None:
         """Close the resources that the target opened. The default is to do nothing."""
         return
+
+
+async def put_what_fits(
+    letter: DeadLetter, put: Callable[[DeadLetter], Awaitable[None]]
+) -> None:
+    """Put a letter, or as much of it as the target accepts.
+
+    ``put`` raises DeadLetterTooLargeError for a letter that the target does not accept.
+    Raises this error if the target accepts no part of the letter.
+    """
+    refused: DeadLetterTooLargeError | None = None
+    for part in smaller_letters(letter):
+        try:
+            await put(part)
+        except DeadLetterTooLargeError as error:
+            refused = refused or error
+            continue
+        if refused is not None:
+            logger.warning(
+                "%s. The letter was stored without the record's data. Until the "
+                "retention of stream %s ends, the data is at %s, sequence number %s",
+                refused,
+                escape_unprintable(letter.stream),
+                escape_unprintable(letter.shard_id),
+                letter.sequence_number,
+            )
+        return
+    assert refused is not None  # there is at least one part
+    raise refused
 
 
 class StoredEntry(NamedTuple):

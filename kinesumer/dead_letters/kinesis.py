@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.core.backoff import max_backoff_seconds
-from kinesumer.dead_letters.base import ReadableDeadLetters, StoredEntry, read_entry
+from kinesumer.dead_letters.base import (
+    ReadableDeadLetters,
+    StoredEntry,
+    put_what_fits,
+    read_entry,
+)
 from kinesumer.dead_letters.letter import encode_letter
 from kinesumer.errors import (
     ConfigurationError,
@@ -61,13 +66,16 @@ class KinesisLetters(ReadableDeadLetters):
         self._source, self._info = source, info
 
     async def put(self, letter: DeadLetter) -> None:
-        """Put a letter. Raises DeadLetterTooLargeError if the stream rejects it."""
+        """Put a letter, without the record's data if that is too large."""
         arn = self._info.arn
         if letter.stream_arn == arn:
             raise ConfigurationError(
                 f"stream {arn} cannot hold its own dead letters, since its consumers "
                 "would get them again; name another stream"
             )
+        await put_what_fits(letter, self._put_letter)
+
+    async def _put_letter(self, letter: DeadLetter) -> None:
         # The partition key is the letter's id, which spreads letters over all shards.
         entry = Entry(encode_letter(letter), letter.id)
         try:
@@ -76,7 +84,7 @@ class KinesisLetters(ReadableDeadLetters):
             raise _unavailable(error) from error
         if result.error_code is not None:
             raise DeadLettersUnavailableError(
-                f"stream {arn} rejected a dead letter: {result.error_code}: "
+                f"stream {self._info.arn} rejected a dead letter: {result.error_code}: "
                 f"{result.error_message}"
             )
 

@@ -19,6 +19,8 @@ from kinesumer.model.streams import stream_name
 from kinesumer.runtime.text import safe_str
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from kinesumer.model.records import Record
 
 # Limits in characters. A longer text loses its middle, so that a letter is hardly
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 # default.
 LONGEST_ERROR = 2_000
 LONGEST_TRACEBACK = 16_000
+# The limits of the smallest letter, for queues that accept 1 KiB.
+SHORT_ERROR = 200
+# Kinesis's limit for a record's partition key; those within aggregates have none.
+LONGEST_KEY = 256
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
@@ -103,6 +109,29 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version",
         return stream_name(self.stream_arn)
 
 
+class LetterWithoutData(DeadLetter, frozen=True, kw_only=True, tag=2):
+    """A dead letter whose record's data was too large for its target.
+
+    Its ``data`` is empty. Until the stream's retention ends, the record is where the
+    position says. Versions that do not know such letters cannot read them.
+    """
+
+    data_bytes: int
+    """The size of the record's data."""
+
+
+def smaller_letters(letter: DeadLetter) -> Iterator[DeadLetter]:
+    """Yield a letter, and then what to store of it if its target accepts no more."""
+    yield letter
+    fields = msgspec.structs.asdict(letter) | {"data": b""}
+    if len(letter.partition_key or "") > LONGEST_KEY:
+        fields["partition_key"] = None
+    without = LetterWithoutData(**fields, data_bytes=len(letter.data))
+    yield without
+    error = _shortened(letter.error, SHORT_ERROR)
+    yield msgspec.structs.replace(without, error=error, traceback="")
+
+
 def encode_letter(letter: DeadLetter) -> bytes:
     """Return a letter as one line of JSON in ASCII, since SQS rejects some characters.
 
@@ -137,7 +166,9 @@ def decode_letter(body: bytes | str) -> DeadLetter:
     return letter
 
 
-_decode = msgspec.json.Decoder(DeadLetter).decode
+_decode: Callable[[bytes | str], DeadLetter] = msgspec.json.Decoder(
+    DeadLetter | LetterWithoutData
+).decode
 
 
 def _without_zone(letter: DeadLetter) -> datetime | None:

@@ -15,6 +15,7 @@ from kinesumer.dead_letters.base import (
     ReadableDeadLetters,
     RejectedCallError,
     StoredEntry,
+    put_what_fits,
     read_entry,
     translated,
 )
@@ -76,10 +77,13 @@ class SqsLetters(ReadableDeadLetters):
         self._held: dict[str, Message] = {}
 
     async def put(self, letter: DeadLetter) -> None:
-        """Send a letter.
+        """Send a letter, without the record's data if that is too large.
 
-        Raises DeadLetterTooLargeError if it exceeds the limit of SQS or of the queue.
+        Raises DeadLetterTooLargeError if the queue accepts even less.
         """
+        await put_what_fits(letter, self._send)
+
+    async def _send(self, letter: DeadLetter) -> None:
         body = encode_letter(letter).decode()
         if len(body) > LONGEST_BYTES:
             raise self._too_large(

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesumer import Kinesumer, create_table
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters import DeadLetter
 from kinesumer.dead_letters.file import FileLetters
+from kinesumer.dead_letters.letter import LetterWithoutData, decode_letter
 from kinesumer.dead_letters.targets import open_target
 from kinesumer.errors import (
     ConfigurationError,
-    DeadLetterTooLargeError,
     FatalError,
 )
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
@@ -25,6 +26,7 @@ from tests.integration.cli.conftest import report
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kinesumer import Record
     from kinesumer.local import EmbeddedAws
     from tests.integration.cli.conftest import Run
 
@@ -205,15 +207,66 @@ def test_letters_in_a_stream_are_kept_after_a_redrive(
     assert run("dlq", "list", "kinesis:letters").output.startswith(letter(1).id)
 
 
-def test_a_stream_refuses_its_own_and_too_large_letters(
-    aws: EmbeddedAws,
+def test_a_stream_refuses_its_own_letters(aws: EmbeddedAws) -> None:
+    aws.create_stream("orders")
+    with pytest.raises(ConfigurationError, match="cannot hold its own dead letters"):
+        keep("kinesis:orders", letter(1))
+
+
+def test_a_letter_that_is_too_large_for_a_stream_is_stored_without_data(
+    aws: EmbeddedAws, run: Run
 ) -> None:
     for name in ("orders", "letters"):
         aws.create_stream(name)
-    with pytest.raises(ConfigurationError, match="cannot hold its own dead letters"):
-        keep("kinesis:orders", letter(1))
-    with pytest.raises(DeadLetterTooLargeError, match="too large for stream"):
-        keep("kinesis:letters", letter(1, data=bytes(1 << 20)))
+    large = letter(1, data=bytes(1 << 20))
+    keep("kinesis:letters", large)
+    assert run("dlq", "list", "kinesis:letters").output.startswith(large.id)
+    shown = run("dlq", "show", "kinesis:letters", large.id).output
+    assert "data_bytes          1048576\n" in shown
+    assert "The data was too large for the target." in shown
+    as_json = report(run("dlq", "show", "kinesis:letters", large.id, "--json"))
+    assert (as_json["data"], as_json["data_bytes"]) == (None, 1 << 20)
+    answer = run("dlq", "redrive", "kinesis:letters", "--all", "--yes")
+    assert answer.exit_code == 1
+    assert f"{large.id} stays: it has no data" in answer.output
+    assert f"{large.shard_id} at {large.sequence_number}" in answer.output
+    assert records("orders") == [[]]
+
+
+def test_an_undecodable_record_of_a_megabyte_stops_no_client(aws: EmbeddedAws) -> None:
+    for name in ("orders", "letters"):
+        aws.create_stream(name)
+    for data in (b"[1]", b"[" + b" " * 1_000_000, b"[2]"):
+        aws.put("orders", data, "key")
+    values: list[int] = []
+
+    async def handle(record: Record[list[int]]) -> None:
+        values.extend(record.value)
+
+    async def consume() -> None:
+        await create_table()
+        async with Kinesumer("billing") as client:
+            running = asyncio.create_task(
+                client.run(
+                    "orders",
+                    handle,
+                    start="TRIM_HORIZON",
+                    decode=list[int],
+                    dead_letters="kinesis:letters",
+                )
+            )
+            async with asyncio.timeout(60):
+                while values != [1, 2] and not running.done():
+                    await asyncio.sleep(0.05)
+            running.cancel()
+            await asyncio.wait([running])
+
+    asyncio.run(consume())
+    assert values == [1, 2]
+    [[(body, _)]] = records("letters")
+    stored = decode_letter(body)
+    assert isinstance(stored, LetterWithoutData)
+    assert stored.data_bytes == 1_000_001
 
 
 def test_a_stream_of_letters_may_change_its_largest_record(aws: EmbeddedAws) -> None:
@@ -227,13 +280,17 @@ def test_a_stream_of_letters_may_change_its_largest_record(aws: EmbeddedAws) -> 
             await letters.put(large)
             aws.advance(10)  # a shard takes 1 MiB a second
             aws.change_stream("letters", max_record_kib=1024)
-            with pytest.raises(DeadLetterTooLargeError, match="at most 1,048,576"):
-                await letters.put(large)
+            await letters.put(large)
             await letters.put(letter(2))
             await letters.aclose()
 
     asyncio.run(put_during_changes())
-    assert [key for _, key in records("letters")[0]] == [large.id, letter(2).id]
+    kept = [decode_letter(body) for body, _ in records("letters")[0]]
+    assert [(one.id, len(one.data)) for one in kept] == [
+        (large.id, 1 << 20),
+        (large.id, 0),
+        (letter(2).id, len(letter(2).data)),
+    ]
 
 
 def test_a_redriven_record_without_a_key_gets_one_only_if_its_stream_needs_it(

@@ -65,12 +65,22 @@ def read(letter: DeadLetter) -> None:
 @example("sub_sequence_number", -(10**30))
 @example("explicit_hash_key", "9" * 5000)
 @example("data", "b3JkZXI")
-@given(st.sampled_from([*VALID, "arrived_at", "traceback"]) | st.text(), json_values)
+@example("data_bytes", 10**30)
+@given(
+    st.sampled_from([*VALID, "arrived_at", "traceback", "data_bytes"]) | st.text(),
+    json_values,
+)
 def test_any_decoded_letter_can_be_shown_sorted_and_put_back(
     name: str, value: object
 ) -> None:
+    for version in (1, 2):
+        check({**VALID, "version": version, "data_bytes": 7, name: value})
+
+
+def check(fields: dict[str, Any]) -> None:
+    """Read a letter, if it is one."""
     try:
-        letter = decode_letter(json.dumps({**VALID, name: value}))
+        letter = decode_letter(json.dumps(fields))
     except CorruptDeadLetterError:
         return
     read(letter)

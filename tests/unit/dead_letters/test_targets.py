@@ -8,11 +8,18 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from moto.server import ThreadedMotoServer
 
 from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters import DeadLetter, open_dead_letters
+from kinesumer.dead_letters.letter import (
+    LetterWithoutData,
+    decode_letter,
+    encode_letter,
+    smaller_letters,
+)
 from kinesumer.dead_letters.targets import open_readable, open_target
 from kinesumer.errors import (
     ConfigurationError,
@@ -98,19 +105,62 @@ async def test_a_letter_is_read_as_it_was_put_and_gone_when_removed(
     assert await stored(letters) == []
 
 
-async def test_a_letter_that_sqs_cannot_take_is_refused(clients: ClientFactory) -> None:
+async def queue_of(clients: ClientFactory, most_bytes: int) -> ReadableDeadLetters:
+    """Return a new queue that takes messages up to this size."""
     sqs = (await clients.open("sqs")).client
     answer = await sqs.create_queue(
-        QueueName="small", Attributes={"MaximumMessageSize": "1024"}
+        QueueName=f"letters-{next(NUMBERS)}",
+        Attributes={"MaximumMessageSize": str(most_bytes)},
     )
-    letters = await open_target(f"sqs:{answer['QueueUrl']}", clients)
-    for size in (2_000, 1 << 20):
-        large = DeadLetter(
-            **{n: getattr(LETTER, n) for n in LETTER.__struct_fields__}
-            | {"data": bytes(size)}
-        )
-        with pytest.raises(DeadLetterTooLargeError, match="keep letters in S3"):
-            await letters.put(large)
+    return await open_readable(f"sqs:{answer['QueueUrl']}", clients)
+
+
+@pytest.mark.parametrize("size", [2_000, 1 << 20])
+@pytest.mark.parametrize("most_bytes", [1024, 64 * 1024])
+async def test_a_letter_that_sqs_cannot_take_is_stored_without_data(
+    clients: ClientFactory,
+    caplog: pytest.LogCaptureFixture,
+    size: int,
+    most_bytes: int,
+) -> None:
+    letters = await queue_of(clients, most_bytes)
+    large = msgspec.structs.replace(
+        LETTER,
+        data=bytes(size),
+        error="E: " + "x" * 1990,
+        traceback="t" * 10_000,
+        partition_key="k" * 2_000,
+    )
+    await letters.put(large)
+    [one] = await stored(letters)
+    if size < 1 << 20 and most_bytes > 1024:
+        assert one.letter == large
+        return
+    assert isinstance(one.letter, LetterWithoutData)
+    assert (one.letter.id, one.letter.data) == (large.id, b"")
+    assert (one.letter.data_bytes, one.letter.partition_key) == (size, None)
+    assert len(one.letter.error) < (210 if most_bytes == 1024 else 2_000)
+    assert bool(one.letter.traceback) == (most_bytes > 1024)
+    [line] = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert "too large for http" in line
+    assert "shardId-000000000000, sequence number 4959" in line
+
+
+async def test_a_letter_is_refused_if_not_even_its_position_fits(
+    clients: ClientFactory,
+) -> None:
+    letters = await queue_of(clients, 1024)
+    with pytest.raises(DeadLetterTooLargeError, match="keep letters in S3"):
+        await letters.put(msgspec.structs.replace(LETTER, app="a" * 2_000))
+    assert await stored(letters) == []
+
+
+async def test_a_version_that_knows_no_letters_without_data_cannot_read_one() -> None:
+    _, without, _ = smaller_letters(LETTER)
+    body = encode_letter(without)
+    assert decode_letter(body) == without
+    with pytest.raises(msgspec.ValidationError, match="Invalid value 2"):
+        msgspec.json.decode(body, type=DeadLetter)
 
 
 @pytest.mark.parametrize("place", ["s3://nowhere/dead", "sqs:{url}/1/nowhere"])
