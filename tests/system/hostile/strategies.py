@@ -30,13 +30,16 @@ payloads = st.binary(max_size=40)
 
 @st.composite
 def entries(draw: st.DrawFn) -> dict[str, Any]:
-    """Return a record in the format of Kinesis."""
-    return {
+    """Return a record in the format of Kinesis, sometimes without a partition key."""
+    entry = {
         "ApproximateArrivalTimestamp": draw(times),
         "Data": base64.b64encode(draw(payloads)).decode(),
         "PartitionKey": draw(keys),
         "SequenceNumber": draw(numbers),
     }
+    if draw(st.booleans()):
+        del entry["PartitionKey"]
+    return entry
 
 
 children = st.fixed_dictionaries(
