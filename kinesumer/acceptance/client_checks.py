@@ -14,6 +14,8 @@ from kinesumer.acceptance.check import (
     expect_equal,
     registrar,
 )
+from kinesumer.aws.dry_runs import DryRuns
+from kinesumer.aws.kinesis import open_source
 
 if TYPE_CHECKING:
     from kinesumer import Record
@@ -61,6 +63,21 @@ async def clients_read_the_same_in_cbor_and_in_json(
         expect_complete(records, FEW_RECORDS, once=False)
     positions = [[record.position for record in records] for records in found]
     expect_equal(positions[0], positions[1], "positions in CBOR and JSON")
+
+
+@check(1)
+async def rights_are_proved_without_effect(account: Account, name: str) -> None:
+    await account.streams.create(name)
+    source = await open_source(account.clients, Stream(name))
+    [shard] = await source.list_shards()
+    iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
+    tries = DryRuns(source)
+    if not await tries.read(iterator):
+        raise CheckSkippedError("botocore or the endpoint doesn't know DryRun")
+    expect(await tries.put(b"never stored"), "DryRun of PutRecords had an effect")
+    await put(account, Stream(name), range(FEW_RECORDS))
+    records = await consume(account, Stream(name), "dry", FEW_RECORDS)
+    expect_complete(records, FEW_RECORDS, once=False)
 
 
 @check(1)

@@ -270,9 +270,9 @@ class KinesisSource(PollingSource):
 
         Return None if the consumer does not exist, or already exists.
         """
-        arn, call = await self.arn(), getattr(self._client, xform_name(operation))
         try:
-            return await self._call(operation, call, {"StreamARN": arn, **arguments})
+            named = {"StreamARN": await self.arn()}
+            return await self.call(operation, named | dict(arguments))
         except ConsumerStateError:
             return None
 
@@ -303,6 +303,18 @@ class KinesisSource(PollingSource):
         """Return the error that an exception in an event stream means."""
         fault = failure_of(refusal(SUBSCRIBE, 400, _fault_body(code, text)))
         return await self._error(fault, SUBSCRIBE, shard_id)
+
+    def knows(self, operation: str, parameter: str) -> bool:
+        """Return whether botocore knows a parameter of an operation."""
+        model = self._client.meta.service_model.operation_model(operation)
+        return parameter in model.input_shape.members
+
+    async def call(
+        self, operation: str, arguments: Mapping[str, object], shard_id: str = ""
+    ) -> Any:
+        """Make a call, and return its response."""
+        call = getattr(self._client, xform_name(operation))
+        return await self._call(operation, call, arguments, shard_id)
 
     @property
     def _named(self) -> dict[str, object]:

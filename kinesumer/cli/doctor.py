@@ -15,6 +15,7 @@ from kinesumer.cli.console import indented, plain, print_lines
 from kinesumer.cli.options import REPORT_VERSION, ROLES, FiniteFloat, command
 from kinesumer.cli.progress import progress
 from kinesumer.cli.report_tables import position_text, stream_title
+from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -43,8 +44,21 @@ VERIFY_STYLES = {"critical": "bold red", "warning": "yellow", "note": ""}
     show_default=True,
     help="Seconds between two observations of the app: only lasting problems count.",
 )
+@click.option(
+    "--probe",
+    "probes",
+    type=click.Choice(["put", "fan-out"]),
+    multiple=True,
+    help="Also try an action that has no effect only by Kinesis's DryRun: to put into "
+    "the streams, or to subscribe to the consumers that the app's clients use. "
+    "Repeatable.",
+)
 async def doctor(
-    common: CommonOptions, streams: tuple[str, ...], app: str | None, interval: float
+    common: CommonOptions,
+    streams: tuple[str, ...],
+    app: str | None,
+    interval: float,
+    probes: tuple[str, ...],
 ) -> None:
     """Find problems, and say what to do about them. Changes nothing.
 
@@ -52,7 +66,11 @@ async def doctor(
     well, 3 with warnings, and 4 if records aren't read or are in danger. It is 1 if
     the command couldn't check.
     """
-    settings = DoctorOptions(common.table, app, streams, common.roles(), interval)
+    if "fan-out" in probes and app is None:
+        raise ConfigurationError("--probe=fan-out tries an app's consumers: give --app")
+    settings = DoctorOptions(
+        common.table, app, streams, common.roles(), interval, probes
+    )
     async with common.clients() as clients:
         async with progress("examining"):
             result = await run_checks(clients, settings)

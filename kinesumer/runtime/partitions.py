@@ -31,7 +31,7 @@ def partition_of(region: str) -> str:
         if is_known or re.match(partition["regionRegex"], region):
             return str(partition["id"])
     raise ConfigurationError(
-        f"{region!r} is no region that botocore knows: correct it, or upgrade botocore"
+        f"botocore doesn't know the region {region!r}: correct it, or upgrade botocore"
     )
 
 

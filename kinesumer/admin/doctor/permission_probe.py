@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kinesumer.admin.doctor.finding import Check, Finding, Severity
+from kinesumer.aws.dry_runs import DryRuns
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import (
     AccessDeniedError,
     CredentialsError,
+    FatalError,
     KinesumerError,
     StateStoreMissingError,
     StateStoreSchemaError,
@@ -23,13 +27,20 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Iterator
 
     from kinesumer.aws.dynamodb import DynamoStateStore
+    from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.aws.stream_consumers import StreamConsumer
     from kinesumer.model.streams import Stream
 
     T = TypeVar("T")
 
 CREDENTIALS, PERMISSIONS = Check("credentials"), Check("permissions")
 STATE_STORE, CLOCKS = Check("state store"), Check("clocks")
+# Without DryRun, a put stores a record, and a subscription ends that of a client.
+NO_DRY_RUN = (
+    "Kinesis's DryRun isn't possible here: upgrade botocore, use an endpoint of AWS, "
+    "or allow kinesis:GetRecords"
+)
 # No row has this key, so that conditions on the row are always false.
 UNUSED_KEY = Key("doctor", "doctor")
 NEVER = Compare("pk", "exists")
@@ -92,7 +103,16 @@ async def probe_table(store: DynamoStateStore, table: str) -> list[Probe]:
     return log.probes
 
 
-async def probe_stream(clients: ClientFactory, stream: Stream) -> list[Probe]:
+class Extra(NamedTuple):
+    """Actions to try besides those of every client."""
+
+    puts: bool = False
+    consumers: tuple[str, ...] = ()  # names of stream consumers to subscribe to
+
+
+async def probe_stream(
+    clients: ClientFactory, stream: Stream, extra: Extra
+) -> list[Probe]:
     """Try all stream actions of a client; skip calls that depend on a failed call."""
     log, name = ProbeLog(), stream.name
     source = await log.attempt("kinesis", name, open_source(clients, stream))
@@ -108,9 +128,41 @@ async def probe_stream(clients: ClientFactory, stream: Stream) -> list[Probe]:
         "kinesis:GetShardIterator", name, source.get_iterator(open_shard, Start.LATEST)
     )
     if iterator is not None:
-        records = source.get_records(iterator, 1)
-        await log.attempt("kinesis:GetRecords", name, records)
+        read = _try_to_read(source, iterator)
+        is_dry = await log.attempt("kinesis:GetRecords", name, read)
+        tries = DryRuns(source) if is_dry else None
+        if extra.puts:
+            await log.attempt("kinesis:PutRecords", name, _try_to_put(tries))
+        for consumer in extra.consumers:
+            found = await StreamConsumers(source).find(consumer)
+            begin = _try_to_subscribe(tries, found, open_shard)
+            await log.attempt("kinesis:SubscribeToShard", name, begin)
     return log.probes
+
+
+async def _try_to_read(source: KinesisSource, iterator: str) -> bool:
+    """Read without effect if possible, else a page. Return whether it was possible."""
+    with suppress(FatalError):  # if it isn't due to DryRun, the read fails as well
+        if await DryRuns(source).read(iterator):
+            return True
+    await source.get_records(iterator, 1)
+    return False
+
+
+async def _try_to_put(tries: DryRuns | None) -> None:
+    if tries is None:
+        raise KinesumerError(NO_DRY_RUN)
+    await tries.put(b"")
+
+
+async def _try_to_subscribe(
+    tries: DryRuns | None, consumer: StreamConsumer | None, shard_id: str
+) -> None:
+    if tries is None:
+        raise KinesumerError(NO_DRY_RUN)
+    if consumer is None:
+        raise KinesumerError("it isn't registered: start a client, or register it")
+    await tries.subscribe(consumer.arn, shard_id)
 
 
 def _distinct_errors(probes: Iterable[Probe]) -> list[tuple[Probe, KinesumerError]]:

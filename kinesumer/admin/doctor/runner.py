@@ -24,11 +24,13 @@ from kinesumer.admin.doctor.observation import (
 )
 from kinesumer.admin.doctor.permission_probe import (
     ClockReading,
+    Extra,
     Probe,
     ProbeLog,
     probe_stream,
     probe_table,
 )
+from kinesumer.admin.fan_out import uses_of_stream
 from kinesumer.admin.observation import HeartbeatObserver
 from kinesumer.admin.sampling import sample_shards
 from kinesumer.admin.shard_reads import PacedReader
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.doctor.finding import Finding
     from kinesumer.aws.dynamodb import DynamoStateStore
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.model.rows import MemberRow
 
 # AWS allows five reads of a shard a second. A client that has caught up uses four of
 # them, so the doctor takes at most one.
@@ -99,6 +102,7 @@ class DoctorOptions(NamedTuple):
     streams: Sequence[str]
     roles: Roles
     seconds: float  # the time between the two observations of an app
+    probes: Sequence[str] = ()  # further actions to try: "put", "fan-out"
 
 
 class DoctorResult(NamedTuple):
@@ -179,10 +183,23 @@ async def _probe_streams(
     options: DoctorOptions,
     names: Sequence[str],
     probes: list[Probe],
+    members: Sequence[MemberRow] = (),
 ) -> set[str]:
-    """Probe each stream; return those that can be read."""
+    """Probe each stream; return those that can be read.
+
+    The stream consumers are those that the members use.
+    """
+
+    def extra(name: str) -> Extra:
+        uses = uses_of_stream(members, name) if "fan-out" in options.probes else ()
+        consumers = tuple(use.consumer for use in uses)
+        return Extra("put" in options.probes, consumers)
+
     results = await asyncio.gather(
-        *(probe_stream(clients, options.roles.stream(name)) for name in names)
+        *(
+            probe_stream(clients, options.roles.stream(name), extra(name))
+            for name in names
+        )
     )
     probes += [probe for result in results for probe in result]
     return {
@@ -226,7 +243,7 @@ async def _observe(
     first = await read_known_snapshot(store, app, options.table)
     arns = [stream.arn for stream in first.streams]
     names = list(dict.fromkeys([*arns, *options.streams]))
-    readable = await _probe_streams(clients, options, names, probes)
+    readable = await _probe_streams(clients, options, names, probes, first.alive)
     reader = PacedReader(READ_INTERVAL_SECONDS)
     shards = {arn: first.shards[arn] for arn in arns if arn in readable}
     heartbeats = HeartbeatObserver(app)

@@ -17,6 +17,7 @@ class Request(msgspec.Struct, rename="pascal", kw_only=True):
 
     stream_name: Name | None = None
     stream_arn: str | None = msgspec.field(name="StreamARN", default=None)
+    dry_run: bool = False  # only calls about records have this parameter in AWS
 
 
 class ModeDetails(msgspec.Struct, rename="pascal", frozen=True):

@@ -25,6 +25,7 @@ from kinesumer.local.kinesis.changes import (
 from kinesumer.local.kinesis.consumers import (
     deregister,
     describe_consumer,
+    find_consumer,
     list_consumers,
     register,
     require_no_consumers,
@@ -62,6 +63,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Answer = dict[str, Any] | bytes | Subscription
+# The operations with the parameter DryRun.
+DRY_RUNS = frozenset(
+    {"GetRecords", "GetShardIterator", "PutRecord", "PutRecords", "SubscribeToShard"}
+)
 _ON_DEMAND_SHARDS = 4  # open shards of a new on-demand stream in AWS
 _ON_DEMAND_STREAMS = 50  # AWS's default quota of an account and region
 
@@ -121,6 +126,10 @@ class Kinesis:
                 require_no_consumers(stream, now)
             self.delete(stream, now)
             return {}
+        if request.dry_run and operation in DRY_RUNS:
+            if isinstance(request, rq.ConsumerRequest):
+                find_consumer(stream, request, now)
+            raise AwsError("DryRunOperationException", "The request would succeed.")
         _, handle = _STREAM_OPERATIONS[operation]
         return handle(stream, request, now)
 

@@ -21,7 +21,7 @@ from kinesumer.dashboard.view_model import DashboardInfo
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.wire.rows import STATE_STORE
 from tests.integration.cli import lease_table
-from tests.integration.cli.conftest import error_text
+from tests.integration.cli.conftest import error_text, report
 from tests.integration.cli.lease_table import LEASES
 from tests.system.security.conftest import (
     EXTERNAL_ID,
@@ -378,6 +378,45 @@ def test_the_doctor_finds_nothing_with_its_policies_and_names_what_is_missing(
         assert removed.action in finding["subject"]
         assert finding["severity"] == ("note" if optional else "critical")
         assert result.exit_code == (0 if optional else 4)
+
+
+def test_the_doctor_proves_the_right_to_put_without_a_put(
+    accounts: Accounts, run: Run
+) -> None:
+    accounts.enforce("consumer", "operator", "producer")
+    assert report(run("doctor", "orders", "--probe=put", "--json"))["findings"] == []
+    [put] = [grant for grant in grants("producer") if "PutRecords" in grant.action]
+    accounts.enforce("consumer", "operator", "producer", removed=put)
+    found = report(run("doctor", "orders", "--probe=put", "--json"), 4)["findings"]
+    [subject] = [finding["subject"] for finding in found]
+    assert subject == f"kinesis:PutRecords on {accounts.orders}"
+    stream = accounts.aws._state.kinesis.streams[accounts.orders]
+    assert not any(len(shard.log) for shard in stream.shards.values())
+
+
+async def test_the_doctor_proves_the_right_to_subscribe_without_a_subscription(
+    accounts: Accounts, run: Run
+) -> None:
+    accounts.enforce("consumer", *FAN_OUT, "fan-out-operator", "operator")
+    options = "--app=app", "--interval=1", "--probe=fan-out", "--json"
+    accounts.put(1)
+    stream = Stream("orders", fan_out="billing")
+    async with client(accounts, "one") as one:
+        async for _ in one.consume(stream, start=Start.TRIM_HORIZON):
+            break
+        found = await asyncio.to_thread(run, "doctor", *options)
+        assert "SubscribeToShard" not in found.output
+        counts = accounts.aws.journal.counts()
+        dry = [c.operation for c in counts if c.error == "DryRunOperationException"]
+        assert sorted(set(dry)) == ["GetRecords", "SubscribeToShard"]
+        accounts.aws.deny("kinesis:SubscribeToShard", caller="*:user/*")
+        found = await asyncio.to_thread(run, "doctor", *options)
+        assert f"kinesis:SubscribeToShard on {accounts.orders}" in found.output
+
+
+def test_the_consumers_to_try_are_those_of_an_app(accounts: Accounts, run: Run) -> None:
+    text = error_text(run("doctor", "orders", "--probe=fan-out"))
+    assert "give --app" in text
 
 
 # --- a move from a KCL fleet, and back -----------------------------------------------
