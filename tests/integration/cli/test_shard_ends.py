@@ -97,3 +97,22 @@ def test_an_open_shard_without_an_iterator_is_read_after_a_restart_too(
         assert text in lines(process, 1)[0]
         process.terminate()
         finished(process)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verify", "--app=a", "--verbose"),
+        ("seek", "--app=a", "--all", "--to=TRIM_HORIZON", "--dry-run"),
+        ("tail", "orders", "--start=TRIM_HORIZON", "--limit=10", "--output=count"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_commands_report_the_same_if_no_answer_has_an_iterator(
+    stopped_app: EmbeddedAws, run: Run, command: tuple[str, ...]
+) -> None:
+    expected = run(*command)
+    assert expected.exit_code == 0, expected.output
+    stopped_app.fault("no_iterator", operation="GetRecords")
+    found = run(*command)
+    assert (found.exit_code, found.stdout) == (0, expected.stdout)
