@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,12 @@ from kinesumer.consuming.prefetch import (
     memory_size,
 )
 from kinesumer.consuming.read_request import NoRoomError, ReadRequest
+from kinesumer.consuming.read_warnings import ReadWarnings
 from kinesumer.consuming.streams import CBOR_COSTS, ReadFailure
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.pacing import Pacing
 from kinesumer.core.wire_format import WireFormatChoice
 from kinesumer.errors import (
-    CorruptRowError,
     ExpiredIteratorError,
     FatalError,
     InvalidPositionError,
@@ -38,11 +37,8 @@ from kinesumer.errors import (
     StreamRecreatedError,
     TrimmedPositionError,
 )
-from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Start
-from kinesumer.runtime.failure_log import logger
-from kinesumer.wire import rows
 from kinesumer.wire.aggregation import has_aggregates
 from kinesumer.wire.records import payload_bytes
 
@@ -85,6 +81,7 @@ class ShardReader:
         self._owned = owned
         self._buffer = buffer
         self._builder = BatchBuilder(owned, context)
+        self._warnings = ReadWarnings(context, stream, owned)
         self._iterator: str | None = None
         self._is_pushed = False  # whether Kinesis sends the records unasked
         self._is_answered = False  # whether Kinesis answered the last call
@@ -184,7 +181,8 @@ class ShardReader:
         owned, records = self._owned, page.records
         owned.millis_behind = page.millis_behind
         if page.is_unconfirmed:
-            self._not_ended()
+            self._warnings.not_ended()
+            self._forget_iterator()
             return self._backoff()
         next_at = self._next_read(started, page)
         if has_aggregates(records):
@@ -247,7 +245,7 @@ class ShardReader:
             if is_invalid or type(error) is FatalError:
                 await self._require_same_stream(error)
             if is_invalid and self._builder.after == self._owned.row.position:
-                raise self._position_error(error) from error
+                raise self._warnings.position_error(error) from error
             raise
         return None
 
@@ -288,23 +286,6 @@ class ShardReader:
         self._is_answered = False
         self._forget_iterator()
 
-    def _not_ended(self) -> None:
-        """Warn of a page like that of a shard's end, and continue at the position."""
-        stream, owned = self._stream, self._owned
-        logger.warning(
-            "%s: GetRecords of shard %s returned no NextShardIterator, although the "
-            "shard is open; continuing at the same position",
-            stream.label,
-            owned.key.shard_id,
-            extra=owned.log_fields,
-        )
-        self._context.incidents.note(
-            IncidentKind.UNCONFIRMED_END,
-            stream_arn=stream.arn,
-            shard_id=owned.key.shard_id,
-        )
-        self._forget_iterator()
-
     def _forget_iterator(self) -> None:
         """Discard the iterator, so that the next read requests a new one."""
         # Many records may have arrived since the last read, so expect a full page.
@@ -321,26 +302,9 @@ class ShardReader:
 
     def _trimmed(self, error: TrimmedPositionError) -> None:
         """Continue with the oldest record."""
-        self._log_expired(
-            "the position of shard %s has expired, and nothing came after it",
-            "records may be lost to retention, if any came after a position that has "
-            "expired: %s",
-            error,
-        )
+        self._warnings.position_expired(error)
         self._builder.after = Start.TRIM_HORIZON
         self._forget_iterator()
-
-    def _log_expired(self, complete: str, lossy: str, error: KinesumerError) -> None:
-        """Log whether records may have expired before they were read."""
-        stream, owned = self._stream, self._owned
-        now = stream.service_time.latest(self._context.clock.now())
-        if owned.read_until > now - stream.retention_seconds:
-            level, text, about = logging.INFO, complete, owned.key.shard_id
-        else:
-            level, text, about = logging.WARNING, lossy, str(error)
-            kind, at = IncidentKind.TRIMMED_POSITION, owned.key._asdict()
-            self._context.incidents.note(kind, **at, error=error)
-        logger.log(level, f"%s: {text}", stream.label, about, extra=owned.log_fields)
 
     def _failed(self, since: float) -> None:
         now, shard_id = self._context.loop_clock.now(), self._owned.key.shard_id
@@ -349,12 +313,7 @@ class ShardReader:
     async def _missing(self, error: ShardMissingError) -> Page:
         """Treat an expired shard as ended, unless the stream was recreated."""
         await self._require_same_stream(error)
-        self._log_expired(
-            "shard %s has expired, and was read to its end",
-            "retention has passed a whole shard: records may be lost to retention, if "
-            "any came after its position: %s",
-            error,
-        )
+        self._warnings.shard_expired(error)
         return Page([], None, 0)
 
     async def _require_same_stream(self, error: KinesumerError) -> None:
@@ -367,15 +326,6 @@ class ShardReader:
             )
         except StreamRecreatedError as recreated:
             raise recreated from error
-
-    def _position_error(self, error: FatalError) -> CorruptRowError:
-        key = self._owned.key
-        row = rows.shard_key(self._context.app, key, self._owned.row.first_hash)
-        return CorruptRowError(
-            f"state store row pk={row.pk!r} sk={row.sk!r}: attribute sequence_number "
-            f"is not a position in the shard ({error}); correct it, or remove it to "
-            "begin at the row's start"
-        )
 
     async def _put(self, batches: list[FetchedBatch], room: ReadRequest) -> None:
         """Queue batches as ``max_uncommitted_records`` allows."""

@@ -1,0 +1,79 @@
+"""Warn of what a client finds when it reads a shard, and note the incidents."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import CorruptRowError
+from kinesumer.model.incidents import IncidentKind
+from kinesumer.runtime.failure_log import logger
+from kinesumer.wire import rows
+
+if TYPE_CHECKING:
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.consuming.streams import OpenStream
+    from kinesumer.errors import FatalError, KinesumerError
+    from kinesumer.runtime.context import ClientContext
+
+
+class ReadWarnings:
+    """The warnings about one shard while a client owns it."""
+
+    def __init__(
+        self, context: ClientContext, stream: OpenStream, owned: OwnedShard
+    ) -> None:
+        self._context, self._stream, self._owned = context, stream, owned
+
+    def not_ended(self) -> None:
+        """Warn of a page that looks like the end of a shard that is open."""
+        logger.warning(
+            "%s: GetRecords of shard %s returned no NextShardIterator, although the "
+            "shard is open; continuing at the same position",
+            self._stream.label,
+            self._owned.key.shard_id,
+            extra=self._owned.log_fields,
+        )
+        self._note(IncidentKind.UNCONFIRMED_END)
+
+    def position_expired(self, error: KinesumerError) -> None:
+        """Log whether records after a position that has expired may be lost."""
+        self._expired(
+            "the position of shard %s has expired, and nothing came after it",
+            "records may be lost to retention, if any came after a position that has "
+            "expired: %s",
+            error,
+        )
+
+    def shard_expired(self, error: KinesumerError) -> None:
+        """Log whether records of a shard that has expired may be lost."""
+        self._expired(
+            "shard %s has expired, and was read to its end",
+            "retention has passed a whole shard: records may be lost to retention, if "
+            "any came after its position: %s",
+            error,
+        )
+
+    def _expired(self, complete: str, lossy: str, error: KinesumerError) -> None:
+        stream, owned = self._stream, self._owned
+        now = stream.service_time.latest(self._context.clock.now())
+        if owned.read_until > now - stream.retention_seconds:
+            level, text, about = logging.INFO, complete, owned.key.shard_id
+        else:
+            level, text, about = logging.WARNING, lossy, str(error)
+            self._note(IncidentKind.TRIMMED_POSITION, error)
+        logger.log(level, f"%s: {text}", stream.label, about, extra=owned.log_fields)
+
+    def _note(self, kind: IncidentKind, error: object = "") -> None:
+        at = self._owned.key._asdict()
+        self._context.incidents.note(kind, **at, error=error)
+
+    def position_error(self, error: FatalError) -> CorruptRowError:
+        """Return the error of a row whose position Kinesis rejects."""
+        key = self._owned.key
+        row = rows.shard_key(self._context.app, key, self._owned.row.first_hash)
+        return CorruptRowError(
+            f"state store row pk={row.pk!r} sk={row.sk!r}: attribute sequence_number "
+            f"is not a position in the shard ({error}); correct it, or remove it to "
+            "begin at the row's start"
+        )
