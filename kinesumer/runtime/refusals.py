@@ -45,14 +45,14 @@ def is_refusal(error: BaseException) -> bool:
 
 @contextmanager
 def refusal_errors(what: str, unavailable: type[TransientError]) -> Iterator[None]:
-    """Raise ``unavailable`` if the system refuses the block a thread or memory."""
+    """Raise ``unavailable`` if the system refuses the block a resource."""
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
+    except (RuntimeError, MemoryError, OSError) as error:
         if not is_refusal(error):
             raise
         raise unavailable(
-            f"the system refuses a thread or memory for {what}: {_text(error)}"
+            f"the system refuses what {what} needs: {_text(error)}"
         ) from error
 
 

@@ -17,6 +17,7 @@ from kinesumer.errors import (
     TransientError,
 )
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.refusals import refusal_errors
 
 K = TypeVar("K")
 Decode = Callable[[bytes], Any]
@@ -80,7 +81,9 @@ class SchemaCache(Generic[K]):
         while True:
             wait = MAX_WAIT_SECONDS
             try:
-                return await self._fetch(id)
+                # A module may be imported only now, which needs a descriptor.
+                with refusal_errors("a schema", SchemaRegistryUnavailableError):
+                    return await self._fetch(id)
             except TransientError as error:
                 if not error.lacks_credentials:
                     failures += 1

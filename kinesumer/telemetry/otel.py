@@ -6,6 +6,7 @@ import operator
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kinesumer.telemetry.api import Telemetry
@@ -164,6 +165,8 @@ def process_instruments() -> Instruments:
     """
     from opentelemetry import metrics, trace
 
+    # What reads traceparents. Import it now, since this may need a descriptor.
+    import_module("opentelemetry.trace.propagation.tracecontext")
     return Instruments(metrics.get_meter("kinesumer"), trace.get_tracer("kinesumer"))
 
 

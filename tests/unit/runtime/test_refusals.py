@@ -62,14 +62,23 @@ def test_other_errors_are_no_refusals(error: Exception) -> None:
     assert not is_refusal(error)
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EMFILE, "no more")])
-def test_only_a_refused_thread_or_memory_is_translated(error: Exception) -> None:
-    with pytest.raises(SourceUnavailableError if not str(error) else OSError):
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (MemoryError(), "out of memory"),
+        (OSError(errno.EMFILE, "no more files"), "no more files"),
+        (RuntimeError("can't start new thread"), "can't start new thread"),
+        (ThreadRefusedError("no thread"), "no thread"),
+    ],
+)
+def test_only_refusals_are_translated(error: Exception, text: str) -> None:
+    with pytest.raises(SourceUnavailableError, match=f"what a read needs: .*{text}"):
         with refusal_errors("a read", SourceUnavailableError):
             raise error
-    with pytest.raises(RuntimeError, match="bug"):
-        with refusal_errors("a read", SourceUnavailableError):
-            raise RuntimeError("bug")
+    for other in (RuntimeError("bug"), ConnectionResetError("reset")):
+        with pytest.raises(type(other)):
+            with refusal_errors("a read", SourceUnavailableError):
+                raise other
 
 
 def test_patched_threads_are_refused_in_one_sentence(

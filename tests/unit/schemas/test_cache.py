@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,6 +67,13 @@ async def test_transient_errors_are_retried_with_growing_waits() -> None:
     registry = Registry(UNAVAILABLE, UNAVAILABLE)
     assert (await registry.cache.find(5))(b"") == (5, b"")
     assert registry.waits == [0.15, 0.3]
+
+
+async def test_what_the_system_refuses_is_asked_for_again() -> None:
+    full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    registry = Registry(full, MemoryError(), RuntimeError("can't start new thread"))
+    assert (await registry.cache.find(5))(b"") == (5, b"")
+    assert len(registry.waits) == 3
 
 
 async def test_a_registry_that_stays_away_is_reported_and_asked_again_later() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from hashlib import md5
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -272,3 +274,17 @@ async def test_a_producer_reports_what_it_puts_without_an_app(world: World) -> N
     assert sdk.values("put_buffered_bytes") == []
     with pytest.raises(PutFailedError):
         await producer.flush()
+
+
+def test_reading_the_first_traceparent_imports_nothing() -> None:
+    program = """
+import sys
+from kinesumer.telemetry.otel import links_to, process_instruments
+
+process_instruments()
+loaded = {*sys.modules}
+links_to(["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"])
+print(*({*sys.modules} - loaded))
+"""
+    found = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert found == "\n"
