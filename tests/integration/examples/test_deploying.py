@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,12 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from kinesumer.admin.connect import connect
 from kinesumer.admin.snapshot import read_snapshot
 from kinesumer.wire.rows import STATE_STORE
-from tests.integration.examples.crowd import PATIENCE_SECONDS, until
+from tests.integration.examples.crowd import EXAMPLES, PATIENCE_SECONDS, until
 from tests.integration.examples.recipes import (
+    FOLDER,
     PROGRAM,
     SERVICE,
     container,
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 HAND_OVER_SECONDS = 16
 # A probe may watch for a whole lease, and then wait for one more response.
 PROBE_SECONDS = 8 + 5
+USER = 10001
 
 
 def all_recipes() -> list[Recipe]:
@@ -143,3 +148,60 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, copy.name in done.stderr) == (0, False), done.stderr
+
+
+# --- what a process may do ---
+
+
+PODS = ("deploying/deployment", "deploying/statefulset", "scaling/exporter")
+TASKS = ("deploying/ecs-task-definition", "scaling/ecs-exporter-task")
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_pods_have_no_privileges_and_a_memory_limit(name: str) -> None:
+    pod = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]["template"]
+    assert pod["spec"]["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    for each in pod["spec"]["containers"]:
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert "memory" in each["resources"]["limits"]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_tasks_have_no_privileges_and_a_memory_limit(name: str) -> None:
+    task = json.loads((EXAMPLES / f"{name}.json").read_text())
+    for each in task["containerDefinitions"]:
+        assert each["user"] == str(USER)
+        assert each["readonlyRootFilesystem"] is True
+        assert each["linuxParameters"]["capabilities"] == {"drop": ["ALL"]}
+        assert each["memory"] <= int(task["memory"])
+        assert not each["image"].endswith(":latest")
+
+
+def test_a_container_and_a_service_have_no_privileges_and_a_memory_limit() -> None:
+    compose = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    service = compose["services"]["consumer"]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["mem_limit"]
+    lines = SERVICE.read_text().splitlines()
+    hardening = {"DynamicUser=yes", "NoNewPrivileges=yes", "CapabilityBoundingSet="}
+    assert hardening <= {*lines}
+    assert any(line.startswith("MemoryMax=") for line in lines)
+    assert f"USER {USER}" in (FOLDER / "Dockerfile").read_text().splitlines()
+
+
+def test_the_image_installs_nothing_from_an_index_without_a_hash() -> None:
+    text = (FOLDER / "Dockerfile").read_text().replace("\\\n", " ")
+    installs = [part for part in re.split(r"\n|&&", text) if "pip install" in part]
+    assert installs
+    for install in installs:
+        assert "--require-hashes" in install or "--no-index" in install
