@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from botocore import xform_name
-from botocore.exceptions import ClientError
 
+from kinesumer.aws.cbor_support import CborSupport
+from kinesumer.aws.descriptions import ListedShard, decode_description
 from kinesumer.aws.endpoints import service_time
 from kinesumer.aws.errors import (
     FOREIGN,
@@ -31,31 +32,26 @@ from kinesumer.aws.kinesis_errors import (
     kinesis_error,
 )
 from kinesumer.aws.missing_streams import missing_stream
+from kinesumer.aws.patient_reservation import PatientReservation
 from kinesumer.aws.polling import PollingSource
-from kinesumer.aws.starting_positions import iterator_arguments
+from kinesumer.aws.starting_positions import iterator_arguments, timestamp_errors
 from kinesumer.aws.stream_names import StreamName, parse_stream_name
 from kinesumer.errors import (
     ConfigurationError,
-    ExpiredIteratorError,
     FatalError,
-    InvalidPositionError,
-    KeyUnavailableError,
     KinesumerError,
     SlowAnswerError,
-    SourceThrottledError,
     SourceUnavailableError,
-    StartInFutureError,
     StreamMissingError,
-    TrimmedPositionError,
 )
 from kinesumer.model.streams import Shard, Start, StreamInfo
-from kinesumer.runtime.refusals import is_refusal, refusal_errors
+from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire.put_records import decode_results
-from kinesumer.wire.records import HashKeyRange, decode_iterator, decode_page
+from kinesumer.wire.records import decode_iterator, decode_page
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from kinesumer.aws.errors import AwsFailure
@@ -74,8 +70,6 @@ T = TypeVar("T")
 
 # Time limit for a whole response. A call also fails if no byte arrives for 10 s.
 ANSWER_SECONDS = 30.0
-# After so many failures in CBOR alone, a stream is read as JSON only.
-MAX_CBOR_FAILURES = 3
 DIRECT_CALLS = (*READS, PUT)
 DESCRIBE = "DescribeStreamSummary"
 
@@ -105,7 +99,7 @@ class KinesisSource(PollingSource):
         self._stream = stream
         self._keys = opened.keys
         self._connections = opened.connections
-        self._cbor = _CborSupport()
+        self._cbor = CborSupport()
 
     async def describe(self) -> StreamInfo:
         """Return the stream's current description. Raise StreamMissingError."""
@@ -114,7 +108,7 @@ class KinesisSource(PollingSource):
         )
         with translated_errors(DESCRIBE, SourceUnavailableError):
             # Older versions of botocore leave out the strategy of distribution.
-            summary = _decode_description(answer[BODY]).summary
+            summary = decode_description(answer[BODY]).summary
             now = service_time(answer)
         # Send the ARN from now on. If the credentials change, the name alone could mean
         # a stream of another account.
@@ -150,7 +144,7 @@ class KinesisSource(PollingSource):
                 # call for longer.
                 return None
             with translated_errors("ListShards", SourceUnavailableError):
-                page = msgspec.convert(answer["Shards"], list[_Shard])
+                page = msgspec.convert(answer["Shards"], list[ListedShard])
                 shards += [shard.read() for shard in page]
             token = answer.get("NextToken")
             if not token:
@@ -160,7 +154,7 @@ class KinesisSource(PollingSource):
     async def _place(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator of Kinesis. Raise as ``get_iterator()`` does."""
         arguments = iterator_arguments(after)
-        with _timestamp_errors(arguments):
+        with timestamp_errors(arguments):
             answer = await self._call(
                 "GetShardIterator",
                 self._direct.get_shard_iterator,
@@ -201,20 +195,23 @@ class KinesisSource(PollingSource):
         decode: Callable[[bytearray], T],
         reservation: Reservation | None,
     ) -> T:
-        if reservation is not None and reservation.asks_cbor and self._cbor.is_usable:
-            try:
-                page = decode(
-                    await self._body(iterator, limit, reservation, asks_cbor=True)
-                )
-            except KinesumerError as error:
-                if not _may_be_the_format(error):
-                    raise
-                page = decode(await self._body(iterator, limit, reservation))
-                self._cbor.failed(self.label, error)
-            else:
-                self._cbor.failures = 0
-            return page
-        return decode(await self._body(iterator, limit, reservation))
+        body = partial(self._body, iterator, limit, reservation)
+        if reservation is None or not reservation.asks_cbor:
+            return decode(await body())
+        cbor = self._cbor
+        if not cbor.is_usable:
+            with cbor.confirmed_by_json(self.label):
+                return decode(await body())
+        try:
+            page = decode(await body(asks_cbor=True))
+        except KinesumerError as error:
+            if not cbor.may_explain(error):
+                raise
+            page = decode(await body())
+            cbor.failed(self.label, error)
+        else:
+            cbor.failures = 0
+        return page
 
     async def _body(
         self,
@@ -227,7 +224,7 @@ class KinesisSource(PollingSource):
         arguments = {"ShardIterator": iterator, "Limit": limit, **self._arn}
         if reservation is None:
             return await self._call("GetRecords", self._direct.get_records, arguments)
-        patient = _PatientReservation(reservation, asks_cbor=asks_cbor)
+        patient = PatientReservation(reservation, asks_cbor=asks_cbor)
         call = partial(self._direct.get_records, patient)
         try:
             return await self._call("GetRecords", call, arguments, patient=patient)
@@ -294,7 +291,7 @@ class KinesisSource(PollingSource):
             "ShardId": shard_id,
             "StartingPosition": position,
         }
-        with _timestamp_errors(position):
+        with timestamp_errors(position):
             return await self._call(SUBSCRIBE, call, arguments, shard_id)
 
     async def error_of_subscription(
@@ -335,7 +332,7 @@ class KinesisSource(PollingSource):
         call: Callable[..., Awaitable[Answer]],
         arguments: Mapping[str, object],
         shard_id: str = "",
-        patient: _PatientReservation | None = None,
+        patient: PatientReservation | None = None,
     ) -> Answer:
         # Operations that aren't direct calls use the AWS client's own connections.
         slot = self.connection() if operation in DIRECT_CALLS else nullcontext()
@@ -389,134 +386,9 @@ class KinesisSource(PollingSource):
             raise SourceUnavailableError(f"stream {info.arn} is being created: wait")
 
 
-class _CborSupport:
-    """Counts failures of CBOR, which emulators of Kinesis often don't understand."""
-
-    def __init__(self) -> None:
-        # Successive reads that failed in CBOR and then succeeded in JSON.
-        self.failures = 0
-
-    @property
-    def is_usable(self) -> bool:
-        """Return whether to ask for CBOR."""
-        return self.failures < MAX_CBOR_FAILURES
-
-    def failed(self, label: str, error: KinesumerError) -> None:
-        """Note that a read failed in CBOR and then succeeded in JSON."""
-        self.failures += 1
-        if self.failures == MAX_CBOR_FAILURES:
-            LOGGER.info("%s is read as JSON, since CBOR fails: %s", label, error)
-
-
-# Errors that do not depend on the format.
-_SAME_IN_JSON = (
-    ExpiredIteratorError,
-    KeyUnavailableError,
-    SourceThrottledError,
-    SlowAnswerError,
-)
-
-
-def _may_be_the_format(error: KinesumerError) -> bool:
-    """Return whether a read may have failed only because it asked for CBOR."""
-    if isinstance(error, _SAME_IN_JSON):
-        return False
-    cause = error.__cause__
-    if is_refusal(error):
-        return False
-    if isinstance(cause, ClientError):
-        return True
-    if isinstance(cause, FOREIGN):
-        # Some servers close the connection when they can't read a request.
-        is_dropped = isinstance(cause, ConnectionError)
-        return is_dropped and not isinstance(cause, ConnectionRefusedError)
-    return isinstance(error, SourceUnavailableError)
-
-
-class _PatientReservation:
-    """A reservation that pauses the call's time-out while it waits for memory."""
-
-    def __init__(self, reservation: Reservation, *, asks_cbor: bool) -> None:
-        self.asks_cbor = asks_cbor
-        self._reservation = reservation
-        self.limit: timeout
-        self.has_begun = False  # whether the response's head has arrived
-
-    def covers(self, size: int | None) -> bool:
-        """Return whether a response of ``size`` bytes fits in the reserved memory."""
-        self.has_begun = True
-        return self._reservation.covers(size)
-
-    def shrink(self, size: int) -> None:
-        """Release the memory that a response of ``size`` bytes doesn't need."""
-        self._reservation.shrink(size)
-
-    async def grow(self, size: int | None) -> None:
-        """Wait until memory is reserved for a response of ``size`` bytes."""
-        self.has_begun = True
-        self.limit.pause()
-        await self._reservation.grow(size)
-        self.limit.resume()
-
-
-@contextmanager
-def _timestamp_errors(arguments: Mapping[str, object]) -> Iterator[None]:
-    """Raise StartInFutureError if Kinesis rejects a timestamp in the arguments."""
-    try:
-        yield
-    except (TrimmedPositionError, InvalidPositionError) as error:
-        # Kinesis rejects a timestamp only if it is in the future.
-        if "Timestamp" in arguments:
-            raise StartInFutureError(str(error)) from error
-        raise
-
-
 def _decode(body: bytearray) -> tuple[Page, None]:
     return decode_page(body), None
 
 
 def _fault_body(code: str, text: str) -> bytes:
     return msgspec.json.encode({"__type": code, "message": text})
-
-
-_Arn = Annotated[
-    str, msgspec.Meta(pattern=r"\Aarn:[^:\s]+:kinesis:[^:\s]*:[^:\s]*:stream/\S+\Z")
-]
-
-
-class _Summary(msgspec.Struct):
-    arn: _Arn = msgspec.field(name="StreamARN")
-    status: str = msgspec.field(name="StreamStatus")
-    created: float = msgspec.field(name="StreamCreationTimestamp")
-    retention_hours: int = msgspec.field(name="RetentionPeriodHours")
-    max_record_kib: int = msgspec.field(name="MaxRecordSizeInKiB", default=1024)
-    # Only streams in on-demand mode have this field.
-    distribution: str = msgspec.field(name="RecordDistributionStrategy", default="")
-
-
-class _Description(msgspec.Struct):
-    summary: _Summary = msgspec.field(name="StreamDescriptionSummary")
-
-
-_decode_description = msgspec.json.Decoder(_Description).decode
-
-
-class _SequenceNumbers(msgspec.Struct, rename="pascal"):
-    ending_sequence_number: str | None = None
-
-
-class _Shard(msgspec.Struct, rename="pascal"):
-    shard_id: str
-    hash_key_range: HashKeyRange
-    sequence_number_range: _SequenceNumbers
-    parent_shard_id: str | None = None
-    adjacent_parent_shard_id: str | None = None
-
-    def read(self) -> Shard:
-        parents = (self.parent_shard_id, self.adjacent_parent_shard_id)
-        return Shard(
-            self.shard_id,
-            *self.hash_key_range.bounds(),
-            tuple(parent for parent in parents if parent),
-            self.sequence_number_range.ending_sequence_number,
-        )

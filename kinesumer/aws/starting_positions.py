@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.errors import (
+    InvalidPositionError,
+    StartInFutureError,
+    TrimmedPositionError,
+)
 from kinesumer.model.positions import Position
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from kinesumer.model.streams import Start
 
 
@@ -53,3 +61,15 @@ def _starting_position(after: Position | Start) -> _StartingPosition:
 
 def _without_none(**arguments: object) -> dict[str, object]:
     return {name: value for name, value in arguments.items() if value is not None}
+
+
+@contextmanager
+def timestamp_errors(arguments: Mapping[str, object]) -> Iterator[None]:
+    """Raise StartInFutureError if Kinesis rejects a timestamp in the arguments."""
+    try:
+        yield
+    except (TrimmedPositionError, InvalidPositionError) as error:
+        # Kinesis rejects a timestamp only if it is in the future.
+        if "Timestamp" in arguments:
+            raise StartInFutureError(str(error)) from error
+        raise

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from kinesumer.aws.kinesis import MAX_CBOR_FAILURES, KinesisSource, open_source
+from kinesumer.aws import kinesis
+from kinesumer.aws.cbor_support import MAX_CBOR_FAILURES
+from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.errors import (
     ExpiredIteratorError,
     ShardThrottledError,
@@ -136,6 +138,37 @@ async def test_an_endpoint_that_closes_each_connection_is_asked_once_in_each_for
     with pytest.raises(SourceUnavailableError):
         await source.get_records("s iterator", 10, Room())
     assert types(aws) == [CBOR_TYPE, JSON_TYPE]
+
+
+async def test_an_endpoint_that_is_silent_at_cbor_is_asked_for_json_the_next_time(
+    aws: AwsStub, source: KinesisSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinesis, "ANSWER_SECONDS", 0.1)
+    for _ in range(MAX_CBOR_FAILURES):
+        aws.stall("GetRecords")
+        aws.answer("GetRecords", EMPTY)
+    for _ in range(MAX_CBOR_FAILURES):
+        with pytest.raises(SourceUnavailableError):
+            await source.get_records("s iterator", 10, Room())
+        page = await source.get_records("s iterator", 10, Room())
+        assert page.next_iterator == "s next"
+    await source.get_records("s iterator", 10, Room())
+    assert types(aws) == [*[CBOR_TYPE, JSON_TYPE] * MAX_CBOR_FAILURES, JSON_TYPE]
+
+
+async def test_an_endpoint_that_is_silent_for_a_while_is_asked_for_cbor_again(
+    aws: AwsStub, source: KinesisSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinesis, "ANSWER_SECONDS", 0.1)
+    for _ in range(2 * MAX_CBOR_FAILURES):
+        aws.stall("GetRecords")
+    aws.answer_raw("GetRecords", encode(EMPTY))
+    for _ in range(2 * MAX_CBOR_FAILURES):
+        with pytest.raises(SourceUnavailableError):
+            await source.get_records("s iterator", 10, Room())
+    page = await source.get_records("s iterator", 10, Room())
+    assert page.is_cbor
+    assert types(aws) == [*[CBOR_TYPE, JSON_TYPE] * MAX_CBOR_FAILURES, CBOR_TYPE]
 
 
 async def test_a_failure_of_cbor_now_and_then_does_not_end_it(
