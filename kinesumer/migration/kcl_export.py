@@ -12,6 +12,7 @@ from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.aws.kcl_table import LeaseWrite
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_streams
+from kinesumer.core.shard_end import find, is_past_end
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.migration.kcl import (
     LEASE,
@@ -23,7 +24,12 @@ from kinesumer.migration.kcl import (
     read_fleet,
     require_no_workers,
 )
-from kinesumer.migration.plan import ResumePoint, children_of, create_rows
+from kinesumer.migration.plan import (
+    ResumePoint,
+    children_of,
+    create_rows,
+    require_complete,
+)
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     from kinesumer.migration.apply import Open
     from kinesumer.migration.kcl import Lease, Leases, StreamId, Table
     from kinesumer.model.rows import ShardRow
+    from kinesumer.model.streams import Shard
     from kinesumer.ports import StreamSource
     from kinesumer.runtime.context import ClientContext
 
@@ -171,8 +178,9 @@ async def _plan_stream(
 ) -> StreamLeases:
     arn = await _group_arn(context, source)
     shards = await source.list_shards()
+    require_complete(arn, shards)
     stored = await read_all(context, arn)
-    points = {row.key.shard_id: _resume_point(row) for row in stored}
+    points = {row.key.shard_id: _resume_point(row, shards) for row in stored}
     layout = create_rows(arn, shards, points)
     if layout.uncovered:
         raise KinesumerError(
@@ -223,13 +231,23 @@ async def _checkpoints(
         if row.position is not None and not row.ended:
             number = row.position.sequence_number
             parts = (await peek(reader, source, row.key, number)).user_records
-        return kcl_checkpoint(_resume_point(row), parts)
+        return kcl_checkpoint(ResumePoint(row.position, row.start, row.ended), parts)
 
     return await asyncio.gather(*map(checkpoint, rows))
 
 
-def _resume_point(row: ShardRow) -> ResumePoint:
-    return ResumePoint(row.position, row.start, row.ended)
+def _resume_point(row: ShardRow, shards: Sequence[Shard]) -> ResumePoint:
+    """Return where reading of a shard resumes, with an end that the listing confirms.
+
+    Earlier versions marked open shards as ended. A worker can't read from a position
+    past the end of a closed shard.
+    """
+    shard = find(shards, row.key.shard_id)
+    is_ended = row.ended
+    if shard is not None:
+        past = row.position is not None and is_past_end(shard, row.position)
+        is_ended = shard.closed and (row.ended or past)
+    return ResumePoint(row.position, row.start, is_ended)
 
 
 def _notes(rows: Sequence[ShardRow]) -> Iterator[str]:

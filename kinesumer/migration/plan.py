@@ -10,6 +10,7 @@ from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_stream_row
 from kinesumer.core import lineage
+from kinesumer.core.shard_end import is_past_end
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
@@ -17,7 +18,7 @@ from kinesumer.model.streams import ShardKey, Start
 from kinesumer.runtime.service_time import reached_time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kinesumer.admin.sampling import Peek
     from kinesumer.model.rows import ShardRow
@@ -92,23 +93,19 @@ async def plan_stream(
     """
     info = await source.describe()
     shards = await source.list_shards()
-    if not lineage.is_complete(shards):
-        raise KinesumerError(
-            f"stream {info.arn}: the listed shards don't cover all hash keys, probably "
-            "because a reshard is in progress; try again in a minute"
-        )
+    require_complete(info.arn, shards)
     if any(point.start == Start.LATEST for point in points.values()):
         open_ids = [shard.shard_id for shard in lineage.leaves(shards)]
         info = info._replace(now=await reached_time(source, open_ids, info.now))
-    listed = {shard.shard_id for shard in shards}
-    opened = {shard.shard_id for shard in shards if not shard.closed}
+    listed = {shard.shard_id: shard for shard in shards}
     checked = await _check(info, source, points, listed)
     layout = create_rows(
         info.arn, shards, {shard_id: point for shard_id, (point, _) in checked.items()}
     )
     notes, problems = [], []
     for shard_id, (point, presence) in checked.items():
-        if point.ended and shard_id in opened:
+        shard = listed.get(shard_id)
+        if point.ended and shard is not None and not shard.closed:
             problems.append(f"{shard_id}: {_NOT_ENDED}")
         elif presence is Presence.FOREIGN:
             problems.append(f"{shard_id}: {_FOREIGN}")
@@ -140,6 +137,15 @@ async def plan_stream(
     return StreamPlan(stream, before, changes, notes, problems)
 
 
+def require_complete(arn: str, shards: Sequence[Shard]) -> None:
+    """Raise KinesumerError if a listing proves nothing about the shards it lacks."""
+    if not lineage.is_complete(shards):
+        raise KinesumerError(
+            f"stream {arn}: the listed shards don't cover all hash keys, probably "
+            "because a reshard is in progress; try again in a minute"
+        )
+
+
 _FOREIGN = (
     "Kinesis says that its position was never in this shard; was the stream created "
     "again, or is the position another stream's?"
@@ -159,7 +165,7 @@ async def _check(
     info: StreamInfo,
     source: StreamSource,
     points: Mapping[str, ResumePoint],
-    listed: Collection[str],
+    listed: Mapping[str, Shard],
 ) -> dict[str, tuple[ResumePoint, Presence]]:
     """Return the resume points to import, and whether their positions exist."""
     # Only reading a shard shows whether a position exists. Without this check, clients
@@ -174,6 +180,8 @@ async def _check(
                 start = Start(type="AT_TIMESTAMP", timestamp=info.now)
                 point = point._replace(start=start)
             return point, Presence.THERE
+        if is_past_end(listed[shard_id], point.position):
+            return point._replace(ended=True), Presence.THERE
         key = ShardKey(info.arn, shard_id)
         result = await peek(reader, source, key, point.position.sequence_number)
         position = normalize_position(point.position, result)

@@ -76,14 +76,15 @@ async def test_an_end_of_an_open_shard_is_a_problem() -> None:
     assert "said to be read to its end, but Kinesis lists it as open" in problem
 
 
-async def test_the_ending_number_of_a_closed_shard_is_a_position() -> None:
+async def test_the_ending_number_of_a_closed_shard_is_its_end() -> None:
     world = World()
     closed = world.kinesis.stream("orders").shard(S1).shard
     assert closed.ending_sequence_number is not None
     ending = ResumePoint(Position(closed.ending_sequence_number))
     plan = await planned(world, first=ResumePoint(OLD), second=ending)
     assert (plan.problems, plan.notes) == ([], [])
-    assert plan.changes[1].row.position == ending.position
+    assert plan.changes[1].row.ended
+    assert plan.changes[2].row.ready
 
 
 async def test_a_claim_in_the_middle_of_an_import_is_an_error() -> None:

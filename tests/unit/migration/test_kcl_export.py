@@ -19,7 +19,10 @@ from kinesumer.migration.apply import write as write_rows
 from kinesumer.migration.kcl_export import ExportPlan, plan_kcl_export
 from kinesumer.migration.plan import ResumePoint, plan_stream
 from kinesumer.model.positions import Position
+from kinesumer.model.rows import Key, Value
 from kinesumer.model.streams import Start
+from kinesumer.ports import Compare, Write
+from kinesumer.wire import rows
 from tests.unit.migration.fleet import (
     ORDERS,
     S0,
@@ -135,6 +138,42 @@ async def test_leases_of_dropped_shards_end_and_do_not_block_their_children() ->
     table = leases("kclsingle")
     await exported(world, table)
     assert checkpoint(table.rows[S1]) == "SHARD_END/0"
+
+
+async def test_a_listing_that_lacks_open_shards_ends_no_leases() -> None:
+    world = await consumed(_0=ResumePoint(), _1=ResumePoint(ended=True))
+    del world.kinesis.stream("orders").shards[S3]
+    with pytest.raises(KinesumerError, match="don't cover all hash keys"):
+        await exported(world, leases("kclsingle"))
+
+
+async def change_row(world: World, shard_id: str, **values: Value) -> None:
+    stored = world.store.rows(rows.shard_partition("a", ORDERS))
+    row = next(row for row in stored if row["sk"].endswith(shard_id))  # type: ignore[union-attr]
+    key = Key(str(row["pk"]), str(row["sk"]))
+    await world.store.write(Write(key, Compare("pk", "exists"), values))
+
+
+async def test_an_open_shard_that_is_marked_as_ended_keeps_its_position() -> None:
+    world = await consumed(
+        _0=ResumePoint(Position(AGGREGATE)), _1=ResumePoint(ended=True)
+    )
+    await change_row(world, S0, ended=True)
+    table = leases("kclsingle")
+    await exported(world, table)
+    assert checkpoint(table.rows[S0]) == f"{AGGREGATE}/4"
+
+
+async def test_a_position_past_the_end_of_a_closed_shard_is_exported_as_its_end() -> (
+    None
+):
+    world = await consumed(_0=ResumePoint(), _1=ResumePoint(Position(PLAIN)))
+    ending = world.kinesis.stream("orders").shard(S1).shard.ending_sequence_number
+    await change_row(world, S1, sequence_number=ending or "")
+    table = leases("kclsingle")
+    await exported(world, table)
+    assert checkpoint(table.rows[S1]) == "SHARD_END/0"
+    assert table.rows[S1]["childShardIds"] == {"SS": [S2, S3]}
 
 
 async def test_a_start_at_a_time_begins_anew_and_is_noted() -> None:
