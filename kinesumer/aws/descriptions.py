@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from kinesumer.model.streams import Shard
+from kinesumer.model.streams import Shard, StreamInfo
 from kinesumer.wire.records import HashKeyRange
+
+if TYPE_CHECKING:
+    from kinesumer.wire.records import Body
 
 _Arn = Annotated[
     str, msgspec.Meta(pattern=r"\Aarn:[^:\s]+:kinesis:[^:\s]*:[^:\s]*:stream/\S+\Z")
@@ -17,18 +21,39 @@ _Arn = Annotated[
 class _Summary(msgspec.Struct):
     arn: _Arn = msgspec.field(name="StreamARN")
     status: str = msgspec.field(name="StreamStatus")
-    created: float = msgspec.field(name="StreamCreationTimestamp")
+    # Emulators of Kinesis may write a time as text, and a missing field as null.
+    created: float | datetime = msgspec.field(name="StreamCreationTimestamp")
     retention_hours: int = msgspec.field(name="RetentionPeriodHours")
-    max_record_kib: int = msgspec.field(name="MaxRecordSizeInKiB", default=1024)
+    max_record_kib: int | None = msgspec.field(name="MaxRecordSizeInKiB", default=None)
     # Only streams in on-demand mode have this field.
-    distribution: str = msgspec.field(name="RecordDistributionStrategy", default="")
+    distribution: str | None = msgspec.field(
+        name="RecordDistributionStrategy", default=None
+    )
 
 
-class _Description(msgspec.Struct):
+class _Answer(msgspec.Struct):
     summary: _Summary = msgspec.field(name="StreamDescriptionSummary")
 
 
-decode_description = msgspec.json.Decoder(_Description).decode
+_decode = msgspec.json.Decoder(_Answer).decode
+
+
+def decode_description(body: Body, now: float) -> StreamInfo:
+    """Return a stream's description. ``now`` is the service's time of the response.
+
+    Raise msgspec.DecodeError if the body isn't a response of Kinesis.
+    """
+    summary = _decode(body).summary
+    created = summary.created
+    return StreamInfo(
+        arn=summary.arn,
+        status=summary.status,
+        created_at=created.timestamp() if isinstance(created, datetime) else created,
+        retention_hours=summary.retention_hours,
+        now=now,
+        max_record_bytes=(summary.max_record_kib or 1024) * 1024,
+        routes_by_key=summary.distribution != "AUTO",
+    )
 
 
 class _SequenceNumbers(msgspec.Struct, rename="pascal"):

@@ -108,20 +108,11 @@ class KinesisSource(PollingSource):
         )
         with translated_errors(DESCRIBE, SourceUnavailableError):
             # Older versions of botocore leave out the strategy of distribution.
-            summary = decode_description(answer[BODY]).summary
-            now = service_time(answer)
+            info = decode_description(answer[BODY], service_time(answer))
         # Send the ARN from now on. If the credentials change, the name alone could mean
         # a stream of another account.
-        self._stream = self._stream._replace(arn=summary.arn)
-        return StreamInfo(
-            arn=summary.arn,
-            status=summary.status,
-            created_at=summary.created,
-            retention_hours=summary.retention_hours,
-            now=now,
-            max_record_bytes=summary.max_record_kib * 1024,
-            routes_by_key=summary.distribution != "AUTO",
-        )
+        self._stream = self._stream._replace(arn=info.arn)
+        return info
 
     async def list_shards(self) -> list[Shard]:
         """Return every shard that Kinesis lists, including closed shards."""
