@@ -4,11 +4,29 @@ variable "table_name" {
   default     = "kinesumer-state-store"
 }
 
+variable "point_in_time_recovery" {
+  description = "Keep backups of the last 35 days. AWS bills them."
+  type        = bool
+  default     = true
+}
+
+variable "deletion_protection" {
+  description = "Refuse to delete the table."
+  type        = bool
+  default     = true
+}
+
 resource "aws_dynamodb_table" "kinesumer_state_store" {
   name         = var.table_name
   billing_mode = "PAY_PER_REQUEST"
   hash_key     = "pk"
   range_key    = "sk"
+
+  deletion_protection_enabled = var.deletion_protection
+
+  point_in_time_recovery {
+    enabled = var.point_in_time_recovery
+  }
 
   attribute {
     name = "pk"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesumer.aws.dynamodb_calls import RefusedError, TableCalls
 from kinesumer.aws.errors import translated_errors
@@ -19,13 +19,15 @@ from kinesumer.ports import WriteResult
 from kinesumer.wire.rows import DEFINITION, INDEX, member_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from kinesumer.aws.dynamodb_calls import Answer
     from kinesumer.aws.session import ClientFactory, Loan, OpenClient
     from kinesumer.model.rows import Row
     from kinesumer.ports import Write
 
+
+T = TypeVar("T")
 
 POLL_SECONDS = 0.5
 
@@ -163,6 +165,24 @@ class DynamoStateStore:
             if await self.describe() is None:
                 raise
 
+    async def enable_point_in_time_recovery(self) -> None:
+        """Let DynamoDB keep backups of an active table, of the last 35 days.
+
+        Raise StoreUnavailableError if DynamoDB isn't ready for that yet.
+        """
+        wanted = {"PointInTimeRecoveryEnabled": True}
+        await self._call(
+            "UpdateContinuousBackups",
+            {"PointInTimeRecoverySpecification": wanted},
+            bool,
+        )
+
+    async def enable_deletion_protection(self) -> None:
+        """Let DynamoDB refuse to delete an active table."""
+        description = await self.describe()
+        if description is None or not description.get("DeletionProtectionEnabled"):
+            await self._call("UpdateTable", {"DeletionProtectionEnabled": True}, bool)
+
 
 def _description(answer: Answer) -> Answer:
     description: Answer = answer["Table"]
@@ -177,10 +197,33 @@ async def ensure_table(store: DynamoStateStore, *, wait_seconds: float = 60.0) -
     """
     if await store.describe() is None:
         await store.create(DEFINITION)
+    return await _until_ready(store.verify, wait_seconds)
+
+
+async def protect_table(
+    store: DynamoStateStore,
+    *,
+    point_in_time_recovery: bool,
+    deletion_protection: bool,
+    wait_seconds: float = 60.0,
+) -> None:
+    """Turn the given protections of an active table on; leave the others as they are.
+
+    Raise StoreUnavailableError if DynamoDB isn't ready for that in time.
+    """
+    # A new table has no backups for some seconds, and a table that is being updated
+    # may refuse them.
+    if point_in_time_recovery:
+        await _until_ready(store.enable_point_in_time_recovery, wait_seconds)
+    if deletion_protection:
+        await _until_ready(store.enable_deletion_protection, wait_seconds)
+
+
+async def _until_ready(call: Callable[[], Awaitable[T]], wait_seconds: float) -> T:
     deadline = asyncio.get_running_loop().time() + wait_seconds
     while True:
         try:
-            return await store.verify()
+            return await call()
         except (StateStoreMissingError, StoreUnavailableError) as error:
             # DescribeTable may not find a table for some time after CreateTable.
             if asyncio.get_running_loop().time() > deadline:

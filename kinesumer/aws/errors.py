@@ -170,6 +170,7 @@ _KINDS = {
         "TransactionConflict",  # the item is in a transaction: nothing was written
     ),
     Kind.UNAVAILABLE: (
+        "ContinuousBackupsUnavailable",  # of a table that was just created
         "InternalError",
         "InternalFailure",
         "InternalServer",

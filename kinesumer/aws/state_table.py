@@ -32,11 +32,16 @@ async def create_table(
     *,
     region: str | None = None,
     session: object | None = None,
+    point_in_time_recovery: bool = False,
+    deletion_protection: bool = False,
 ) -> StateTable:
     """Create the state store's table and wait until it is active, or verify it.
 
-    An existing table is not changed. The arguments have the same meaning and the same
-    defaults as those of ``Kinesumer``. The command ``kinesumer init`` does the same.
+    With ``point_in_time_recovery``, DynamoDB keeps backups of the last 35 days; with
+    ``deletion_protection``, it refuses to delete the table. Both may be turned on for
+    an existing table, which isn't changed otherwise. The other arguments have the same
+    meaning and the same defaults as those of ``Kinesumer``. The command ``kinesumer
+    init`` does the same.
 
     Raises StateStoreSchemaError if the table exists but has other keys or indexes,
     StoreUnavailableError if the table is not active within a minute, and
@@ -44,7 +49,7 @@ async def create_table(
     """
     # Imported here since these modules load slowly and ``default_table()`` does not
     # need them.
-    from kinesumer.aws.dynamodb import ensure_table, open_store
+    from kinesumer.aws.dynamodb import ensure_table, open_store, protect_table
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.validation import validate_name
 
@@ -53,5 +58,10 @@ async def create_table(
         store = await open_store(clients, name)
         existed = await store.describe() is not None
         table_id = await ensure_table(store)
+        await protect_table(
+            store,
+            point_in_time_recovery=point_in_time_recovery,
+            deletion_protection=deletion_protection,
+        )
         assert clients.region is not None  # no client can be opened without a region
         return StateTable(name, clients.region, table_id, not existed)

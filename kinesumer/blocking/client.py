@@ -354,12 +354,21 @@ def create_table(
     *,
     region: str | None = None,
     session: object | None = None,
+    point_in_time_recovery: bool = False,
+    deletion_protection: bool = False,
 ) -> StateTable:
     """Create the state store's table and wait until it is active, or verify it.
 
     The arguments, the result and the errors are those of ``kinesumer.create_table()``.
     """
-    create = partial(state_table.create_table, table, region=region, session=session)
+    create = partial(
+        state_table.create_table,
+        table,
+        region=region,
+        session=session,
+        point_in_time_recovery=point_in_time_recovery,
+        deletion_protection=deletion_protection,
+    )
     require_system_threads()
     with (
         refusal_errors("the thread of the event loop", ThreadRefusedError),

@@ -21,13 +21,32 @@ if TYPE_CHECKING:
 
 
 @command("table", "region", "as_json")
-async def init(common: CommonOptions) -> None:
+@click.option(
+    "--point-in-time-recovery",
+    is_flag=True,
+    help="Let DynamoDB keep backups of the last 35 days. AWS bills them.",
+)
+@click.option(
+    "--deletion-protection",
+    is_flag=True,
+    help="Let DynamoDB refuse to delete the table.",
+)
+async def init(
+    common: CommonOptions, point_in_time_recovery: bool, deletion_protection: bool
+) -> None:
     """Create the state store's table, or verify an existing table.
+
+    The two protections may be turned on for an existing table, too.
 
     --json prints {"table", "region", "table_id", "created"}.
     """
     async with progress(f"creating table {common.table}"):
-        made = await create_table(common.table, region=common.region)
+        made = await create_table(
+            common.table,
+            region=common.region,
+            point_in_time_recovery=point_in_time_recovery,
+            deletion_protection=deletion_protection,
+        )
     if common.as_json:
         report = {
             "table": made.name,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,6 +37,33 @@ async def test_a_table_is_created_once_and_then_verified(
     # It may also be called where an event loop runs, such as in a notebook.
     other = kinesumer.blocking.create_table()
     assert (other.name, other.created) == ("other", True)
+
+
+async def test_a_table_is_protected_if_that_is_wanted(
+    aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KINESUMER_TABLE", raising=False)
+
+    def protections() -> tuple[bool, bool]:
+        body = json.dumps({"TableName": "kinesumer-state-store"}).encode()
+        table: Any = aws.dynamodb("DescribeTable", body)["Table"]
+        answer: Any = aws.dynamodb("DescribeContinuousBackups", body)
+        backups = answer["ContinuousBackupsDescription"]
+        recovery = backups["PointInTimeRecoveryDescription"]
+        is_on = recovery["PointInTimeRecoveryStatus"] == "ENABLED"
+        return is_on, bool(table.get("DeletionProtectionEnabled"))
+
+    await kinesumer.create_table()
+    assert protections() == (False, False)
+    await kinesumer.create_table(deletion_protection=True)
+    assert protections() == (False, True)
+    for _ in range(2):
+        await kinesumer.create_table(
+            point_in_time_recovery=True, deletion_protection=True
+        )
+        assert protections() == (True, True)
+    await kinesumer.create_table()  # changes nothing
+    assert protections() == (True, True)
 
 
 async def test_names_that_cannot_be_a_table_are_refused() -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from kinesumer.wire.rows import DEFINITION, STATE_STORE
 
+PROTECTIONS = ("point_in_time_recovery", "deletion_protection")
 SCHEMA = Path(__file__).parents[3] / "schema"
 
 
@@ -22,11 +23,19 @@ def _definition() -> dict[str, Any]:
 def _from_terraform() -> dict[str, Any]:
     """Return the Terraform resource as arguments of CreateTable."""
     content = hcl2.loads((SCHEMA / "state-store.tf").read_text())
-    variable = _unquoted(content["variable"][0])["table_name"]
+    variables: dict[str, Any] = {}
+    for each in content["variable"]:
+        variables |= _unquoted(each)
+    variable = variables["table_name"]
+    for name in PROTECTIONS:
+        assert variables[name]["default"] is True
     resources = _unquoted(content["resource"][0])["aws_dynamodb_table"]
     table = resources["kinesumer_state_store"]
     [index] = table["local_secondary_index"]
     assert table["name"] == "${var.table_name}"
+    [recovery] = table["point_in_time_recovery"]
+    assert recovery["enabled"] == "${var.point_in_time_recovery}"
+    assert table["deletion_protection_enabled"] == "${var.deletion_protection}"
 
     def keys(sort: str) -> list[dict[str, str]]:
         return [
@@ -72,6 +81,12 @@ def test_cloudformation_describes_the_same_table() -> None:
         "TableName": template["Parameters"]["TableName"]["Default"]
     }
 
+    assert table.pop("DeletionProtectionEnabled") == {"Ref": "DeletionProtection"}
+    assert table.pop("PointInTimeRecoverySpecification") == {
+        "PointInTimeRecoveryEnabled": {"Ref": "PointInTimeRecovery"}
+    }
+    for name in ("DeletionProtection", "PointInTimeRecovery"):
+        assert template["Parameters"][name]["Default"] == "true"
     assert resource["Type"] == "AWS::DynamoDB::Table"
     assert resource["Properties"]["TableName"] == {"Ref": "TableName"}
     assert table == _definition()

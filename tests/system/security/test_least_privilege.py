@@ -276,7 +276,11 @@ COMMANDS = [
         "produce orders lines --aggregate", "producer", LISTED | {"kinesis:PutRecords"}
     ),
     # Each run creates a table with another name.
-    Command("init --table=other{}", "init", {g.action for g in grants("init")}),
+    Command(
+        "init --table=other{} --point-in-time-recovery --deletion-protection",
+        "init",
+        {g.action for g in grants("init")},
+    ),
 ]
 
 
