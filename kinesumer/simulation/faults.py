@@ -204,6 +204,13 @@ class FaultInjector:
 
     stale: Inject = _network_fault("store", of_all=True, stale=0.7)
 
+    # --- credentials ---
+
+    no_keys: Inject = _network_fault("store", "kinesis", refused=1.0)
+    no_keys_of_all: Inject = _network_fault(
+        "store", "kinesis", of_all=True, refused=1.0
+    )
+
     # --- Kinesis ---
 
     iterators: Inject = _network_fault("kinesis", of_all=True, expired=0.1)

@@ -21,6 +21,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
     StoreThrottledError,
     StoreUnavailableError,
+    TransientError,
 )
 from kinesumer.runtime.timeouts import timeout
 
@@ -52,7 +53,7 @@ SLOW_SECONDS = 0.5
 LATE_SECONDS = 60.0
 # The greatest age of an eventually consistent read.
 STALE_SECONDS = 5.0
-FAILURES = ("lost", "unanswered", "late", "twice", "throttled", "failing")
+FAILURES = ("lost", "unanswered", "late", "twice", "throttled", "refused", "failing")
 
 
 @dataclass
@@ -68,6 +69,7 @@ class NetworkConditions:
     late: float = 0.0  # carried out up to a minute after the timeout
     twice: float = 0.0  # answered, and carried out again up to a minute later
     throttled: float = 0.0
+    refused: float = 0.0  # refused because of the credentials, so not carried out
     failing: float = 0.0  # status 500, although every third request is carried out
     stale: float = 0.0  # share of eventually consistent reads that return old rows
     expired: float = 0.0  # share of iterators that have expired
@@ -118,7 +120,7 @@ class Link:
     """One machine's link to one service. ``thread`` waits for the answers."""
 
     throttled: type[KinesumerError]
-    unavailable: type[KinesumerError]
+    unavailable: type[TransientError]
     answer_seconds: float
 
     def __init__(
@@ -170,6 +172,11 @@ class Link:
         elif (choice := choice - network.throttled) < 0:
             error = self.throttled("throttled")
             loop.at_real(there + network.latency, _answer, request.future, None, error)
+        elif (choice := choice - network.refused) < 0:
+            lacking = self.unavailable("AWS has refused the credentials")
+            lacking.lacks_credentials = True
+            back = there + network.latency
+            loop.at_real(back, _answer, request.future, None, lacking)
         else:
             if draw() < 0.33:
                 loop.at_real(there, _serve_unanswered, request)
@@ -225,7 +232,7 @@ class LinkedStore(Link):
     """The ports.StateStore that one machine uses over its link."""
 
     throttled: type[KinesumerError] = StoreThrottledError
-    unavailable: type[KinesumerError] = StoreUnavailableError
+    unavailable: type[TransientError] = StoreUnavailableError
     answer_seconds: float = STORE_ANSWER_SECONDS
 
     def __init__(
@@ -288,7 +295,7 @@ class LinkedSource(Link, PollingSource):
     """The ports.StreamSource that one machine uses for a stream over its link."""
 
     throttled: type[KinesumerError] = SourceThrottledError
-    unavailable: type[KinesumerError] = SourceUnavailableError
+    unavailable: type[TransientError] = SourceUnavailableError
     # No time-out: after a block, a thread reads its answers before time-outs fire.
     answer_seconds: float = math.inf
 
