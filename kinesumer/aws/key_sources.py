@@ -122,6 +122,7 @@ class SessionKeys:
         if self._inner is None or not (self._shared.is_provided or is_from_file):
             return False
         provider = self._inner.get_component("credential_provider")
+        _forget_profiles(provider)
         found = _require(await provider.load_credentials())
         method, last = getattr(found, "method", None), getattr(before, "method", None)
         if method != last:
@@ -144,6 +145,16 @@ class SessionKeys:
             (getattr(method, "__module__", None) or "").partition(".")[0] in LIBRARIES
             for method in methods
         )
+
+
+def _forget_profiles(resolver: Any) -> None:
+    """Let providers load a chain of profiles again.
+
+    aiobotocore 2 takes profiles that it has visited before for a circle.
+    """
+    for provider in getattr(resolver, "providers", ()):
+        if hasattr(provider, "_visited_profiles"):
+            provider._visited_profiles = [provider._profile_name]
 
 
 def _require(credentials: Any) -> Any:

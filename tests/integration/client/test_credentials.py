@@ -22,12 +22,12 @@ from kinesumer import (
 from kinesumer.handlers import failure_policy
 from kinesumer.handlers.retry import RetryPolicy
 from kinesumer.local.identity import DEFAULT_ACCOUNT
+from tests.support.key_file import KeyFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesumer.local import EmbeddedAws
-    from kinesumer.local.identity import Credentials
 
 QUICK = Config(
     heartbeat_interval_seconds=0.2,
@@ -42,33 +42,6 @@ PROVIDER = f"arn:aws:iam::{DEFAULT_ACCOUNT}:oidc-provider/cluster"
 def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the first plan be made without waiting for other clients."""
     monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
-
-
-class KeyFile:
-    """The shared credentials file of all clients of a test."""
-
-    def __init__(self, aws: EmbeddedAws, path: Path) -> None:
-        self._aws, self._path = aws, path
-        self.write(aws.account())
-
-    def write(self, keys: Credentials) -> None:
-        """Replace the file's keys in one step."""
-        new = self._path.with_suffix(".new")
-        new.write_text(
-            f"[default]\naws_access_key_id={keys.access_key_id}\n"
-            f"aws_secret_access_key={keys.secret_access_key}\n"
-            f"aws_session_token={keys.session_token or ''}\n"
-        )
-        new.rename(self._path)
-
-    def rotate(self, late_seconds: float) -> threading.Timer:
-        """Replace the account's keys now, and the file's keys some seconds later."""
-        keys = self._aws.replace_keys(lifetime_seconds=3600)
-        if not late_seconds:
-            self.write(keys)
-        timer = threading.Timer(late_seconds, self.write, [keys])
-        timer.start()
-        return timer
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.local import EmbeddedAws, background
 from kinesumer.model.streams import ShardKey, Stream
 from kinesumer.spark.options.streams import streams_option
+from tests.support.key_file import KeyFile
 from tests.system.process.producer import Producer
 from tests.system.spark import crashing_query, output
 from tests.system.spark.processes import kill, spark_environment
@@ -81,6 +82,7 @@ class Chaos:
         self._began = time.monotonic()
         self._aws: EmbeddedAws
         self._producer: Producer
+        self._keys: KeyFile
         self._cluster: Cluster | None = None
         self._arns: list[str] = []
         self._start: Callable[[str], Program]
@@ -113,7 +115,8 @@ class Chaos:
             aws.create_stream("orders", 4),
             aws.create_stream("payments", 2, account=OTHER_ACCOUNT),
         ]
-        environment = spark_environment(aws.environment(), self._directory)
+        self._keys = KeyFile(aws, self._directory / "credentials")
+        environment = spark_environment(self._keys.environment(), self._directory)
         conf, master = {}, "local[2,20]"
         if self._plan.cluster:
             self._cluster = Cluster(self._directory, environment)
@@ -194,6 +197,7 @@ class Chaos:
             self._merge,
             self._split_twice,
             self._break_kinesis,
+            self._replace_keys,
             self._kill_python,
             self._kill_executor if self._cluster else self._nothing,
             self._nothing,
@@ -274,6 +278,14 @@ class Chaos:
             probability=probability,
             latency_seconds=0.5,
         )
+
+    def _replace_keys(self, _: Program) -> None:
+        """Replace the keys. The file has them only a moment later."""
+        seconds = self._chance.choice((0.0, 0.5, 2.0))
+        self._note(f"replace the keys, and the file's {seconds:g} s later")
+        late = self._keys.rotate(seconds)
+        if seconds:
+            late.join()  # a driver that starts without keys would end
 
     # --- the end ---------------------------------------------------------------------
 
