@@ -58,6 +58,7 @@ def test_an_outage_of_kinesis_loses_and_repeats_nothing(fleet: Fleet) -> None:
         ("drop", 0.3),
         ("expired_iterator", 0.5),
         ("empty_page", 0.5),
+        ("no_iterator", 0.5),
     ):
         for arn in fleet.arns:
             fleet.aws.fault(
