@@ -19,6 +19,7 @@ from botocore.exceptions import CredentialRetrievalError
 from kinesumer.aws.errors import KeysMissingError, cause_of
 from kinesumer.core.backoff import backoff_seconds
 from kinesumer.errors import KinesumerError
+from kinesumer.runtime.secrets import SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,6 +229,8 @@ class Keyring(AioCredentials):  # type: ignore[misc]
             self.renew_at = max(self._expires_at - early, now + self._longest_pause)
         is_new = not self._has_keys or found.frozen != self.keys
         if is_new:
+            SECRETS.add(found.frozen.secret_key)
+            SECRETS.add(found.frozen.token)
             self.keys, self._has_keys, self._failures = found.frozen, True, 0
         else:
             self._put_off()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.runtime.secrets import SECRETS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 def service_time(answer: Mapping[str, Any]) -> float:
@@ -24,7 +26,11 @@ def service_time(answer: Mapping[str, Any]) -> float:
     return now.timestamp()
 
 
-_USER = re.compile(r"://[^/?#\s]*@")
+# A password that was not encoded may have a slash, a question mark or a hash, and then
+# what follows "://" is another part of the URL for a parser.
+_USER = re.compile(r"://[^\s\"'<>]*@")
+# The URLs in which what follows the first slash is a key, which may have an "@".
+_KEYED = ("s3",)
 
 
 def require_no_credentials(what: str, url: str) -> None:
@@ -33,8 +39,19 @@ def require_no_credentials(what: str, url: str) -> None:
     AWS needs neither, since requests are signed. The error doesn't show the URL, so
     that the password isn't logged.
     """
-    if _USER.search(url):
+    scheme, _, rest = url.partition("://")
+    if "@" in (rest.partition("/")[0] if scheme in _KEYED else rest):
         raise ConfigurationError(f"{what} contains credentials: remove them")
+
+
+def remember_passwords(urls: Iterable[str]) -> None:
+    """Let the passwords of proxies be replaced in texts from outside."""
+    for url in urls:
+        user, _, _ = url.partition("://")[2].rpartition("@")
+        name, _, password = user.partition(":")
+        SECRETS.add(password)
+        SECRETS.add(unquote(password))
+        SECRETS.add(b64encode(unquote(f"{name}:{password}").encode()).decode())
 
 
 def check_port(what: str, url: str) -> None:

@@ -31,6 +31,7 @@ from kinesumer.errors import (
     TransientError,
 )
 from kinesumer.runtime.refusals import refusal_errors
+from kinesumer.runtime.secrets import SECRETS
 from kinesumer.wire.cbor import CborError, CborReader, is_map
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def translated_errors(
     except MALFORMED as error:
         if isinstance(error, KinesumerError):
             raise
+        SECRETS.clean(error)
         text = " ".join(str(error).split())[:200]
         raise unavailable(
             f"a response to {operation} isn't from AWS ({type(error).__name__}: "
@@ -210,6 +212,7 @@ _LATE = re.compile(r"signature (expired|not yet current)", re.IGNORECASE)
 
 def failure_of(error: Exception) -> AwsFailure:
     """Classify an error that aiobotocore raised."""
+    SECRETS.clean(error)
     if isinstance(error, ClientError):
         return _answered(error)
     code, text = type(error).__name__, masked(" ".join(str(error).split()))
@@ -278,7 +281,11 @@ def _without_request(error: ClientError) -> str:
     If AWS rejects a signature, the text of the error quotes the request, including the
     session token.
     """
-    answer = error.response.get("Error", {})
+    answer: dict[str, Any] = error.response.get("Error", {})
+    SECRETS.clean_values(answer)
+    SECRETS.clean_values(
+        error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    )
     text = str(answer.get("Message", ""))
     plain, quote, _ = text.partition("The Canonical String for this request")
     if quote:
@@ -304,7 +311,7 @@ def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError
             refused = msgspec.json.decode(body, type=_Refusal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, CborError):
         # The response comes from a proxy, not from AWS.
-        refused = _Refusal(message=body.decode(errors="replace"))
+        refused = _Refusal(message=SECRETS.quote(body.decode(errors="replace")))
     # AWS may send the code as "namespace#Code:link".
     code = (refused.code or str(status)).partition(":")[0].rpartition("#")[2]
     error = {"Code": code, "Message": refused.message or refused.capital or ""}

@@ -35,6 +35,7 @@ from kinesumer.model.stream_consumers import (
 from kinesumer.model.streams import Start
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.refusals import refusal_errors
+from kinesumer.runtime.secrets import SECRETS
 from kinesumer.wire.event_stream import decode_event, fault_message
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ class FanOutSource:
                     subscription.stream.suspect()
                 raise SourceUnavailableError(
                     f"the subscription to {self._source.label}, {token.shard_id} "
-                    f"broke: {str(broken) or 'no event arrived in time'}"
+                    f"broke: {SECRETS.redact(str(broken)) or 'no event came in time'}"
                 ) from broken
             if frame is None or frame.name == "SubscribeToShardEvent":
                 return frame

@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import os
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from aiobotocore.credentials import AioCredentials, AioRefreshableCredentials
-from botocore.exceptions import CredentialRetrievalError, NoCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+)
 from botocore.utils import parse_to_aware_datetime
 
 from kinesumer.aws.credentials import FrozenCredentials, Keys
 from kinesumer.aws.errors import KEY_KINDS, call_errors, failure_of
 from kinesumer.aws.settings import LIBRARIES, inner_session
 from kinesumer.errors import ConfigurationError, SourceUnavailableError
+from kinesumer.runtime.secrets import SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -33,6 +40,8 @@ if TYPE_CHECKING:
 DATE_SECONDS = 2.0
 # How often a renewal looks whether that of another event loop is over.
 POLL_SECONDS = 0.02
+# The files with tokens that variables name.
+TOKEN_FILES = ("CONTAINER_AUTHORIZATION_TOKEN", "WEB_IDENTITY_TOKEN")
 
 
 class _Shared:
@@ -71,6 +80,7 @@ class SessionKeys:
 
     async def fetch(self) -> Keys:
         """Return the keys that the session has now. Read files and processes anew."""
+        self._note_tokens()
         async with self._alone():
             if self._credentials is None:
                 self._credentials = await self._first()
@@ -88,6 +98,17 @@ class SessionKeys:
                 if not await self._read_again():
                     raise
             return await _present(self._credentials)
+
+    def _note_tokens(self) -> None:
+        """Remember the tokens with which botocore's providers ask for keys."""
+        SECRETS.add(os.environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN"))
+        files = [os.environ.get(f"AWS_{name}_FILE") for name in TOKEN_FILES]
+        with suppress(BotoCoreError):
+            scoped = {} if self._inner is None else self._inner.get_scoped_config()
+            files.append(scoped.get("web_identity_token_file"))
+        for file in filter(None, files):
+            with suppress(OSError, ValueError):  # a provider reports it
+                SECRETS.add(Path(file).expanduser().read_text().strip())
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -248,6 +269,7 @@ class RoleKeys:
         arguments = {"RoleArn": role.arn, "RoleSessionName": role.session_name}
         if role.external_id is not None:
             arguments["ExternalId"] = role.external_id
+            SECRETS.add(role.external_id)
         with call_errors(
             "sts:AssumeRole",
             role.arn,

@@ -11,9 +11,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from aiobotocore.config import AioConfig
+from botocore.utils import get_environ_proxies
 
 from kinesumer.aws.credentials import BorrowedKeys, Keyring
-from kinesumer.aws.endpoints import check_port, require_no_credentials
+from kinesumer.aws.endpoints import (
+    check_port,
+    remember_passwords,
+    require_no_credentials,
+)
 from kinesumer.aws.errors import FOREIGN, Kind, describe, failure_of, no_credentials
 from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.http.resolver import Resolver
@@ -231,6 +236,7 @@ class ClientFactory:
             what = f"the endpoint of {service} (AWS_ENDPOINT_URL, or the profile's)"
             require_no_credentials(what, client.meta.endpoint_url)
             check_port(what, client.meta.endpoint_url)
+            remember_passwords(_proxies(client))
             use.watch(client)
             yield client
 
@@ -296,6 +302,14 @@ class ClientFactory:
                 yield OpenClient(client, keys, use, pool)
         finally:
             await pool.close()
+
+
+def _proxies(client: Any) -> list[str]:
+    """Return the URLs of the proxies that a client may use."""
+    configured = client.meta.config.proxies
+    if configured is None:
+        configured = get_environ_proxies(client.meta.endpoint_url)
+    return [url for url in configured.values() if url]
 
 
 def _store_connections(resolver: Resolver) -> ConnectionPool:

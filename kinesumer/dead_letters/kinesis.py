@@ -23,6 +23,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.model.streams import Start, Stream
+from kinesumer.runtime.secrets import SECRETS
 from kinesumer.wire.put_records import Entry
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class KinesisLetters(ReadableDeadLetters):
         if result.error_code is not None:
             raise DeadLettersUnavailableError(
                 f"stream {self._info.arn} rejected a dead letter: {result.error_code}: "
-                f"{result.error_message}"
+                f"{SECRETS.redact(result.error_message or '')}"
             )
 
     async def _put(self, entry: Entry) -> EntryResult:

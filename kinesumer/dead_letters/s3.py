@@ -19,6 +19,7 @@ from kinesumer.dead_letters.base import (
 )
 from kinesumer.dead_letters.letter import encode_letter
 from kinesumer.errors import AccessDeniedError, FatalError
+from kinesumer.runtime.secrets import SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -54,12 +55,13 @@ class S3Letters(ReadableDeadLetters):
         """Write a letter's object, or replace it."""
         key = self._prefix + object_name(letter)
         with self._call("PutObject", key):
-            await self._s3.put_object(
+            answer = await self._s3.put_object(
                 Bucket=self._bucket,
                 Key=key,
                 Body=io.BytesIO(encode_letter(letter)),
                 ContentType="application/json",
             )
+            _ = answer["ETag"]  # a proxy's page is no proof
 
     async def read(self) -> AsyncIterator[StoredEntry]:
         """Yield the objects under the prefix whose names end with .json."""
@@ -117,7 +119,7 @@ class S3Letters(ReadableDeadLetters):
     def _not_deleted(self, failed: Mapping[str, str]) -> FatalError:
         """Return the error for one object that S3 didn't delete."""
         place = f"s3://{self._bucket}/{failed.get('Key')}"
-        code, said = failed.get("Code"), failed.get("Message", "")
+        code, said = failed.get("Code"), SECRETS.redact(failed.get("Message", ""))
         if code == "AccessDenied":
             return AccessDeniedError("s3:DeleteObject", place, said)
         return FatalError(f"{place} wasn't deleted: {code}: {said}; delete it by hand")

@@ -21,6 +21,7 @@ from kinesumer.dead_letters.base import (
 )
 from kinesumer.dead_letters.letter import encode_letter
 from kinesumer.errors import ConfigurationError, DeadLetterTooLargeError, FatalError
+from kinesumer.runtime.secrets import SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -96,7 +97,8 @@ class SqsLetters(ReadableDeadLetters):
             arguments["MessageDeduplicationId"] = letter.id
         try:
             with self._call("SendMessage"):
-                await self._sqs.send_message(**arguments)
+                answer = await self._sqs.send_message(**arguments)
+                _ = answer["MessageId"]  # a proxy's page is no proof
         except RejectedCallError as error:
             if "must be shorter than" in str(error):
                 raise self._too_large(len(body), str(error)) from error
@@ -133,11 +135,13 @@ class SqsLetters(ReadableDeadLetters):
                     QueueUrl=self._url, Entries=_entries(messages)
                 )
             if answer.get("Failed"):
-                reason = answer["Failed"][0].get("Message", "")
+                reason = SECRETS.redact(answer["Failed"][0].get("Message", ""))
                 raise FatalError(
                     f"{len(answer['Failed'])} messages weren't deleted from "
                     f"{self._url}: {reason}; expect them again"
                 )
+            with self._call("DeleteMessageBatch", "DeleteMessage"):
+                _ = answer["Successful"]  # a proxy's page is no proof
             for message in messages:
                 self._held.pop(message.id, None)
 

@@ -9,6 +9,7 @@ from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,
 )
+from kinesumer.runtime.secrets import SECRETS
 from kinesumer.wire.put_records import refusal
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class PutRequests:
                 accepted.append((record, result))
             else:
                 failed.append(record)
-                reason = f"{result.error_code}: {result.error_message}"
+                said = SECRETS.redact(result.error_message or "")
+                reason = f"{result.error_code}: {said}"
         self._count([record for record, _ in accepted], len(failed))
         if reason.startswith(THROTTLED):
             self._count_throttle()

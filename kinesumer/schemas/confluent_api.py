@@ -17,6 +17,7 @@ from kinesumer.errors import (
     FatalError,
     SchemaRegistryUnavailableError,
 )
+from kinesumer.runtime.secrets import SECRETS
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -80,6 +81,8 @@ class ConfluentApi:
         headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
         if user is not None:
             token = b64encode(f"{user}:{password}".encode()).decode()
+            SECRETS.add(password)
+            SECRETS.add(token)
             headers["Authorization"] = f"Basic {token}"
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(resolver=Resolver()),
@@ -100,6 +103,7 @@ class ConfluentApi:
             async with self._session.get(url, allow_redirects=False) as answer:
                 status, body = answer.status, await _body(answer)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            SECRETS.clean(error)
             text = f"{type(error).__name__}: {error}".rstrip(": ")
             raise SchemaRegistryUnavailableError(f"{request}: {text}") from error
         if status != 200:
@@ -147,7 +151,8 @@ def _raise_unless_not_found(request: str, status: int, body: bytes) -> None:
         refusal = _Refusal()
     if refusal.error_code in NOT_FOUND:
         return
-    text = f"{request}: status {status} {refusal.message[:200]}".rstrip()
+    said = SECRETS.quote(refusal.message)[:200]
+    text = f"{request}: status {status} {said}".rstrip()
     if status >= 500 or status in BUSY:
         raise SchemaRegistryUnavailableError(text)
     if status in (401, 403):

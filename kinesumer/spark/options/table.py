@@ -103,6 +103,7 @@ def url(name: str, value: str) -> str:
     """Return an endpoint. An error's text never contains the endpoint's credentials."""
     if "://" not in value:  # Databricks accepts a host's name without https
         value = f"https://{value}"
+    require_no_credentials(f"option {name}", value)
     try:
         parts = urlsplit(value)
         parts.port  # noqa: B018  raises ValueError
@@ -110,7 +111,6 @@ def url(name: str, value: str) -> str:
         raise ConfigurationError(
             f"option {name} must be a URL, such as https://HOST:PORT"
         ) from None
-    require_no_credentials(f"option {name}", value)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError(f"option {name}={value!r} must be an http(s) URL")
     return value

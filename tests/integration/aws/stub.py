@@ -94,6 +94,19 @@ class AwsStub:
 
         self._answers[operation].append(handler)
 
+    def echo(
+        self, operation: str, status: int, write: Callable[[str], str] = str
+    ) -> None:
+        """Answer as a proxy that repeats the request on a page, written in a way."""
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            lines = [f"{name}: {value}" for name, value in request.headers.items()]
+            head, body = "\r\n".join(lines), (await request.read()).decode("latin-1")
+            page = f"<html>Bad request: <pre>{write(head)} {write(body)}</pre></html>"
+            return web.Response(status=status, text=page, content_type="text/html")
+
+        self._answers[operation].append(handler)
+
     def forget(self, operation: str) -> None:
         """Remove the answers to an operation."""
         self._answers[operation].clear()

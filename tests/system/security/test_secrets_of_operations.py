@@ -167,10 +167,11 @@ def test_commands_keep_their_secrets(
 
 
 @pytest.mark.parametrize("kind", ["sqs:", "", "s3:", "kinesis:"])
+@pytest.mark.parametrize("mark", ["", "x/", "x#", "x?", "x@"])
 def test_a_password_in_a_target_of_letters_is_refused_and_not_repeated(
-    environment: None, evidence: Evidence, run: Run, kind: str
+    environment: None, evidence: Evidence, run: Run, kind: str, mark: str
 ) -> None:
-    target = f"{kind}https://user:hunter2@127.0.0.1/1/letters"
+    target = f"{kind}https://user:{mark}hunter2@127.0.0.1/1/letters"
     for command in (["list", target], ["redrive", target, "--all"]):
         shown = run(*LOUD, "dlq", *command)
         assert "remove them" in shown.stderr

@@ -3,10 +3,16 @@
 # ruff: noqa: F811  fixtures are imported
 from __future__ import annotations
 
+import html
+import json
+from base64 import b64encode
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from uuid import UUID
 
 import pytest
 from aiobotocore.session import AioSession
+from aiohttp import web
 
 from kinesumer import (
     AccessDeniedError,
@@ -15,10 +21,15 @@ from kinesumer import (
     Stream,
 )
 from kinesumer.aws.dynamodb import open_store
+from kinesumer.aws.glue import get_schema_version
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
+from kinesumer.dead_letters.targets import open_target
+from kinesumer.schemas.confluent_api import ConfluentApi
+from kinesumer.wire.put_records import Entry
 from tests.integration.aws.conftest import aws, environment, stub  # noqa: F401
 from tests.system.security.evidence import Evidence
+from tests.unit.dead_letters.test_targets import LETTER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,6 +42,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SECRET, TOKEN, PASSWORD = "the+secret", "the+session/token==", "hunter2"
+EXTERNAL_ID = "agreed+with/partner"
+# Users forget to encode what has a meaning in a URL.
+PASSWORDS = [PASSWORD, *(f"x{mark}{PASSWORD}" for mark in "/#?:@%")]
 ROLE = "arn:aws:iam::210987654321:role/reader"
 REFUSED = f"""The request signature we calculated does not match the signature you \
 provided. Check your AWS Secret Access Key and signing method. Consult the service \
@@ -61,7 +75,7 @@ async def look_at_the_table(clients: ClientFactory) -> object:
 
 
 async def assume(clients: ClientFactory) -> object:
-    stream = Stream("orders", role_arn=ROLE, external_id="agreed")
+    stream = Stream("orders", role_arn=ROLE, external_id=EXTERNAL_ID)
     return await (await open_source(clients, stream)).describe()
 
 
@@ -111,6 +125,76 @@ async def test_a_refused_signature_is_told_without_the_request(
     assert not found.leaks({"token": TOKEN, "secret": SECRET})
 
 
+async def put(clients: ClientFactory) -> object:
+    source = await open_source(clients, Stream("orders"))
+    return await source.put_records([Entry(b"data", "key")])
+
+
+async def send_letter(clients: ClientFactory) -> object:
+    letters = await open_target("sqs:http://127.0.0.1/1/letters", clients)
+    await letters.put(LETTER)
+    return letters
+
+
+async def get_schema(clients: ClientFactory) -> object:
+    return await get_schema_version(await clients.open("glue"), UUID(int=1))
+
+
+REPEATED = {
+    **CALLS,
+    "PutRecords": put,
+    "SendMessage": send_letter,
+    "GetSchemaVersion": get_schema,
+}
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "html": html.escape,
+    "url": quote,
+    "json": lambda text: json.dumps(text).replace("/", r"\/"),
+}
+
+
+@pytest.mark.parametrize("status", [200, 400, 403, 502])
+@pytest.mark.parametrize(("operation", "call"), REPEATED.items(), ids=list(REPEATED))
+async def test_a_page_that_repeats_the_request_is_told_without_secrets(
+    aws: AwsStub,
+    keys: pytest.MonkeyPatch,
+    operation: str,
+    call: Call,
+    status: int,
+) -> None:
+    for write in WRITTEN.values():
+        aws.reset()
+        aws.echo(operation, status, write)
+        evidence, _ = await evidence_of(call)
+        assert TOKEN in str(aws.seen[-1].headers)
+        secrets = {"token": TOKEN, "secret": SECRET, "external id": EXTERNAL_ID}
+        assert not evidence.leaks(secrets)
+
+
+async def test_a_registrys_page_is_told_without_the_password(aws: AwsStub) -> None:
+    async def page(request: web.BaseRequest) -> web.Response:
+        told = dict(request.headers) | {"password": PASSWORD}
+        body = json.dumps({"message": json.dumps(told)})
+        return web.Response(status=422, text=body, content_type="application/json")
+
+    runner = web.ServerRunner(web.Server(page))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    evidence = Evidence()
+    try:
+        async with ConfluentApi(url, "user", PASSWORD) as api:
+            with pytest.raises(KinesumerError, match="status 422") as raised:
+                await api.get("/schemas/ids/1")
+    finally:
+        await runner.cleanup()
+    evidence.add_error(raised.value)
+    basic = b64encode(f"user:{PASSWORD}".encode()).decode()
+    assert "***" in str(raised.value)
+    assert not evidence.leaks({"password": PASSWORD, "token": basic})
+
+
 ENDPOINTS = [
     *((call, "AWS_ENDPOINT_URL") for call in CALLS.values()),
     (assume, "AWS_ENDPOINT_URL_STS"),
@@ -119,16 +203,23 @@ ENDPOINTS = [
 
 @pytest.mark.parametrize(("call", "variable"), ENDPOINTS)
 @pytest.mark.parametrize("host", ["127.0.0.1:1", " x"])
+@pytest.mark.parametrize("password", PASSWORDS)
 async def test_a_password_in_an_endpoint_is_refused_and_not_repeated(
-    aws: AwsStub, keys: pytest.MonkeyPatch, host: str, call: Call, variable: str
+    aws: AwsStub,
+    keys: pytest.MonkeyPatch,
+    password: str,
+    host: str,
+    call: Call,
+    variable: str,
 ) -> None:
     if variable == "AWS_ENDPOINT_URL":
         keys.delenv("AWS_ENDPOINT_URL_STS", raising=False)
-    keys.setenv(variable, f"http://user:{PASSWORD}@{host}")
+    keys.setenv(variable, f"http://user:{password}@{host}")
     evidence, error = await evidence_of(call)
     assert isinstance(error, ConfigurationError)
     assert "endpoint" in str(error)
     assert not evidence.leaks({"password": PASSWORD})
+    assert not evidence.leaks({"password": password})
 
 
 @every_way

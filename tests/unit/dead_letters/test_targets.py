@@ -261,3 +261,27 @@ async def test_a_file_waits_for_a_thread_and_a_descriptor_that_the_system_refuse
     assert [one.letter for one in await stored(letters)] == [LETTER]
     assert not refusals
     await letters.aclose()
+
+
+async def test_a_letter_is_not_stored_if_a_page_of_a_proxy_says_so(
+    clients: ClientFactory, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters: Any = await open_readable(target, clients)
+    client = letters._s3 if target.startswith("s3:") else letters._sqs
+
+    async def page(**_: object) -> dict[str, Any]:
+        """Return what botocore makes of a page with status 200."""
+        return {"ResponseMetadata": {"HTTPStatusCode": 200}}
+
+    with monkeypatch.context() as patch:
+        for name in ("put_object", "send_message"):
+            patch.setattr(client, name, page, raising=False)
+        with pytest.raises(DeadLettersUnavailableError, match="isn't from AWS"):
+            await letters.put(LETTER)
+    assert await stored(letters) == []
+    await letters.put(LETTER)
+    found = await stored(letters)
+    monkeypatch.setattr(client, "delete_message_batch", page, raising=False)
+    if not target.startswith("s3:"):
+        with pytest.raises(DeadLettersUnavailableError, match="isn't from AWS"):
+            await letters.remove(found)

@@ -287,6 +287,9 @@ def test_credentials_are_refused_and_not_repeated(name: str) -> None:
     ("name", "url"),
     [
         ("endpointUrl", "http://user:wJalr@127.0.0.1"),
+        ("endpointUrl", "http://user:x/wJalr@127.0.0.1"),
+        ("endpointUrl", "http://user:x#wJalr@127.0.0.1"),
+        ("endpointUrl", "http://user:5?wJalr@127.0.0.1"),
         ("endpointUrl", "user:wJalr@host"),
         ("endpointUrl", "s3://AKIA:wJalr@bucket/wJalr"),
         ("deadLetterPath", "s3://AKIA:wJalr@bucket/wJalr"),
