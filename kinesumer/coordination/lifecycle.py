@@ -15,7 +15,6 @@ from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerError
-from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.validation import require_text, validate_name
 from kinesumer.runtime.clock import SystemClock
@@ -280,7 +279,7 @@ class ClientLifecycle:
             region=region,
             role_session_name=f"kinesumer-{app}",
             max_connections=config.max_connections,
-            on_trouble=partial(_note_credentials, incidents),
+            on_trouble=incidents.note_credentials,
         )
         loan = await clients.lend()
         thread = self._thread = StoreThread(lambda: open_borrowed_store(loan, table))
@@ -309,11 +308,3 @@ class ClientLifecycle:
         if self._request is None:
             return False
         return self._request.delivery.is_in_use_beside(asyncio.current_task())
-
-
-def _note_credentials(incidents: IncidentLog, trouble: str) -> None:
-    """Show what is wrong with the credentials; ``trouble`` is empty if nothing is."""
-    if trouble:
-        incidents.note(IncidentKind.CREDENTIALS, error=trouble)
-    else:
-        incidents.resolve(IncidentKind.CREDENTIALS)

@@ -32,6 +32,7 @@ from kinesumer.producer.record_producer import (
 )
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.runtime.wrong_client import ForAsyncio
 
 if TYPE_CHECKING:
@@ -133,8 +134,12 @@ class Producer(ForAsyncio):
         # Create it now, because this imports modules. Leaving must work without new
         # file descriptors.
         self._shield = CancelScope(shield=True)
+        incidents = IncidentLog(SystemClock())
         self._clients = ClientFactory(
-            self._session, region=self._region, role_session_name="kinesumer-producer"
+            self._session,
+            region=self._region,
+            role_session_name="kinesumer-producer",
+            on_trouble=incidents.note_credentials,
         )
         try:
             source = await open_source(self._clients, self.stream)
@@ -145,7 +150,9 @@ class Producer(ForAsyncio):
             await self._clients.__aexit__(None, None, None)
             raise
         self._records = records
-        self._telemetry.watch_producer(records.read_gauges)
+        self._telemetry.watch_producer(
+            lambda: records.read_gauges()._replace(incidents=(*incidents.current(),))
+        )
         return self
 
     async def __aexit__(

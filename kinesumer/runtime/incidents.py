@@ -6,16 +6,17 @@ import threading
 from typing import TYPE_CHECKING
 
 from kinesumer.core.incidents import IncidentTracker, Subject
+from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
-    from kinesumer.model.incidents import Incident, IncidentKind
+    from kinesumer.model.incidents import Incident
     from kinesumer.ports import Clock
 
 
 class IncidentLog:
-    """The incidents of one client. Any thread may call it."""
+    """The incidents of one client or producer. Any thread may call it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -48,6 +49,13 @@ class IncidentLog:
                 f" Last error: {begun.error}" if begun.error else "",
                 extra=_fields(begun),
             )
+
+    def note_credentials(self, trouble: str) -> None:
+        """Note what is wrong with the credentials; an empty text if nothing is."""
+        if trouble:
+            self.note(IncidentKind.CREDENTIALS, error=trouble)
+        else:
+            self.resolve(IncidentKind.CREDENTIALS)
 
     def resolve(
         self, kind: IncidentKind, *, stream_arn: str = "", shard_id: str = ""

@@ -49,6 +49,7 @@ class ProducerState(NamedTuple):
 
     arn: str
     put_buffered_bytes: int
+    incidents: tuple[Incident, ...] = ()
 
 
 class Telemetry:

@@ -105,15 +105,21 @@ class Instruments:
     def _observe_incidents(self, _: CallbackOptions) -> list[Observation]:
         from opentelemetry.metrics import Observation
 
+        clients = [state() for state in self.clients]
+        found = [(client.app, client.incidents) for client in clients]
+        # Producers belong to no app.
+        found += [("", state().incidents) for state in self.producers]
         counts = Counter(
-            (client.app, incident.stream_arn, incident.kind.value)
-            for client in [state() for state in self.clients]
-            for incident in client.incidents
+            (app, incident.stream_arn, incident.kind.value)
+            for app, incidents in found
+            for incident in incidents
         )
         return [
             Observation(
                 count,
-                {"kinesumer.app": app, "kinesumer.kind": kind} | stream_attributes(arn),
+                ({"kinesumer.app": app} if app else {})
+                | {"kinesumer.kind": kind}
+                | stream_attributes(arn),
             )
             for (app, arn, kind), count in counts.items()
         ]

@@ -23,6 +23,7 @@ from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ports import Polled
 from kinesumer.producer.record_producer import RECORD_COST_BYTES, RecordProducer
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.telemetry import otel
 from kinesumer.telemetry.otel import Instruments, OpenTelemetry
 from kinesumer.wire.put_records import Entry, EntryResult, aggregate
@@ -272,6 +273,15 @@ async def test_a_producer_reports_what_it_puts_without_an_app(world: World) -> N
     assert (duration.count, duration.sum) == (1, pytest.approx(1.0, abs=0.1))
     telemetry.unwatch()
     assert sdk.values("put_buffered_bytes") == []
+    incidents = IncidentLog(world.clock)
+    incidents.note_credentials("AWS has refused the credentials")
+    telemetry.watch_producer(
+        lambda: producer.read_gauges()._replace(incidents=(*incidents.current(),))
+    )
+    assert sdk.values("incidents") == [({"kinesumer.kind": "credentials"}, 1)]
+    incidents.note_credentials("")
+    assert sdk.values("incidents") == []
+    telemetry.unwatch()
     with pytest.raises(PutFailedError):
         await producer.flush()
 
