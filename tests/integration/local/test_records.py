@@ -94,6 +94,23 @@ async def test_sequence_numbers_of_elsewhere_are_refused(
         aws.advance(1)
 
 
+@pytest.mark.parametrize("kind", ["AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"])
+async def test_the_ending_number_of_a_closed_shard_is_refused(
+    aws: EmbeddedAws, kinesis: Any, refused: Any, kind: str
+) -> None:
+    aws.create_stream("orders")
+    shard_id, last = aws.put("orders", b"x")
+    aws.split("orders", shard_id)
+    listed = await kinesis.list_shards(StreamName="orders")
+    ending = listed["Shards"][0]["SequenceNumberRange"]["EndingSequenceNumber"]
+    assert int(ending) > int(last)
+    call = iterator(kinesis, kind, StartingSequenceNumber=ending)
+    answer = await refused(call)
+    assert answer.code == "InvalidArgumentException"
+    assert "reached max possible value for the shard" in answer.message
+    await iterator(kinesis, kind, StartingSequenceNumber=last)
+
+
 async def test_what_is_no_iterator_is_refused(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
