@@ -147,11 +147,17 @@ class ThreadDelivery(RecordDelivery):
         self.closer: threading.Thread | None = None
         # The current DeliveredBatch; None if there is none.
         self._current: Any = None
+        # When the turn at the current batch ends; 0 after ``close()``.
         self._turn_ends_at = 0.0
         self._iteration = Iteration("records")
         self._ack = ack
         self._acks: deque[Record[Any]] = deque()
         self._are_coming = False
+
+    def close(self, fatal: BaseException | None = None) -> None:
+        """End the iteration. The user's thread notices it like the end of a turn."""
+        super().close(fatal)
+        self._turn_ends_at = 0.0
 
     def oldest_work(self) -> InFlightWork | None:
         """Return what the user's thread works on; None if it waits for records."""
@@ -202,20 +208,22 @@ class ThreadDelivery(RecordDelivery):
         """
         record: Record
         while True:
-            delivered, ends_turn = self._current, False
+            delivered = self._current
             for record in () if delivered is None else delivered.ahead:
                 owned, now = delivered.owned, self.now()
-                if now >= owned.lease.deadline or owned.revoked or self._closed:
+                if now >= owned.lease.deadline or owned.revoked:
                     if not self._wait(self._hold, owned):
                         break
                     now = self.now()
                 elif now >= self._turn_ends_at:
-                    ends_turn = True
+                    if not self._call(self._fetch, True):
+                        return None
                     break
                 delivered.busy_since = now
                 return record
-            if not self._call(self._fetch, ends_turn):
-                return None
+            else:
+                if not self._call(self._fetch, False):
+                    return None
 
     def take_batch(self) -> Batch[Any] | None:
         """Mark the previous batch as done. Return the next batch; None at the end."""

@@ -9,13 +9,15 @@ from operator import length_hint
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.prefetch import data_bytes
+from kinesumer.consuming.watchdog import InFlightWork, task_stack
 from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import FetchedBatch
+    from kinesumer.core.turns import Turns
     from kinesumer.model.records import Batch, Record
     from kinesumer.telemetry.api import Telemetry
 
@@ -130,6 +132,18 @@ class DeliveredBatch:
     def is_free(self) -> bool:
         """Return whether a loop may take the rest of the batch's records."""
         return not self.in_hand and self.has_rest
+
+    def work(self, thread: int) -> InFlightWork | None:
+        """Return user code's work at the batch, or None if it has no record.
+
+        ``thread`` is the id of the event loop's thread.
+        """
+        since, at = self.busy_since, self.owned.source
+        if since is None:
+            return None
+        task = None if self.iteration is None else self.iteration.task
+        what = f"user code at {at.stream} {at.shard_id}"
+        return InFlightWork(since, what, lambda: task_stack(task, thread))
 
     def one_by_one(self) -> Iterator[Record]:
         """Begin to hand out the batch's remaining records, one at a time."""
@@ -255,3 +269,21 @@ class DeliveredBatch:
             return records
         self.drop_rest()
         return records[handed:]
+
+
+def next_free(
+    batches: Iterable[DeliveredBatch], turns: Turns[OwnedShard, FetchedBatch]
+) -> DeliveredBatch | None:
+    """Return the free batch that is next in turn, or None if none is.
+
+    A batch in ``turns`` may be next. Batches of revoked shards come first, because they
+    are only dropped.
+    """
+
+    def last_turn(batch: DeliveredBatch) -> int:
+        return -1 if batch.owned.revoked else turns.last_turn(batch.owned)
+
+    first = min((each for each in batches if each.is_free), key=last_turn, default=None)
+    if first is None or last_turn(first) > turns.next_turn:
+        return None
+    return first

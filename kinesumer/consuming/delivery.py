@@ -13,6 +13,7 @@ from kinesumer.consuming.delivered_batch import (
     DeliveredBatch,
     Iteration,
     current_task,
+    next_free,
 )
 from kinesumer.consuming.record_limit import RecordLimit
 from kinesumer.consuming.watchdog import InFlightWork, task_stack
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
-    from kinesumer.core.turns import Turns
     from kinesumer.model.records import Batch, Record
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
@@ -111,21 +111,13 @@ class RecordDelivery:
 
     def oldest_work(self) -> InFlightWork | None:
         """Return user code's work that began first, or None if it has no work."""
-        works = [self._work(delivered) for delivered in list(self._batches)]
+        works = [each.work(self.thread) for each in list(self._batches)]
         oldest = min(filter(None, works), default=None, key=lambda work: work.since)
         since = self._left_since
         if oldest is None and since is not None and not self._waiting_tasks:
             what = "the loop over records, whose task was cancelled or left it,"
             return InFlightWork(since, what, lambda: task_stack(None, self.thread))
         return oldest
-
-    def _work(self, delivered: DeliveredBatch) -> InFlightWork | None:
-        since, at = delivered.busy_since, delivered.owned.source
-        if since is None:
-            return None
-        task = None if delivered.iteration is None else delivered.iteration.task
-        what = f"user code at {at.stream} {at.shard_id}"
-        return InFlightWork(since, what, lambda: task_stack(task, self.thread))
 
     def _busy_since(self) -> float | None:
         since = [h.busy_since for h in self._batches if h.busy_since is not None]
@@ -237,9 +229,10 @@ class RecordDelivery:
                 await self._until_stored(self._isolated)
             if self._closed or self._remaining() <= 0:
                 break
-            delivered = self._next_free()
+            assert self._buffer is not None
+            turns = self._buffer.turns
+            delivered = next_free(self._batches, turns)
             if delivered is None:
-                assert self._buffer is not None
                 waits = self._buffer.is_empty
                 if (batch := await self._buffer.get()) is not None:
                     self._take_in(batch)
@@ -252,7 +245,7 @@ class RecordDelivery:
                         self._split(delivered, int(remaining))
                     delivered.iteration = iteration
                     delivered.taken_at = self._clock.now()
-                    self._turns.begin(delivered.owned)
+                    turns.begin(delivered.owned)
                     if delivered.owned.suspects is not None and self.acks_by_asking:
                         self._isolated = delivered.owned
                     if self._shares_loop:
@@ -267,27 +260,6 @@ class RecordDelivery:
             self._left_since = self._clock.now()
             self._wake_waiting()
         return None
-
-    def _next_free(self) -> DeliveredBatch | None:
-        """Return the free batch that is next in turn, or None if none is.
-
-        A batch in the buffer may be next. Batches of revoked shards come first, since
-        they are only dropped.
-        """
-        free = [each for each in self._batches if each.is_free]
-        first = min(free, key=self._last_turn, default=None)
-        if first is None or self._last_turn(first) > self._turns.next_turn:
-            return None
-        return first
-
-    def _last_turn(self, delivered: DeliveredBatch) -> int:
-        owned = delivered.owned
-        return -1 if owned.revoked else self._turns.last_turn(owned)
-
-    @property
-    def _turns(self) -> Turns[OwnedShard, FetchedBatch]:
-        assert self._buffer is not None
-        return self._buffer.turns
 
     async def _until_stored(self, owned: OwnedShard) -> None:
         """Wait until an isolated record's position is stored.

@@ -148,6 +148,7 @@ class Gate:
             if queue.is_over:
                 raise ShardStopped
             if lease.permits(self._clock.now()):
+                self._waiting.begin(queue)
                 return
             await queue.sleep(PAUSE_SECONDS)
 
@@ -166,8 +167,7 @@ class Gate:
             self._lag.start()
             self.due = self._clock.now() + TURN_SECONDS
             while self._waiting and self._clock.now() < self.due:
-                queue, future = self._waiting.take()
+                _, future = self._waiting.take()
                 if not future.done():
-                    self._waiting.begin(queue)
                     future.set_result(None)
                     await asyncio.sleep(0)  # let the handler run

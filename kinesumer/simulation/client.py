@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.delivery import RecordDelivery
-from kinesumer.consuming.records import Records
+from kinesumer.consuming.records import Batches, Records
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 class Process:
     """A client process that consumes streams until it leaves the group or is killed."""
 
-    name: str
-
     def __init__(
         self,
         world: World,
@@ -53,7 +51,8 @@ class Process:
         number: int,
     ) -> None:
         self.world = world
-        self.client_id = self.name = client_id
+        self.client_id = client_id
+        self.name: str = client_id
         self.streams: tuple[str, ...] = streams
         self.random: random.Random = world.random_for(f"process {number}")
         self.machine: Machine = world.loop.machine(client_id, rate)
@@ -220,15 +219,15 @@ class Process:
             )
         (handling or delivery).callbacks = callbacks
         group = self._new_group(handling or delivery)
+        world.checker.turns.begin(self.machine, group.owned_shards)
 
         async def begin() -> None:
             if self.group is not group:
                 self.group = group
                 await group.start(self._requested_streams(), world.scenario.start)
 
-        acking: asyncio.Task[None] | None = None
-        if not world.auto:
-            acking = asyncio.get_running_loop().create_task(self._ack(group))
+        loop = asyncio.get_running_loop()
+        acking = None if world.auto else loop.create_task(self._ack(group))
         try:
             if handling is not None:
                 await handling.run(begin)
@@ -297,17 +296,19 @@ class Process:
         """Iterate over batches in several tasks; the first failure ends all of them."""
         count, loop = self.world.scenario.tasks, asyncio.get_running_loop()
         if count == 1:
-            await self._each_batch(records)
+            await self._each_batch(records.batches())
             return
-        tasks = [loop.create_task(self._each_batch(records)) for _ in range(count)]
+        shared = records.batches() if self.random.random() < 0.5 else None
+        works = [self._each_batch(shared or records.batches()) for _ in range(count)]
+        tasks = [loop.create_task(work) for work in works]
         try:
             await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _each_batch(self, records: Records) -> None:
-        async for batch in records.batches():
+    async def _each_batch(self, batches: Batches) -> None:
+        async for batch in batches:
             await self._handle(batch.records, batch)
 
     async def _handle(self, records: list[Record], batch: Batch | None = None) -> None:
@@ -343,8 +344,7 @@ class Process:
         if self.group is None or self.random.random() < 0.5:
             return
         for index in reversed(range(len(self._unacked))):
-            fence = self._unacked[index].fence
-            if (fence.shard, fence.epoch) == (shard.key, shard.fence.epoch):
+            if self._unacked[index].fence[:2] == shard.fence[:2]:
                 self._ack_at(index, self.group)
 
     async def _ack(self, group: GroupConsumer) -> None:

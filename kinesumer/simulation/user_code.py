@@ -223,6 +223,7 @@ class HandlerClient:
             await self._user_code.run(records, batch)
         except Exception:
             self._failed.update((_record_key(record), record) for record in records)
+            self._checker.turns.failed(self._machine, records[0])
             raise
         finally:
             self._checker.calls.busy(self._machine, records[0].fence, -1)

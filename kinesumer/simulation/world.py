@@ -100,6 +100,8 @@ class World:
         self.checker.is_by_key = scenario.concurrency > 1
         self.deadly: DeadlyRecords = self.checker.deadly
         self.checker.calls.is_active = scenario.callbacks
+        if scenario.batches and not scenario.concurrency:
+            self.checker.turns.most_seconds = 0.0  # a turn is one batch
         self.checker.calls.wait_seconds = self.config.drain_timeout_seconds
         self.store.on_write.append(self.checker.applied)
         self.streams: tuple[str, ...] = tuple(

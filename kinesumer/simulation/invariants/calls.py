@@ -39,6 +39,8 @@ class Calls:
         self._known: dict[tuple[Machine, ShardKey], Assignment] = {}
         # The number of calls of user code that have records, by client and shard.
         self._busy: dict[tuple[Machine, ShardKey], int] = {}
+        # When the last call of each client began or ended, by the client's clock.
+        self._changed_at: dict[Machine, float] = {}
 
     # --- callbacks ---
 
@@ -93,6 +95,15 @@ class Calls:
         """Record that a call of user code begins (1) or ends (-1)."""
         key = machine, fence.shard
         self._busy[key] = self._busy.get(key, 0) + change
+        self._changed_at[machine] = machine.now()
+
+    def quiet_seconds(self, machine: Machine) -> float:
+        """Return how long no call of user code has begun or ended."""
+        return machine.now() - self._changed_at.get(machine, 0.0)
+
+    def is_busy(self, machine: Machine, fence: Fence) -> bool:
+        """Return whether a call of user code has records of a shard."""
+        return self._busy.get((machine, fence.shard), 0) > 0
 
     def releases(self, machine: Machine, shard: ShardKey, epoch: int) -> None:
         """Check a write that releases or ends a shard."""

@@ -13,6 +13,7 @@ from kinesumer.ports import AllOf, Compare
 from kinesumer.simulation.invariants.base import TOLERANCE, Checker, require_int
 from kinesumer.simulation.invariants.calls import Calls
 from kinesumer.simulation.invariants.deadly import DeadlyRecords
+from kinesumer.simulation.invariants.turns import Turns
 from kinesumer.simulation.invariants.writes import Membership, Pauses, Seeks
 from kinesumer.simulation.trace import Ownership, ShardTrace, row_position
 
@@ -58,6 +59,7 @@ class InvariantChecker(Checker):
         self.seeks: Seeks = Seeks(self)
         self.pauses: Pauses = Pauses(self)
         self.calls: Calls = Calls(self)
+        self.turns: Turns = Turns(self, self.calls)
         membership = Membership(self, assignor, self.pauses)
         self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
             "shard": self._shard_write,
@@ -129,6 +131,7 @@ class InvariantChecker(Checker):
         self._check_permit(machine, trace, ownership)
         if self.calls.is_active:
             self.calls.delivered(machine, record)
+        self.turns.delivered(machine, record)
         index = trace.index[record.sequence_number, record.sub_sequence_number]
         key = (record.partition_key or index) if self.is_by_key else None
         due = ownership.cursors.get(key, ownership.first)
