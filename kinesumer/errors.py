@@ -210,8 +210,8 @@ class ShardMissingError(KinesumerError):
 class DecodeError(KinesumerError, ValueError):
     """A record's data cannot be decoded. The message names the record.
 
-    ``record`` is the record, ``__cause__`` is the decoder's error, and ``reason`` is
-    the type and the text of that error.
+    ``record`` is the record, and ``__cause__`` is the decoder's error. ``reason`` is
+    the type of that error, and what of its text does not quote the record's data.
     """
 
     def __init__(self, message: str, record: Any = None, reason: str = "") -> None:

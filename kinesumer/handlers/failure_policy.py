@@ -62,7 +62,7 @@ async def stop_shard(item: WorkItem, failure: Failure) -> None:
         "%s; its shard stops until another client takes it or this client restarts",
         what_failed(item, failure),
         extra=failure_fields(item, failure),
-        exc_info=failure.error,
+        exc_info=_to_log(failure.error),
     )
     item.queue.end()
     item.queue.owned.stopped_by = failure.error
@@ -227,7 +227,7 @@ def log_first_failure(
         fields["error"],
         more,
         extra=fields,
-        exc_info=failure.error if is_new else None,
+        exc_info=_to_log(failure.error) if is_new else None,
     )
 
 
@@ -238,7 +238,7 @@ def log_end(item: WorkItem, error: BaseException) -> None:
         "run() ends: %s",
         escape_unprintable(safe_str(error)),
         extra=failure_fields(item, failure),
-        exc_info=error,
+        exc_info=_to_log(error),
     )
 
 
@@ -248,3 +248,17 @@ def _names(item: WorkItem) -> tuple[str, str, str]:
     number, part = record.position
     name = number if part is None else f"{number}:{part}"
     return name, record.stream, record.shard_id
+
+
+def _to_log(error: BaseException) -> BaseException | None:
+    """Return an error whose traceback may be logged.
+
+    Return None if an error in it has a decoder's error as its cause, which may quote
+    the record's data.
+    """
+    part: BaseException | None = error
+    while part is not None:
+        if isinstance(part, DecodeError):
+            return None
+        part = part.__cause__ or part.__context__
+    return error

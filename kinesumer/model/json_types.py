@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -35,11 +36,39 @@ def _decoder_of(type_: Any) -> Callable[[bytes], Any]:
     decode: Callable[[bytes], Any]
     if isinstance(type_, type) and hasattr(type_, "model_validate_json"):
         decode = type_.model_validate_json
+        model: Any = type_
+        title = model.model_config.get("title") or model.__name__
+        _MODELS.setdefault(title, set()).add(model)
         return decode
     if (unknown := _unknown_type(type_)) is not None:
         raise TypeError(f"msgspec cannot decode {unknown!r}: use another type")
     decode = msgspec.json.Decoder(type_).decode
     return decode
+
+
+# Pydantic's models by the titles that their errors have.
+_MODELS: dict[str, set[Any]] = {}
+
+
+def field_names(title: str) -> frozenset[str]:
+    """Return the names of all fields in Pydantic's models with a title."""
+    return frozenset().union(*map(_field_names, _MODELS.get(title, ())))
+
+
+@lru_cache(maxsize=256)
+def _field_names(model: Any) -> frozenset[str]:
+    """Return the names of all fields in a model and in those within it."""
+    found = set(model.model_fields)
+    with suppress(Exception):  # custom types may have no schema
+        waiting: list[Any] = [model.model_json_schema()]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, list):
+                waiting += node
+            elif isinstance(node, dict):
+                found.update(node.get("properties", ()))
+                waiting += node.values()
+    return frozenset(found)
 
 
 def _unknown_type(type_: Any) -> type | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, overload
 
 import msgspec
 
 from kinesumer.errors import DecodeError
+from kinesumer.model.decode_causes import cause_text
 from kinesumer.model.json_types import json_decoder
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Shard, ShardKey, stream_name
@@ -86,10 +86,6 @@ NotInJson = Annotated[int, msgspec.Meta(gt=0, lt=0)]
 TextNotInJson = Annotated[str, msgspec.Meta(min_length=1, max_length=0)]
 # Seconds since 1970. A page with an invalid time is rejected.
 Seconds = Annotated[float, msgspec.Meta(ge=0, lt=YEAR_10000)]
-
-
-# The longest text of a decoder's error in the message of DecodeError.
-MAX_CAUSE_CHARACTERS = 500
 
 
 # A page has up to 10,000 records. To save time, the decoder of GetRecords creates them
@@ -205,8 +201,7 @@ def decode_error(record: Record[Any], cause: BaseException) -> DecodeError:
         record.sequence_number if part is None else f"{record.sequence_number}:{part}"
     )
     place = f" of stream {record.stream}, {record.shard_id}," if record.source else ""
-    lines = "".join(traceback.format_exception_only(cause)).split()
-    text = " ".join(lines)[:MAX_CAUSE_CHARACTERS]
+    text = cause_text(cause)
     return DecodeError(
         f"record {name}{place} cannot be decoded: {text}; correct the producer, or "
         "what decodes it",

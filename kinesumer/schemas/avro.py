@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import msgspec
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.decode_causes import cause_text
 from kinesumer.schemas.avro_costs import (
     BOUNDED_DECIMAL,
     SchemaBounds,
@@ -122,8 +123,7 @@ def payload_decoder(
             value = read(stream, writers, readers)
         except Exception as error:  # fastavro raises any error for malformed data
             raise ValueError(
-                f"the data does not fit its Avro schema ({type(error).__name__}: "
-                f"{error})"
+                f"the data does not fit its Avro schema ({cause_text(error)})"
             ) from error
         if (rest := len(payload) - stream.tell()) > 0:
             raise ValueError(f"{rest:,} bytes follow the Avro value: check its schema")
