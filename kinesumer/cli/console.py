@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -58,6 +59,16 @@ def print_lines(
     """Print lines and tables, then problems. ``err`` prints them on standard error."""
     marked = [plain(f"! {text}", "red") for text in problems]
     console(wide=wide, err=err).print(Group(*lines, *marked))
+
+
+def safe_on_terminal(text: str) -> str:
+    """Return text for standard output. On a terminal, escape all but its line ends.
+
+    What is not a terminal gets the text unchanged, since a program may read it.
+    """
+    if not sys.stdout.isatty():
+        return text
+    return "\n".join(map(escape_unprintable, text.split("\n")))
 
 
 def plain(text: str, style: str = "") -> Text:

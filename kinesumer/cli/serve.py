@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
+from kinesumer.cli.console import safe_on_terminal
 from kinesumer.cli.options import ROLES, FiniteFloat, command
 from kinesumer.cli.signals import run_until_signal
 from kinesumer.dashboard.actions import ActionHandler
@@ -169,7 +170,8 @@ async def metrics(
         registry = CollectorRegistry()
         registry.register(exporter)
         if once:
-            click.echo(generate_latest(registry).decode(), nl=False)
+            text = generate_latest(registry).decode()
+            click.echo(safe_on_terminal(text), nl=False)
             return
         with _served(registry, host.strip("[]"), int(port)) as url:
             click.echo(f"metrics at {url}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -150,8 +151,9 @@ def select_streams(names: Sequence[str], positions: Positions) -> Positions:
 
 
 def encode(positions: Positions) -> bytes:
-    """Return the file's content."""
-    return msgspec.json.format(msgspec.json.encode(positions), indent=2) + b"\n"
+    """Return the file's content, in ASCII, since commands also print it."""
+    builtins = msgspec.to_builtins(positions)
+    return json.dumps(builtins, indent=2).encode("ascii") + b"\n"
 
 
 def decode(content: bytes) -> Positions:

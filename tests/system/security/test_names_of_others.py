@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from kinesumer.admin.observation import FleetView
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.admin.status import report
+from kinesumer.cli.console import safe_on_terminal
 from kinesumer.cli.main import one_line
 from kinesumer.cli.report_tables import show_status
 from kinesumer.coordination.startup_checks import (
@@ -16,6 +18,7 @@ from kinesumer.coordination.startup_checks import (
     require_no_spark_query,
 )
 from kinesumer.errors import FatalError, GroupBusyError
+from kinesumer.migration.positions import decode, encode, positions_of_group
 from kinesumer.model.rows import (
     QUERY,
     QUERY_ID,
@@ -34,6 +37,7 @@ from tests.support.world import APP, ARN, World, in_virtual_time
 
 FORGED = "\x1b[2J\nERROR all is lost\r\x9b1m\u202e"
 HARMLESS = "\\x1b[2J\\nERROR all is lost\\r\\x9b1m\\u202e"
+MOMENT = "2026-01-31T12:00:00Z"
 IN_BRACKETS = ["pod[a]", "pod[/a]", "[red]pod", "[link=http://x]pod"]
 
 
@@ -67,6 +71,33 @@ def test_status_shows_names_in_brackets_as_they_are_and_moves_no_cursor(
     assert out.count(shown) == 3
     assert all(line.isprintable() for line in out.split("\n"))
     assert json.dumps(answer).isprintable()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_metrics_move_no_cursor_and_programs_get_names_unchanged(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    registry = CollectorRegistry()
+    gauge = Gauge("lag", "Lag", ["client"], registry=registry)
+    gauge.labels(FORGED).set(1)
+    text = generate_latest(registry).decode()
+    assert "\x1b[2J" in text
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
+    shown = safe_on_terminal(text)
+    if is_terminal:
+        assert "\\x1b[2J" in shown
+        assert all(line.isprintable() for line in shown.split("\n"))
+        assert len(shown.split("\n")) == len(text.split("\n"))
+    else:
+        assert shown == text
+
+
+def test_a_file_of_positions_that_is_shown_moves_no_cursor() -> None:
+    arn = f"{ARN}{FORGED}"
+    stream = StreamRow(arn, 1.0, Start.TRIM_HORIZON, baseline=True)
+    content = encode(positions_of_group(FORGED, MOMENT, [stream], {arn: []}))
+    assert all(line.isprintable() for line in content.decode().split("\n"))
+    assert decode(content).app == FORGED
 
 
 def test_the_commands_error_is_one_line() -> None:
