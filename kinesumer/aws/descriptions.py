@@ -22,7 +22,7 @@ class _Summary(msgspec.Struct):
     arn: _Arn = msgspec.field(name="StreamARN")
     status: str = msgspec.field(name="StreamStatus")
     # Emulators of Kinesis may write a time as text, and a missing field as null.
-    created: float | datetime = msgspec.field(name="StreamCreationTimestamp")
+    created: float | str = msgspec.field(name="StreamCreationTimestamp")
     retention_hours: int = msgspec.field(name="RetentionPeriodHours")
     max_record_kib: int | None = msgspec.field(name="MaxRecordSizeInKiB", default=None)
     # Only streams in on-demand mode have this field.
@@ -45,10 +45,17 @@ def decode_description(body: Body, now: float) -> StreamInfo:
     """
     summary = _decode(body).summary
     created = summary.created
+    if isinstance(created, str):
+        try:
+            created = datetime.fromisoformat(created).timestamp()
+        except ValueError as error:
+            raise msgspec.ValidationError(
+                f"{error} - at `$.StreamDescriptionSummary.StreamCreationTimestamp`"
+            ) from error
     return StreamInfo(
         arn=summary.arn,
         status=summary.status,
-        created_at=created.timestamp() if isinstance(created, datetime) else created,
+        created_at=created,
         retention_hours=summary.retention_hours,
         now=now,
         max_record_bytes=(summary.max_record_kib or 1024) * 1024,
