@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kinesumer.local.request import AwsError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from concurrent.futures import Future
 
     from kinesumer.local.kinesis.subscription import Subscription
@@ -139,6 +141,25 @@ class DynamoDB:
 
             self._tables = tables()
         return self._tables
+
+
+# The part of a KeyConditionExpression that compares the partition key.
+_PARTITION = re.compile(r"(#\w+|\w+)\s*=\s*(:\w+)")
+
+
+def partition_keys(request: Mapping[str, Any]) -> list[str]:
+    """Return the partition keys of the rows that a request concerns.
+
+    This is for tables whose partition key is a text named ``pk``.
+    """
+    rows = [request[part] for part in ("Key", "Item") if part in request]
+    names = request.get("ExpressionAttributeNames", {})
+    values = request.get("ExpressionAttributeValues", {})
+    rows += [
+        {names.get(name, name): values.get(value, {})}
+        for name, value in _PARTITION.findall(request.get("KeyConditionExpression", ""))
+    ]
+    return [row["pk"]["S"] for row in rows if "S" in row.get("pk", {})]
 
 
 def parse(body: bytes) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from email.utils import formatdate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -32,7 +32,7 @@ from kinesumer.local.request import AwsError, Request, limit_exceeded, parse_req
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kinesumer.local.faults import Fault
     from kinesumer.local.identity import Credentials, Identities
@@ -66,6 +66,7 @@ class _Exchange(NamedTuple):
     call: Call
     caller: Credentials
     request: AnyRequest | None
+    keys: list[str]  # the partition keys of the rows that it concerns
 
 
 class Gateway:
@@ -192,6 +193,7 @@ class Gateway:
                 "MissingAuthenticationTokenException", "Missing Authentication Token"
             )
         state, request, shard = self._state, None, None
+        keys: list[str] = []
         # Decode the body before the permission is checked, since it names the resource.
         with state.lock:
             if is_federated:
@@ -209,11 +211,13 @@ class Gateway:
                 request = decode(http.operation, body)
                 resource, shard = state.kinesis.target(request, origin)
             elif http.service == "dynamodb":
-                resource = _table_arn(http.body, origin)
+                body_of_table = dynamodb.parse(http.body)
+                keys = dynamodb.partition_keys(body_of_table)
+                resource = _table_arn(body_of_table, origin)
             else:
                 resource = http.form.get("RoleArn", "*")
         call = call._replace(resource=resource, shard=shard)
-        return _Exchange(http, call, caller, request)
+        return _Exchange(http, call, caller, request, keys)
 
     async def _attempt(self, exchange: _Exchange) -> tuple[Answer, str | None]:
         state, call = self._state, exchange.call
@@ -228,11 +232,11 @@ class Gateway:
         _raise_fault(call, faults)
         with state.lock:
             for action, resource in _permissions(exchange):
-                _authorize(state.identities, exchange.caller, action, resource)
+                _authorize(state.identities, exchange, action, resource)
             key = state.kinesis.key_of(call.resource)
             if key is not None and call.operation in _KEY_ACTIONS:
                 action = _KEY_ACTIONS[call.operation]
-                _authorize(state.identities, exchange.caller, action, key)
+                _authorize(state.identities, exchange, action, key)
         # With a limit of 0, the page has no records, but still an iterator and the lag.
         if "empty_page" in kinds and isinstance(exchange.request, GetRecords):
             exchange.request.limit = 0
@@ -263,10 +267,10 @@ class Gateway:
 
 
 def _authorize(
-    identities: Identities, caller: Credentials, action: str, resource: str
+    identities: Identities, exchange: _Exchange, action: str, resource: str
 ) -> None:
     try:
-        identities.authorize(caller, action, resource)
+        identities.authorize(exchange.caller, action, resource, exchange.keys)
     except AwsError as error:
         if action.startswith("kms:"):
             raise AwsError("KMSAccessDeniedException", error.message) from None
@@ -305,8 +309,7 @@ async def _apply(
             raise _ConnectionAborted
 
 
-def _table_arn(body: bytes, origin: Caller) -> str:
-    request = dynamodb.parse(body)
+def _table_arn(request: Mapping[str, Any], origin: Caller) -> str:
     table = request.get("TableName") or request.get("ResourceArn")
     if not isinstance(table, str):
         return "*"

@@ -19,7 +19,7 @@ from kinesumer.local.request import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 DEFAULT_ACCOUNT = "000000000000"
@@ -165,8 +165,17 @@ class Identities:
             )
         return credentials
 
-    def authorize(self, caller: Credentials, action: str, resource: str) -> None:
-        """Raise AwsError if the caller may not perform an action on a resource."""
+    def authorize(
+        self,
+        caller: Credentials,
+        action: str,
+        resource: str,
+        keys: Sequence[str] = (),
+    ) -> None:
+        """Raise AwsError if the caller may not perform an action on a resource.
+
+        ``keys`` are the partition keys of the rows that the call concerns.
+        """
         if action == "sts:GetCallerIdentity":
             return  # AWS allows this action even if it is explicitly denied
         if any(d.covers(action, resource, caller.arn) for d in self.denials):
@@ -175,7 +184,7 @@ class Identities:
         if not any(fnmatchcase(action, pattern) for pattern in caller.allowed):
             raise access_denied(caller.arn, action, resource)
         policies = [p for p in self.policies if fnmatchcase(caller.arn, p.caller)]
-        if policies and not any(p.allows(action, resource) for p in policies):
+        if policies and not any(p.allows(action, resource, keys) for p in policies):
             raise access_denied(caller.arn, action, resource)
         # Streams and tables have no resource policies here, so only a role of another
         # account gives access to that account's resources.
@@ -219,11 +228,20 @@ def _trusts(role: Role, caller: Credentials, external_id: str | None) -> bool:
     return bool(trusted) and role.external_id in (None, external_id)
 
 
+class _Keys(msgspec.Struct, forbid_unknown_fields=True):
+    patterns: str | list[str] = msgspec.field(name="dynamodb:LeadingKeys")
+
+
+class _Condition(msgspec.Struct, forbid_unknown_fields=True):
+    keys: _Keys = msgspec.field(name="ForAllValues:StringLike")
+
+
 class _Statement(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
     effect: Literal["Allow"]
     action: str | list[str]
     resource: str | list[str]
     sid: str = ""
+    condition: _Condition | None = None
 
 
 class _Document(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
@@ -231,32 +249,50 @@ class _Document(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
     statement: list[_Statement]
 
 
+class Permission(NamedTuple):
+    """Patterns of a permitted action, its resource, and the rows' partition keys."""
+
+    action: str
+    resource: str
+    keys: tuple[str, ...] = ("*",)
+
+    def covers(self, action: str, resource: str, keys: Sequence[str]) -> bool:
+        """Return whether this permits a call that concerns rows with these keys."""
+        return (
+            fnmatchcase(action, self.action)
+            and fnmatchcase(resource, self.resource)
+            and all(any(fnmatchcase(key, one) for one in self.keys) for key in keys)
+        )
+
+
 class Policy(NamedTuple):
-    """The permitted actions and resources of callers that match a pattern."""
+    """The permissions of callers that match a pattern."""
 
     caller: str
-    allowed: tuple[tuple[str, str], ...]
+    allowed: tuple[Permission, ...]
 
-    def allows(self, action: str, resource: str) -> bool:
-        """Return whether this policy allows an action on a resource."""
-        return any(
-            fnmatchcase(action, allowed) and fnmatchcase(resource, pattern)
-            for allowed, pattern in self.allowed
-        )
+    def allows(self, action: str, resource: str, keys: Sequence[str] = ()) -> bool:
+        """Return whether this policy allows an action on a resource, or its rows."""
+        return any(one.covers(action, resource, keys) for one in self.allowed)
 
 
 def read_policy(document: Mapping[str, object], caller: str) -> Policy:
     """Parse an IAM policy's document. ``caller`` is a pattern of callers' ARNs.
 
-    Raise msgspec.ValidationError for statements that aren't supported.
+    The only condition is on ``dynamodb:LeadingKeys``. Raise msgspec.ValidationError for
+    statements that aren't supported.
     """
-    pairs = [
-        (action, resource)
+    allowed = [
+        Permission(action, resource, _keys(statement.condition))
         for statement in msgspec.convert(document, _Document).statement
         for action in _list(statement.action)
         for resource in _list(statement.resource)
     ]
-    return Policy(caller, tuple(pairs))
+    return Policy(caller, tuple(allowed))
+
+
+def _keys(condition: _Condition | None) -> tuple[str, ...]:
+    return ("*",) if condition is None else tuple(_list(condition.keys.patterns))
 
 
 def _list(value: str | list[str]) -> list[str]:

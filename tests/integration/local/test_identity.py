@@ -203,6 +203,50 @@ async def test_single_actions_can_be_denied_and_allowed_again(
     await dynamodb.describe_table(TableName="table")
 
 
+async def test_a_policy_permits_only_rows_with_its_partition_keys(
+    aws: EmbeddedAws, dynamodb: Any, refused: Any
+) -> None:
+    aws.create_table("table")
+    keys = {"dynamodb:LeadingKeys": ["member#a", "shard#a#*"]}
+    document = policy("dynamodb:*", "*")
+    document["Statement"][0]["Condition"] = {"ForAllValues:StringLike": keys}
+    aws.restrict(document)
+    await dynamodb.describe_table(TableName="table")
+
+    def calls(pk: str) -> list[Any]:
+        key = {"pk": {"S": pk}, "sk": {"S": "x"}}
+        values = {":pk": {"S": pk}, ":sk": {"S": "pk"}}
+        return [
+            dynamodb.get_item(TableName="table", Key=key),
+            dynamodb.put_item(TableName="table", Item=key),
+            dynamodb.update_item(
+                TableName="table",
+                Key=key,
+                UpdateExpression="SET a = :a",
+                ExpressionAttributeValues={":a": {"S": "b"}},
+            ),
+            dynamodb.delete_item(TableName="table", Key=key),
+            dynamodb.query(
+                TableName="table",
+                KeyConditionExpression="pk = :pk AND sk >= :sk",
+                ExpressionAttributeValues=values,
+            ),
+            dynamodb.query(
+                TableName="table",
+                KeyConditionExpression="#0 = :pk",
+                ExpressionAttributeNames={"#0": "pk"},
+                ExpressionAttributeValues={":pk": {"S": pk}},
+            ),
+        ]
+
+    for pk in ("member#a", "shard#a#orders"):
+        for call in calls(pk):
+            await call
+    for pk in ("member#b", "member#a2", "shard#ab#orders", "shard#a"):
+        for call in calls(pk):
+            assert (await refused(call)).code == "AccessDeniedException"
+
+
 async def test_callers_with_a_policy_may_do_what_it_allows_where_it_allows_it(
     aws: EmbeddedAws, kinesis: Any, dynamodb: Any, refused: Any
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 IAM = Path(__file__).parents[3] / "schema" / "iam"
 POLICIES = (
     "consumer",
+    "consumer-of-app",
     "dead-letters",
     "fan-out",
     "fan-out-by-name",
@@ -23,6 +24,7 @@ POLICIES = (
     "redrive",
     "schema-registry",
     "viewer",
+    "viewer-records",
     "writer-role",
 )
 

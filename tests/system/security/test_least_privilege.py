@@ -250,22 +250,25 @@ SEEKED = CHANGED | LISTED | {"kinesis:GetShardIterator"}
 
 
 class Command(NamedTuple):
-    """A command line, the policy for it, and the actions that it calls."""
+    """A command line, the policies for it, and the actions that it calls."""
 
     line: str
-    policy: str
+    policies: str  # separated by spaces
     actions: set[str]
 
 
+VIEWING = "viewer", "viewer-records"
+RECORDS = " ".join(VIEWING)
 COMMANDS = [
     Command("health --app=app --client-id=one", "viewer", {"dynamodb:GetItem"}),
-    Command("status --app=app", "viewer", LAG),
+    Command("status --app=app", RECORDS, LAG),
+    Command("status --app=app --no-lag", "viewer", ROW),
     Command("metrics --app=app --once --no-lag", "viewer", ROW),
-    Command("lag --app=app --interval=0.5", "viewer", LAG),
-    Command("distribution --app=app", "viewer", LAG),
+    Command("lag --app=app --interval=0.5", RECORDS, LAG),
+    Command("distribution --app=app", RECORDS, LAG),
     Command("export --app=app -o positions", "viewer", ROW),
     Command("verify --app=app", "viewer", ROW | LISTED),
-    Command("tail orders --start=TRIM_HORIZON --limit=1", "viewer", LISTED | READ),
+    Command("tail orders --start=TRIM_HORIZON --limit=1", RECORDS, LISTED | READ),
     Command("pause --app=app --all", "consumer", CHANGED),
     Command("resume --app=app --all", "consumer", CHANGED),
     Command("seek --app=app --to=LATEST --yes --all", "consumer", SEEKED),
@@ -302,15 +305,15 @@ def test_commands_work_with_exactly_their_policies_and_name_what_is_missing(
     shared = {*CHANGED, "kinesis:ListShards"}
     named: set[str] = set()
     numbers = count()
-    for line, policy, actions in COMMANDS:
+    for line, policies, actions in COMMANDS:
         for action in sorted(actions - (named & shared)):
-            group.enforce(policy)
+            group.enforce(*policies.split())
             group.aws.deny(action)
             result = run(*line.format(next(numbers)).split())
             text = " ".join((result.output + result.stderr).split())
             assert f"access denied: {action} on" in text, line
             named.add(action)
-        group.enforce(policy)
+        group.enforce(*policies.split())
         group.aws.journal.latest.clear()
         result = run(*line.format(next(numbers)).split())
         assert "access denied" not in result.output + result.stderr
@@ -334,7 +337,7 @@ def test_a_viewer_sees_all_streams_and_needs_the_role_of_another_accounts(
     accounts: Accounts, impatient: None, run: Run
 ) -> None:
     asyncio.run(accounts.consume_once())
-    accounts.enforce("viewer", "reader-role")
+    accounts.enforce(*VIEWING, "reader-role")
     role = f"--role={accounts.payments}={accounts.role}"
     options = "--app=app", role, f"--external-id={EXTERNAL_ID}"
     output = run("metrics", "--once", *options).output
@@ -354,6 +357,36 @@ def test_a_viewer_sees_all_streams_and_needs_the_role_of_another_accounts(
     denied = f"access denied: kinesis:DescribeStreamSummary on {accounts.payments}"
     assert denied in problems.pop(accounts.payments)
     assert set(problems.values()) == {None}
+
+
+def test_a_viewer_without_records_sees_the_group_but_no_records(
+    group: Accounts, run: Run
+) -> None:
+    group.enforce("viewer")
+    for line in ("status --app=app --no-lag", "metrics --app=app --once --no-lag"):
+        result = run(*line.split())
+        assert result.exit_code == 0
+        assert "access denied" not in result.output + result.stderr
+    text = error_text(run("tail", "orders", "--start=TRIM_HORIZON", "--limit=1"))
+    assert "access denied: kinesis:GetShardIterator on" in text
+    assert not any("GetRecords" in grant.action for grant in grants("viewer"))
+
+
+# --- one app's rows ------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_policy_restricts_clients_to_the_rows_of_their_app(
+    accounts: Accounts,
+) -> None:
+    accounts.app = "billing"
+    accounts.enforce("consumer-of-app", "reader-role")
+    await run_once(run_group, accounts)
+    assert not accounts.calls()[1]
+    for stranger in ("audit", "billing2", "bill"):
+        accounts.app = stranger
+        with pytest.raises(AccessDeniedError, match="dynamodb:"):
+            await run_client(accounts)
 
 
 # --- the doctor ----------------------------------------------------------------------
@@ -476,10 +509,10 @@ async def test_the_dashboard_shows_all_to_a_viewer_and_names_what_is_missing(
     accounts: Accounts, impatient: None
 ) -> None:
     await accounts.consume_once("orders")
-    for removed in [None, *grants("viewer")]:
+    for removed in [None, *grants(*VIEWING)]:
         if removed and removed.action not in LAG - {"dynamodb:DescribeTable"}:
             continue
-        accounts.enforce("viewer", removed=removed)
+        accounts.enforce(*VIEWING, removed=removed)
         problems = await problems_shown()
         assert removed.action in problems if removed else problems == ""
 
@@ -491,12 +524,12 @@ async def test_records_on_the_dashboard_need_what_a_viewer_may(
     request = RecordsRequest("orders", "shardId-000000000000")
     async with connect(STATE_STORE, None) as (clients, store):
         records = RecordBrowser("app", clients, store, Roles())
-        accounts.enforce("viewer")
+        accounts.enforce(*VIEWING)
         answer = await records.find(request)
         assert answer.scanned == len(answer.records)
         for action in ("GetRecords", "GetShardIterator", "ListShards"):
-            removed = next(g for g in grants("viewer") if g.action.endswith(action))
-            accounts.enforce("viewer", removed=removed)
+            found = (g for g in grants(*VIEWING) if g.action.endswith(action))
+            accounts.enforce(*VIEWING, removed=next(found))
             with pytest.raises(AccessDeniedError, match=action):
                 await records.find(request)
 
@@ -508,7 +541,7 @@ async def test_changes_from_the_dashboard_need_what_a_consumer_may(
     changes: list[Action] = [Pause(), Seek(to="LATEST"), Resume()]
     async with connect(STATE_STORE, None) as (clients, store):
         actions = ActionHandler("app", clients, store, Roles())
-        accounts.enforce("viewer")
+        accounts.enforce(*VIEWING)
         for change in changes:
             with pytest.raises(AccessDeniedError, match="dynamodb:UpdateItem"):
                 await actions.apply(change)
