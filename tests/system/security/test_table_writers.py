@@ -68,18 +68,12 @@ async def move_forward(world: World) -> None:
     await forge(world, shard_key(), sequence_number=last.sequence_number)
 
 
-async def mark_as_ended(world: World) -> None:
-    await forge(world, shard_key(), ended=True)
-
-
 async def give_to_a_client_that_seems_to_live(world: World) -> None:
     await Fleet(world).join("forged", session="forged")
     await forge(world, shard_key(), owner="forged", owner_id="forged")
 
 
-@pytest.mark.parametrize(
-    "hide", [move_forward, mark_as_ended, give_to_a_client_that_seems_to_live]
-)
+@pytest.mark.parametrize("hide", [move_forward, give_to_a_client_that_seems_to_live])
 @in_virtual_time
 async def test_records_can_be_hidden(
     world: World, hide: Callable[[World], Awaitable[None]]
@@ -91,6 +85,17 @@ async def test_records_can_be_hidden(
     client = world.client("c2")
     await asyncio.sleep(60)
     assert client.texts == []
+
+
+@in_virtual_time
+async def test_a_false_end_of_an_open_shard_is_repaired(world: World) -> None:
+    client = await reading(world, "a")
+    await client.stop()
+    world.put("b", "c")
+    await forge(world, shard_key(), ended=True)
+    client = world.client("c2")
+    await asyncio.sleep(60)
+    assert client.texts == ["b", "c"]
 
 
 @in_virtual_time
