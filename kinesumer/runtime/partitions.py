@@ -9,13 +9,14 @@ import re
 from functools import cache
 from typing import Any
 
-from botocore.session import Session
-
 from kinesumer.errors import ConfigurationError
 
 
 @cache
 def _partitions() -> list[dict[str, Any]]:
+    # Spark starts processes that check options and never call AWS.
+    from botocore.session import Session
+
     found: list[dict[str, Any]] = Session().get_data("partitions")["partitions"]
     return found
 

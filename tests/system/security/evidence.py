@@ -72,6 +72,10 @@ class Evidence(logging.Handler):
         """Return the texts collected from one place."""
         return self._texts.get(where, [])
 
+    def has(self, where: str, text: str) -> bool:
+        """Return whether a text was collected from one place."""
+        return any(text.encode() in collected for collected in self.texts(where))
+
     @property
     def places(self) -> set[str]:
         """The places with any text."""
