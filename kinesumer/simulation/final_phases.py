@@ -36,7 +36,8 @@ TAKEOVER_SECONDS = {"client": 11.5, "leader": 13.5}
 REPLACE_SECONDS = 6.0
 CHILD_SECONDS = 2.0
 # With ``max_shards``, the owner of the parents may not own the child. Then the child
-# waits for a new plan: two heartbeats of the leader, and one of the new owner.
+# waits for a new plan: until the leader reads the shard rows, which it does at each
+# listing interval, for two heartbeats of the leader, and for one of the new owner.
 PLAN_SECONDS = 6.0
 FATAL_SECONDS = 90.0
 FLOW_SECONDS = 0.25
@@ -102,7 +103,10 @@ async def reshard(sim: Simulation) -> None:
     flowing = _flow(sim)
     await asyncio.sleep(1)
     children = list(_reshard(sim))
-    await asyncio.sleep(20 + 2 * sim.scenario.min_read_interval_seconds)
+    limit = CHILD_SECONDS + sim.scenario.min_read_interval_seconds
+    if sim.config.max_shards is not None:
+        limit += sim.config.listing_interval_seconds / SLOWEST_CLOCK + PLAN_SECONDS
+    await asyncio.sleep(18 + limit + sim.scenario.min_read_interval_seconds)
     for arn, child in children:
         ends = [sim.checker.shards[arn, parent].ended_at for parent in child.parents]
         if None in ends or 1 not in child.ownerships:
@@ -111,9 +115,6 @@ async def reshard(sim: Simulation) -> None:
             continue
         ended = max(end for end in ends if end is not None)
         started = child.ownerships[1].started_at
-        limit = CHILD_SECONDS + sim.scenario.min_read_interval_seconds
-        if sim.config.max_shards is not None:
-            limit += PLAN_SECONDS
         if started is None or started > ended + limit:
             text = f"{child.shard_id} is delivered at {started}"
             sim.checker.fail("L4", f"{text}, its parents ended at {ended:.3f} s")
