@@ -332,7 +332,7 @@ class FanOutSource:
                     subscription.stream.suspect()
                 raise SourceUnavailableError(
                     f"the subscription to {self._source.label}, {token.shard_id} "
-                    f"broke: {SECRETS.redact(str(broken)) or 'no event arrived in time'}"
+                    f"broke: {SECRETS.redact(str(broken)) or 'no event arrived'}"
                 ) from broken
             if frame is None or frame.name == "SubscribeToShardEvent":
                 return frame
