@@ -151,6 +151,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     region: str
     at: float  # when the rows were read, in seconds since 1970
+    # How old the rows and the lags were when this state was sent; None if never read.
+    age_seconds: float | None
+    lag_age_seconds: float | None
     every_seconds: float  # the time between two polls
     control: bool  # whether the server accepts changes from requests with the token
     records: bool  # whether it returns records to requests with the token

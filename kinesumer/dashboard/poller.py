@@ -115,6 +115,7 @@ class Poller:
         self._info, self._fleet, self._clock = info, fleet, clock
         self._observation: Observation | None = None
         self._measured = NO_MEASUREMENTS
+        self._measured_at: float | None = None
         self._measuring: asyncio.Task[StreamMeasurements] | None = None
         self._history = LagHistory()
         self._events: deque[Event] = deque(maxlen=RETAINED_EVENTS)
@@ -187,7 +188,7 @@ class Poller:
         self._wake.clear()
 
     def _forget_measurements(self) -> None:
-        self._measured = NO_MEASUREMENTS
+        self._measured, self._measured_at = NO_MEASUREMENTS, None
         if self._measuring is not None:
             self._measuring.cancel()
             self._measuring = None
@@ -228,6 +229,7 @@ class Poller:
         if not self._measuring.done():
             return False
         self._measured = self._measuring.result()
+        self._measured_at = self._clock.now()
         self._measuring = None
         return True
 
@@ -249,10 +251,17 @@ class Poller:
         self._observation = observation
         return observation
 
+    def _age(self, at: float | None) -> float | None:
+        return None if at is None else round(self._clock.now() - at, 1)
+
     def _encode_state(self, trouble: str | None) -> bytes:
+        read_at = self._observation.at if self._observation else None
+        age_seconds, lag_age_seconds = self._age(read_at), self._age(self._measured_at)
         view = ViewInput(
             observation=self._observation or Observation(NO_ROWS),
-            at=self._clock.wall(),
+            at=self._clock.wall() - (age_seconds or 0),
+            age_seconds=age_seconds,
+            lag_age_seconds=lag_age_seconds,
             every_seconds=self._interval_seconds(),
             rates=self._measured.rates,
             slots=self._slots,

@@ -55,7 +55,7 @@ class ViewInput(NamedTuple):
     """The data from which the page's model is built."""
 
     observation: Observation
-    at: float  # seconds since 1970
+    at: float  # when the rows were read, in seconds since 1970
     every_seconds: float
     rates: Mapping[str, float] = {}
     slots: Mapping[str, int] = {}  # by client id
@@ -63,6 +63,8 @@ class ViewInput(NamedTuple):
     events: Sequence[Event] = ()
     history: History = History(times=[], millis_behind=[], records_per_second=[])
     trouble: str | None = None
+    age_seconds: float | None = None
+    lag_age_seconds: float | None = None
 
 
 def build_state(info: DashboardInfo, view: ViewInput) -> State:
@@ -76,6 +78,8 @@ def build_state(info: DashboardInfo, view: ViewInput) -> State:
         table=info.table,
         region=info.region,
         at=view.at,
+        age_seconds=view.age_seconds,
+        lag_age_seconds=view.lag_age_seconds,
         every_seconds=view.every_seconds,
         control=info.control,
         records=info.records,

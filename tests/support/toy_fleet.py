@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,8 @@ class ToyFleet:
         self.millis: dict[ShardKey, int] = {}
         self.rates: dict[str, float] = {}
         self.trouble: KinesumerError | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
         self.leader = ""
         self.assignor = ""
         for name, count in streams.items():
@@ -187,7 +190,8 @@ class ToyFleet:
         )
 
     async def read(self) -> Snapshot:
-        """Return all rows, unless an error is set."""
+        """Return all rows, unless an error is set, once ``answers`` is set."""
+        await self.answers.wait()
         if self.trouble is not None:
             raise self.trouble
         return self.snapshot()

@@ -4,7 +4,8 @@ import { Chart, LAG, RATE } from "./charts.js";
 import { actions } from "./control.js";
 import { h, keyed, say, set } from "./dom.js";
 import { Events } from "./events.js";
-import { behind, clock, count, lagMillis, percent, short, shown } from "./format.js";
+import { behind, count, lagMillis, percent, short, shown } from "./format.js";
+import { ago, Freshness, isOld } from "./freshness.js";
 import { ClientLegend, fillings } from "./legend.js";
 import { Members } from "./members.js";
 import { StreamCard } from "./stream.js";
@@ -17,6 +18,7 @@ const light = (clientId) => cards.forEach((card) => card.light(clientId));
 const members = new Members(find("members"), find("members-aside"), light);
 const legend = new ClientLegend(find("clients"), light);
 const events = new Events(find("events"), find("live"));
+const freshness = new Freshness(find("link"), find("link-text"));
 const charts = [new Chart("Lag", LAG), new Chart("Records a second", RATE)];
 find("charts").append(...charts.map((chart) => chart.element));
 
@@ -62,11 +64,11 @@ function showNotices(state) {
   find("notices").hidden = !found.length;
 }
 
-function showTotals({ totals, leader, streams }) {
+function showTotals({ totals, leader, streams, lag_age_seconds: lagAge, every_seconds: every }) {
   const figures = [
     ["Clients", count(totals.clients)],
     ["Shards read", count(totals.owned), ` of ${count(totals.shards)}`, totals.neglected > 0],
-    ["Furthest behind", behind(totals).replace(" behind", "")],
+    ["Furthest behind", behind(totals).replace(" behind", ""), isOld(lagAge, every) ? ` ${ago(lagAge)}` : ""],
     ["Records a second", count(totals.records_per_second)],
     ["Leader", leader === null ? "none" : shown(leader), "", leader === null && totals.clients > 0],
   ];
@@ -104,22 +106,16 @@ function linkFurthest(tile, streams) {
     });
 }
 
-function link(state, text) {
-  set(find("link"), "data-state", state);
-  say(find("link-text"), text);
-}
-
 /** Follow the states; the browser reconnects when the server is back. */
 function follow() {
   const states = new EventSource("states");
-  let last = null;
   states.onmessage = (message) => {
-    last = JSON.parse(message.data);
-    link("live", `live, every ${count(last.every_seconds)} s`);
-    show(last);
+    const state = JSON.parse(message.data);
+    show(state);
+    freshness.received(state);
   };
   states.onerror = () => {
-    link("lost", last ? `connection lost, as of ${clock(last.at)}; trying again` : "no connection; trying again");
+    freshness.lost();
     if (states.readyState === EventSource.CLOSED) {
       setTimeout(follow, 1000);
     }

@@ -153,7 +153,8 @@ export class Members {
       const late = member.states.includes("silent");
       set(parts.beat, "data-late", String(late));
       parts.fill.style.transform = `scaleX(${Math.min(1, age / (member.heartbeat_late_seconds * 2)).toFixed(3)})`;
-      say(parts.age, duration(Math.max(100, age * 1000)));
+      // Of an old state, nobody knows whether more heartbeats have come.
+      say(parts.age, document.body.dataset.old === undefined ? duration(Math.max(100, age * 1000)) : "unknown");
     }
   }
 }

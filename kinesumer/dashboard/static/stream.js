@@ -73,7 +73,7 @@ export class StreamCard {
     this.element = h("article", { class: "card stream", "aria-labelledby": titleId },
       h("div", { class: "stream-head" },
         h("h3", { class: "title", id: titleId }, this.key, this.name, " ", this.place, " ", this.fanOut, " ", this.failures),
-        this.states, this.rate, this.lag, this.zoom, this.buttons, this.records),
+        this.states, h("span", { class: "as-of" }), this.rate, this.lag, this.zoom, this.buttons, this.records),
       this.problem, this.view, this.table);
     this.drawn = new Band(this.canvas, this.view);
   }

@@ -451,6 +451,47 @@ async def test_an_error_is_shown_and_the_last_state_stays(browser: Browser) -> N
         await expect(problems).to_be_hidden()
 
 
+async def test_the_light_the_clients_and_the_cards_tell_the_age_of_an_old_state(
+    browser: Browser,
+) -> None:
+    fleet = small()
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        light, notes = page.locator("#link"), page.locator(".as-of")
+        await expect(light).to_have_text("live, every 2 s")
+        await expect(notes).to_have_text([""] * 4)
+        fleet.trouble = StoreUnavailableError("DynamoDB doesn't answer")
+        at.clock.time = 180
+        at.poller.wake()
+        await expect(light).to_have_attribute("data-state", "old")
+        old = re.compile(r"as of \d\d:\d\d:\d\d, 3 min.* ago")
+        await expect(light).to_have_text(old)
+        # The figures, the clients and two streams.
+        await expect(notes).to_have_text([old] * 4)
+        await expect(page.locator("#members .age").first).to_have_text("unknown")
+        await expect(page.locator("#totals")).to_contain_text("3 min ago")
+        fleet.trouble = None
+        at.poller.wake()
+        await expect(light).to_have_attribute("data-state", "live")
+        await expect(notes).to_have_text([""] * 4)
+
+
+async def test_a_page_whose_server_sends_nothing_for_long_says_so(
+    browser: Browser,
+) -> None:
+    fleet = small()
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        await page.clock.install()
+        await page.reload()
+        light = page.locator("#link")
+        await expect(light).to_have_attribute("data-state", "live")
+        fleet.answers.clear()
+        await page.clock.fast_forward(60_000)
+        await expect(light).to_have_attribute("data-state", "old")
+        await expect(page.locator(".as-of").first).to_contain_text("1 min")
+        fleet.answers.set()
+        await expect(light).to_have_attribute("data-state", "live")
+
+
 async def test_an_unknown_app_is_empty_and_nothing_is_cut_off_in_a_narrow_window(
     browser: Browser,
 ) -> None:
