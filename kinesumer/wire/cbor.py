@@ -26,6 +26,9 @@ _CONSTANTS = {20: False, 21: True, 22: None}
 _FLOATS = {25: struct.Struct(">e"), 26: struct.Struct(">f"), 27: struct.Struct(">d")}
 # An answer of Kinesis has half as many levels.
 MAX_DEPTH = 12
+# A page has up to 10,000 records. The items of each are a map, four names, four values
+# and a tag. Others would only take time, up to 2 s for each MiB.
+MAX_ITEMS = 250_000
 
 
 class CborError(ValueError):
@@ -77,13 +80,14 @@ def _head(major: int, number: int) -> bytes:
 class CborReader:
     """Reads the items of a body, one after the other."""
 
-    __slots__ = ("at", "body", "replaced")
+    __slots__ = ("_heads", "at", "body", "replaced")
 
     at: int
 
     def __init__(self, body: Body, at: int = 0) -> None:
         self.body: Body = body
         self.at = at  # the offset of the next item
+        self._heads = 0  # how many items have begun
         # The fields of outermost maps that a later field of the same name replaced.
         self.replaced: list[tuple[str, object]] = []
 
@@ -137,6 +141,9 @@ class CborReader:
         The number of a text, a byte string, an array or a map is its length, which is
         None if the item ends with a break.
         """
+        self._heads += 1
+        if self._heads > MAX_ITEMS:
+            raise CborError(f"more than {MAX_ITEMS:,} items")
         first = self._take(1)[0]
         major, low = first >> 5, first & 31
         if low < 24:

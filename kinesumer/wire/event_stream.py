@@ -30,6 +30,9 @@ PRELUDE_BYTES = 12
 _CRC_BYTES = 4
 # Greatest accepted size of a frame. An event has at most 10 MiB of data, in Base64.
 MAX_FRAME_BYTES = 24 * 1024 * 1024
+# Kinesis sends about 100 bytes. More would only take time, which headers of two bytes
+# take most of.
+MAX_HEADERS_BYTES = 16 * 1024
 # The type of a header's value decides the value's size. Types 0 and 1 (true and false)
 # have no value.
 _FIXED_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
@@ -91,6 +94,8 @@ def frame_size(prelude: Buffer) -> int:
     size, headers_size, checksum = _PRELUDE.unpack_from(prelude)
     if crc32(memoryview(prelude)[:8]) != checksum:
         raise _corrupt("its prelude has a wrong checksum")
+    if headers_size > MAX_HEADERS_BYTES:
+        raise _corrupt(f"it has {headers_size:,} bytes of headers")
     if not headers_size + PRELUDE_BYTES + _CRC_BYTES <= size <= MAX_FRAME_BYTES:
         raise _corrupt(f"it has {size:,} bytes, {headers_size:,} of them headers")
     return int(size)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 # AWS sends an event every few seconds, even if there are no records.
 SILENCE_SECONDS = 20.0
+# So many bytes are examined in one step of the event loop. The smallest chunk has six,
+# and the smallest frame has 16.
+STEP_BYTES = 16 * 1024
 
 
 class FrameQueue:
@@ -182,7 +185,8 @@ class EventStreamConnection(Connection):
             self._begun.set_result(None)
         pending = bytearray(early)
         self._scratch = self._shared
-        self._target = memoryview(self._shared)
+        # Receive less than the buffer holds, since chunks and frames may be tiny.
+        self._target = memoryview(self._shared)[:STEP_BYTES]
         if framing == CHUNKED:
             yield from self._receive_chunks(pending)
         else:

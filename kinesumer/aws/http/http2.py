@@ -38,6 +38,10 @@ STREAM_WINDOW_BYTES = 256 * 1024
 # The window of the whole connection never limits it, since each stream has a limit.
 CONNECTION_WINDOW_BYTES = (1 << 31) - 1
 MAX_FRAME_BYTES = 128 * 1024
+# So many frames are examined in one step of the event loop. ``h2`` takes up to 25 µs for
+# the smallest, which has nine bytes.
+STEP_FRAMES = 500
+_HEAD_BYTES = 9
 # The greatest part of a refusal's body that is kept.
 MAX_REFUSAL_BYTES = 64 * 1024
 # After GOAWAY, the open streams continue (RFC 9113, 6.8). ``h2`` would end them.
@@ -131,6 +135,11 @@ class Http2Connection(asyncio.Protocol):
         )
         self._http.state_machine._transitions = _TRANSITIONS
         self._streams: dict[int, Http2Stream] = {}
+        # Received bytes that are not examined yet, whether this goes on, and how many
+        # bytes of the last frame have yet to arrive.
+        self._unread = b""
+        self._is_reading = False
+        self._frame_rest = 0
         self._received = 0  # bytes since the last update of the connection's window
 
     async def open(
@@ -212,11 +221,40 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Pass received data to the streams."""
+        """Pass received data to the streams, step by step."""
+        self._unread = self._unread + data if self._unread else data
+        if not self._is_reading:
+            self._is_reading = True
+            self._read_on()
+
+    def _read_on(self) -> None:
+        size, is_all = self._step_size()
+        step, self._unread = self._unread[:size], self._unread[size:]
+        self._read(step)
+        if is_all or not self._unread:  # a failure has dropped what was left
+            self._is_reading = False
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _step_size(self) -> tuple[int, bool]:
+        """Return how many bytes to examine now, and whether the rest is incomplete."""
+        unread, end = self._unread, self._frame_rest
+        for _ in range(STEP_FRAMES):
+            if end + _HEAD_BYTES > len(unread):
+                break
+            end += _HEAD_BYTES + int.from_bytes(unread[end : end + 3])
+        size = min(end, len(unread))
+        self._frame_rest = end - size
+        return size, end + _HEAD_BYTES > len(unread)
+
+    def _read(self, data: bytes) -> None:
         try:
             for event in self._http.receive_data(data):
                 self._handle(event)
         except (H2Error, ValueError) as error:
+            self._unread = b""
             self._fail(ConnectionResetError(f"invalid HTTP/2: {error}"))
             return
         if self._received > CONNECTION_WINDOW_BYTES // 4:
@@ -226,6 +264,7 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail all streams."""
+        self._unread = b""
         self._fail(exc or ConnectionResetError("closed by the server"))
         if not self.lost.done():
             self.lost.set_result(None)

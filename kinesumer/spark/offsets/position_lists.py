@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
 _MAX_NUMBER = 10**129  # AWS's API allows sequence numbers of 129 digits
+_MAX_ID_LETTERS = 128  # and shard ids of 128 letters
 _MAX_MILLIS = int(YEAR_10000) * 1000
 # The number of bits in the second column of a table.
 _LOW_BITS = 44
@@ -100,6 +101,9 @@ def unpack(
     positions: dict[str, ShardPosition] = {}
     before = _Before()
     for first_id in sorted(lists):
+        if len(first_id) > _MAX_ID_LETTERS:
+            # Each position of the list would repeat it.
+            raise ValueError(f"{first_id:.40}… is longer than a shard id")
         split = _split(first_id)
         prefix, number, width = split or (first_id, 0, 0)
         for item in _words(lists[first_id]):

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
+from typing import TYPE_CHECKING
 from zlib import crc32
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kinesumer.aws.http import event_stream, http2
+from kinesumer.aws.http.connection import RECEIVE_BYTES
+from kinesumer.aws.http.event_stream import EventStreamConnection
+from kinesumer.aws.http.http2 import Http2Connection
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.local.kinesis.subscription import encode_frame
 from kinesumer.wire.event_stream import (
+    MAX_HEADERS_BYTES,
     PRELUDE_BYTES,
     FrameReader,
     decode_event,
     decode_frame,
     fault_message,
 )
+from tests.support.steps import steps
 from tests.system.hostile.strategies import bodies, with_examples
+
+if TYPE_CHECKING:
+    from h2.events import Event
 
 EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
 CORPUS = [
@@ -80,3 +92,121 @@ def test_any_payload_is_an_event_or_corrupt(payload: bytes) -> None:
         pass
     frame = decode_frame(encode_frame(EVENT, payload))
     assert isinstance(fault_message(frame), str)
+
+
+def test_a_frame_of_very_many_headers_is_corrupt() -> None:
+    def headers(size: int) -> bytes:
+        return framed(b"\x00\x00" * (size // 2), b"")
+
+    assert decode_headers_of(headers(MAX_HEADERS_BYTES)) == "its message type is"
+    assert decode_headers_of(headers(MAX_HEADERS_BYTES + 2)) == "it has 16,386 bytes of"
+    assert steps(lambda: decode_headers_of(headers(1 << 20))) < 1_000
+
+
+def decode_headers_of(frame: bytes) -> str:
+    """Return the beginning of the reason why a frame is corrupt."""
+    with pytest.raises(SourceUnavailableError) as raised:
+        list(FrameReader().frames(frame))
+    words = str(raised.value).partition("corrupt: ")[2].split()
+    return " ".join(words[: 5 if words[1] == "has" else 4])
+
+
+# --- floods ---
+
+
+class Wire(asyncio.Transport):
+    """A transport that notes whether it is paused, and what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_paused = self.is_aborted = False
+        self.pauses = 0
+
+    def write(self, data: object) -> None:
+        """Drop the bytes."""
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+        self.pauses += 1
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+
+def http2_frame(kind: int, flags: int = 0, payload: bytes = b"") -> bytes:
+    """Return a frame of the whole connection."""
+    size = len(payload).to_bytes(3, "big")
+    return size + bytes([kind, flags]) + bytes(4) + payload
+
+
+FLOODS = {
+    "settings": http2_frame(4),
+    "pings": http2_frame(6, payload=bytes(8)),
+    "unknown frames": http2_frame(99),
+    "windows": http2_frame(8, payload=b"\x00\x00\x00\x01"),
+}
+
+
+@pytest.mark.parametrize("frame", FLOODS.values(), ids=FLOODS)
+async def test_a_flood_of_frames_lets_other_tasks_run(frame: bytes) -> None:
+    connection, wire = Http2Connection(), Wire()
+    connection.connection_made(wire)
+    connection.data_received(http2_frame(4))
+    count = 262_144 // len(frame)
+    examined: list[int] = []
+    receive = connection._http.receive_data
+
+    def note(data: bytes) -> list[Event]:
+        examined.append(len(data))
+        return receive(data)
+
+    connection._http.receive_data = note  # type: ignore[method-assign]
+    connection.data_received(frame * count)
+    turns = 0
+    while wire.is_paused:
+        await asyncio.sleep(0)
+        turns += 1
+    assert sum(examined) == count * len(frame)
+    assert max(examined) <= http2.STEP_FRAMES * len(frame)
+    assert turns >= len(examined) - 1 >= count // http2.STEP_FRAMES
+    assert not wire.is_aborted
+
+
+async def test_bytes_that_arrive_between_two_steps_keep_their_order() -> None:
+    connection, wire = Http2Connection(), Wire()
+    connection.connection_made(wire)
+    connection.data_received(http2_frame(4) + FLOODS["unknown frames"] * 2_000)
+    assert wire.is_paused
+    connection.data_received(http2_frame(6, payload=bytes(7)))  # a ping has 8 bytes
+    assert not wire.is_aborted
+    while not wire.is_aborted:
+        await asyncio.sleep(0)
+    connection.connection_lost(None)
+    await asyncio.sleep(0)
+
+
+async def test_a_chunked_event_stream_is_examined_in_steps() -> None:
+    connection, wire = EventStreamConnection(1.0, bytearray(RECEIVE_BYTES)), Wire()
+    connection.connection_made(wire)
+    connection.send(b"")
+    await asyncio.sleep(0)
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    frame = encode_frame(EVENT, b"{}")
+    rest = head + b"".join(b"1\r\n%c\r\n" % byte for byte in frame * 500)
+    while rest:
+        room = connection.get_buffer(-1)
+        assert len(room) <= event_stream.STEP_BYTES
+        part, rest = rest[: len(room)], rest[len(room) :]
+        room[: len(part)] = part
+        connection.buffer_updated(len(part))
+    for _ in range(500):
+        assert await connection.next() == decode_frame(frame)
+    connection.close()
+    connection.connection_lost(None)
+    await connection.wait_closed()

@@ -151,6 +151,17 @@ def test_an_invalid_offset_is_refused(value: Any) -> None:
     assert len(str(caught.value)) < 1000
 
 
+def test_a_list_of_positions_does_not_repeat_a_long_name() -> None:
+    def listed(shard_id: str) -> Any:
+        items = [{"after": "5", "seen": 1.0}, " ".join("=" * 1_000)]
+        stream = {"created": 1.0, "shards": {shard_id: items}}
+        return {"version": 2, "streams": {ARN: stream}}
+
+    assert len(from_json(listed("s" * 124 + "0000"))[ARN].shards) == 1_001
+    with pytest.raises(CorruptOffsetError, match="longer than a shard id"):
+        from_json(listed("s" * 125 + "0000"))
+
+
 @given(offsets() | json_values)
 @settings(max_examples=settings().max_examples // 2)
 def test_any_offset_is_read_completely_or_refused(value: Any) -> None:
