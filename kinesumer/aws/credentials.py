@@ -20,6 +20,7 @@ from kinesumer.aws.errors import KeysMissingError, cause_of
 from kinesumer.core.backoff import backoff_seconds
 from kinesumer.errors import KinesumerError
 from kinesumer.runtime.secrets import SECRETS
+from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,9 @@ ASK_SECONDS = 1.0
 # A source that has not answered after this time fails, e.g. a process that hangs. AWS's
 # SDKs wait as long for an answer of STS.
 FETCH_SECONDS = 60.0
+# How long a call that AWS has refused waits for other keys. STS answers faster, and if
+# it doesn't, callers repeat the call. The state store's calls take at most 5 s.
+WAIT_SECONDS = 2.0
 # How long a thread waits for the other event loop, which user code may block.
 BORROW_SECONDS = 0.25
 
@@ -171,7 +175,7 @@ class Keyring(AioCredentials):  # type: ignore[misc]
     async def replace(self, refused: str) -> bool:
         """Ask the source for other keys. Return whether there are others now."""
         if self.key_id == refused and self._now() >= self._ask_at:
-            await asyncio.shield(self.renew())
+            await asyncio.wait([self.renew()], timeout=WAIT_SECONDS)
         return self.key_id != refused
 
     async def close(self) -> None:
@@ -190,7 +194,7 @@ class Keyring(AioCredentials):  # type: ignore[misc]
 
     async def _renew(self) -> None:
         try:
-            async with asyncio.timeout(FETCH_SECONDS):
+            async with timeout(FETCH_SECONDS):
                 found = self._checked(await self._source.fetch())
         except Exception as error:
             self._failure = error
@@ -204,13 +208,12 @@ class Keyring(AioCredentials):  # type: ignore[misc]
 
     def _checked(self, found: Keys) -> Keys:
         """Raise an error for keys that have expired, while those in use are valid."""
-        lifetime = found.lifetime
-        if lifetime is not None and lifetime <= 0 and self._now() < self._expires_at:
-            if self._has_keys:
-                raise CredentialRetrievalError(
-                    provider=self._source.method,
-                    error_msg=f"the keys that it gives expired {-lifetime:.0f} s ago",
-                )
+        left = math.inf if found.lifetime is None else found.lifetime
+        if left <= 0 and self._has_keys and self._now() < self._expires_at:
+            raise CredentialRetrievalError(
+                provider=self._source.method,
+                error_msg=f"the keys that it gives expired {-left:.0f} s ago",
+            )
         return found
 
     def _take(self, found: Keys) -> None:

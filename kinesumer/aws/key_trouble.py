@@ -103,7 +103,7 @@ class KeyTrouble:
         seconds = f"{self._now() - self._since:.0f} s"
         if self._refusals:
             reason = next(reversed(self._refusals.values()))
-            why = self._cause or "their source has no others"
+            why = self._cause or "their source has no others yet"
             return (
                 f"AWS has refused the credentials of {self._source} for {seconds} "
                 f"({reason}): {why}"

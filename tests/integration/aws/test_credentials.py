@@ -537,6 +537,26 @@ async def test_a_process_that_gives_no_json_is_a_credentials_error_at_the_start(
             await open_store(clients, "table")
 
 
+async def test_a_refused_call_waits_only_a_moment_for_a_source_that_hangs(
+    aws: AwsStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinesumer.aws.credentials.WAIT_SECONDS", 0.05)
+    goes_on = asyncio.Event()
+
+    async def fetch() -> dict[str, str]:
+        await goes_on.wait()
+        return metadata("KEY1", 1000)
+
+    async with ClientFactory(session_of(fetch, 1000)) as clients:
+        call = await open_call(aws, clients, "GetRecords")
+        await call()
+        aws.refused_keys["KEY0"] = EXPIRED
+        for _ in range(3):
+            assert "no others yet" in str(await refused(call))
+        goes_on.set()
+        await call()
+
+
 # --- a session in several event loops -------------------------------------------------
 
 
