@@ -210,7 +210,10 @@ class AwsStub:
         if request.content_type != CBOR_TYPE:
             text = await request.text()
         target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
-        if target:
+        body: dict[str, Any] = {}
+        if request.method == "GET":  # an agent of credentials, or SSO
+            target = request.path
+        elif target:
             body = json.loads(text) if text else cbor_map(await request.read())
         else:
             body = {name: values[0] for name, values in parse_qs(text).items()}

@@ -1,0 +1,161 @@
+"""Test that no call fails while a source of keys fails, whatever kind of source."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from unittest.mock import Mock
+
+import pytest
+from aiobotocore.session import AioSession
+
+from kinesumer.aws.session import ClientFactory
+from tests.integration.aws.test_credentials import (
+    EXPIRED,
+    LIFETIME,
+    ROLE,
+    Seconds,
+    open_call,
+    refused,
+    until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.integration.aws.stub import AwsStub
+
+pytestmark = pytest.mark.pinned
+
+SSO, AGENT = "/federation/credentials", "/agent"
+START_URL = "https://company.awsapps.com/start"
+
+
+@pytest.fixture
+def config(environment: pytest.MonkeyPatch, aws: AwsStub, tmp_path: Path) -> Path:
+    """Return an empty configuration file, and no keys in the environment."""
+    environment.delenv("AWS_ACCESS_KEY_ID")
+    environment.delenv("AWS_SECRET_ACCESS_KEY")
+    environment.setenv("AWS_MAX_ATTEMPTS", "1")
+    config = tmp_path / "config"
+    config.touch()
+    environment.setenv("AWS_CONFIG_FILE", str(config))
+    return config
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file."""
+    path.write_text(text)
+
+
+def keys_for(seconds: float) -> dict[str, str]:
+    """Return keys as the agent of a container, or a process, gives them."""
+    return {
+        "AccessKeyId": "KEY1",
+        "SecretAccessKey": "secret",
+        "Token": "token",
+        "SessionToken": "token",
+        "Expiration": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(),
+    }
+
+
+async def check_failing_renewal(aws: AwsStub, fail: Callable[[], object]) -> None:
+    """Check that no call fails although a source of keys for 1,000 s fails."""
+    seconds, reports = Seconds(), list[str]()
+    async with ClientFactory(now=seconds, on_trouble=reports.append) as clients:
+        call = await open_call(aws, clients, "GetRecords")
+        await call()
+        fail()
+        seconds.now += 550
+        await until(lambda: reports, call)
+    assert "could not be renewed" in reports[0]
+    assert set(aws.keys("GetRecords")) == {"KEY1"}
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+async def test_an_agent_of_a_container_may_fail(
+    aws: AwsStub, config: Path, environment: pytest.MonkeyPatch, status: int
+) -> None:
+    environment.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{aws.url}{AGENT}")
+    environment.setattr("aiobotocore.utils.AioContainerMetadataFetcher.SLEEP_TIME", 0)
+    aws.answer(AGENT, keys_for(1000))
+
+    def fail() -> None:
+        aws.forget(AGENT)
+        aws.answer_raw(AGENT, b"<html>sorry</html>", status)
+
+    await check_failing_renewal(aws, fail)
+
+
+@pytest.mark.parametrize(
+    "program", ["print()", "exit(1)", "print([])", "print('{}')", "print('{')"]
+)
+async def test_a_process_that_gives_keys_may_fail(
+    aws: AwsStub, config: Path, tmp_path: Path, program: str
+) -> None:
+    script = tmp_path / "keys.py"
+    script.write_text(f"print({json.dumps({'Version': 1, **keys_for(1000)})!r})")
+    write(config, f"[default]\ncredential_process={sys.executable} {script}")
+    await check_failing_renewal(aws, lambda: script.write_text(program))
+
+
+async def test_a_login_of_sso_may_run_out(
+    aws: AwsStub, config: Path, tmp_path: Path, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setattr(
+        "botocore.credentials.SSOProvider._SSO_TOKEN_CACHE_DIR", str(tmp_path)
+    )
+    write(
+        config,
+        f"[default]\nsso_start_url={START_URL}\nsso_region=eu-west-1\n"
+        "sso_account_id=123456789012\nsso_role_name=Developer\n",
+    )
+    name = hashlib.sha1(START_URL.encode(), usedforsecurity=False).hexdigest()
+    token = tmp_path / f"{name}.json"
+
+    def log_in(seconds: float) -> None:
+        expires = keys_for(seconds)["Expiration"]
+        token.write_text(json.dumps({"accessToken": "a", "expiresAt": expires}))
+
+    keys = {
+        "accessKeyId": "KEY1",
+        "secretAccessKey": "secret",
+        "sessionToken": "token",
+        "expiration": int((time.time() + LIFETIME) * 1000),
+    }
+    aws.answer(SSO, {"roleCredentials": keys})
+    log_in(1000)
+    await check_failing_renewal(aws, lambda: log_in(-1))
+
+
+async def test_a_code_of_mfa_is_asked_for_only_once(aws: AwsStub, config: Path) -> None:
+    """Nobody could enter it in the middle of the night."""
+    asked = Mock(return_value="123456")
+    aws.assume_role(LIFETIME)
+    write(
+        config,
+        "[default]\naws_access_key_id=A\naws_secret_access_key=secret\n"
+        f"[profile x]\nrole_arn={ROLE}\nsource_profile=default\n"
+        "mfa_serial=arn:aws:iam::123456789012:mfa/me\n",
+    )
+    session = AioSession(profile="x")
+    provider = session.get_component("credential_provider").get_provider("assume-role")
+    provider._prompter = asked
+    seconds, reports = Seconds(), list[str]()
+    async with ClientFactory(
+        session, now=seconds, on_trouble=reports.append
+    ) as clients:
+        call = await open_call(aws, clients, "GetRecords")
+        await call()
+        seconds.now += 550
+        await until(lambda: reports, call)
+        aws.refused_keys["ROLE1"] = EXPIRED
+        seconds.now += 550
+        await refused(call)
+    assert "MFA" in reports[0]
+    assert asked.call_count == 1
