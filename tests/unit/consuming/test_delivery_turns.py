@@ -60,12 +60,17 @@ async def order_of(
     return seen
 
 
+async def decode(record: Record) -> bytes:
+    return record.data
+
+
+@pytest.mark.parametrize("decoder", [None, decode])
 @pytest.mark.parametrize("auto", [True, False])
 @pytest.mark.parametrize("time", ["held", "awaited"])
 async def test_a_slow_loop_gets_a_record_of_each_shard_in_turn(
-    world: World, time: str, *, auto: bool
+    world: World, time: str, decoder: object, *, auto: bool
 ) -> None:
-    desk = Desk(world, auto=auto)
+    desk = Desk(world, auto=auto, decode=decoder)
     for owned in shards(3):
         desk.put(owned, *range(1000))
     times: Any = {time: 1.0}

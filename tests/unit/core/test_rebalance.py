@@ -205,13 +205,6 @@ def test_a_new_shard_is_no_change_and_a_lost_one_is_forgotten() -> None:
     assert not made.has_changed(10.0)
 
 
-def test_loads_may_be_looked_at_while_no_client_is_alive() -> None:
-    made = LoadSchedule(60.0)
-    made.observe({("a", 0): 1000}, 0, 0.0)
-    made.observe({("a", 0): 4000}, 0, 100.0)
-    assert made.has_changed(100.0)
-
-
 def test_a_plan_for_another_reason_extends_the_minute() -> None:
     made = LoadSchedule(20.0)
     made.record_plan(0.0)

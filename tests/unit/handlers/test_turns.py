@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.world import World, in_virtual_time
+from kinesumer.handlers.invokers import Gate
+from tests.support.world import World, hold, in_virtual_time
 from tests.unit.handlers.runner import Runner
 from tests.unit.handlers.test_threads import Client
 
@@ -54,6 +56,29 @@ async def test_shards_take_turns_while_a_handler_blocks_the_loop(
     order = handler.shards[6:54]
     assert all(len({*order[at : at + 3]}) == 3 for at in range(len(order) - 2))
     await runner.leave()
+
+
+class Place:
+    """What waits at the gate: an item, and its queue of the same shard."""
+
+    def __init__(self) -> None:
+        self.queue, self.owned, self.is_over = self, hold(), False
+
+
+@in_virtual_time
+async def test_a_handler_that_needed_no_wait_had_a_turn_too(world: World) -> None:
+    gate, passed = Gate(world.clock, lambda: None), list[str]()
+
+    async def enter(name: str, place: Place) -> None:
+        await gate(place)  # type: ignore[arg-type]
+        passed.append(name)
+
+    one, other = Place(), Place()
+    await asyncio.gather(enter("one", one), enter("other", other))
+    await enter("one", one)  # before the next pause
+    world.loop.real += 1
+    await asyncio.gather(enter("one", one), enter("other", other))
+    assert passed == ["one", "other", "one", "other", "one"]
 
 
 @pytest.mark.parametrize("whole", [True, False])
