@@ -38,8 +38,8 @@ STREAM_WINDOW_BYTES = 256 * 1024
 # The window of the whole connection never limits it, since each stream has a limit.
 CONNECTION_WINDOW_BYTES = (1 << 31) - 1
 MAX_FRAME_BYTES = 128 * 1024
-# So many frames are examined in one step of the event loop. ``h2`` takes up to 25 µs for
-# the smallest, which has nine bytes.
+# So many frames are examined in one step of the event loop. ``h2`` takes up to 25 µs
+# for the smallest, which has nine bytes.
 STEP_FRAMES = 500
 _HEAD_BYTES = 9
 # The greatest part of a refusal's body that is kept.
