@@ -20,13 +20,14 @@ from kinesumer.consuming.owned_report import (
 )
 from kinesumer.consuming.record_limit import RecordLimit
 from kinesumer.consuming.records import Records
-from kinesumer.consuming.streams import as_streams
+from kinesumer.consuming.streams import as_streams, check_until
 from kinesumer.coordination import pauses
 from kinesumer.coordination.lifecycle import ClientLifecycle, Identity
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT
 from kinesumer.model.streams import Start, as_start
+from kinesumer.model.times import as_until
 from kinesumer.model.validation import require_flag
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.wrong_client import ForAsyncio
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from kinesumer.model.owned import ShardAssignment, ShardLag, ShardPositions
     from kinesumer.model.records import Record
     from kinesumer.model.streams import ShardKey, StartLike, Stream
+    from kinesumer.model.times import Until, UntilLike
 
 V = TypeVar("V")
 
@@ -160,6 +162,7 @@ class Kinesumer(ForAsyncio):
         streams: StreamLike | Sequence[StreamLike],
         *,
         start: StartLike = Start.LATEST,
+        until: UntilLike | None = None,
         decode: Any = None,
         on_decode_error: OnDecodeError = "raise",
         limit: int | None = None,
@@ -185,17 +188,24 @@ class Kinesumer(ForAsyncio):
         marks the record as done. A function is called with the record and the error,
         and may be async. The record is done when the function returns.
 
+        With ``until``, the iteration ends by itself, as a batch job does. It is "now",
+        or an aware datetime. Records that arrive at this time or later are not read.
+        The children of a split or merged shard are, if they have earlier records. The
+        iteration ends when the group has done this for every shard, whichever client
+        owns it. So give ``until`` to each client of the group. A stream with
+        ``fan_out`` can't have it.
+
         After ``limit`` records, all loops over the result end. They are then done.
 
         ``on_assigned(shard)`` is called before the first record of a shard, and
         ``on_revoked(shard, reason)`` after the last one. Both may be async. A plain
         function runs on the event loop. An error of one ends the iteration.
         """
-        checked, position = self._check(streams, start)
+        checked, position, end = self._check(streams, start, until)
         clock, auto = SystemClock(), self.config.commit == "auto"
         policy = read_policy(decode, on_decode_error, clock)
         delivery = make_delivery(clock, policy, acks_by_asking=auto)
-        delivery.limit = RecordLimit(limit)
+        delivery.limit, delivery.until = RecordLimit(limit), end
         delivery.callbacks = read_callbacks(on_assigned, on_revoked, in_threads=False)
         return Records(delivery, self._lifecycle.prepare(delivery, checked, position))
 
@@ -222,6 +232,7 @@ class Kinesumer(ForAsyncio):
         handler: Handle[Any] | None = None,
         *,
         start: StartLike = Start.LATEST,
+        until: UntilLike | None = None,
         batch: bool | None = None,
         concurrency: int = 1,
         on_failure: OnFailure | None = None,
@@ -261,6 +272,9 @@ class Kinesumer(ForAsyncio):
         record holds its producer's W3C trace context. It is a path into JSON data, or a
         function that takes the record.
 
+        ``until`` is that of ``consume()``: the call returns when the group has read the
+        streams until this time.
+
         ``decode`` is that of ``consume()``. With ``{stream: handler}`` it may also be
         ``{stream: decode}``. A record that cannot be decoded is treated like one that
         failed on every attempt. ``stop_signals`` handles SIGTERM and SIGINT during the
@@ -289,7 +303,7 @@ class Kinesumer(ForAsyncio):
             "decode": decode,
         }
         handlers = read_handlers(streams, handler, defaults)
-        checked, position = self._check(handlers.streams, start)
+        checked, position, end = self._check(handlers.streams, start, until)
         runner = HandlerRunner(
             handlers,
             app=self.app,
@@ -297,6 +311,7 @@ class Kinesumer(ForAsyncio):
             random=random.Random(),
             drain=self.config.drain_timeout_seconds,
             callbacks=read_callbacks(on_assigned, on_revoked, in_threads=True),
+            until=end,
         )
         require_flag("stop_signals", stop_signals)
         with ExitStack() as signals:
@@ -305,8 +320,11 @@ class Kinesumer(ForAsyncio):
             await self._lifecycle.run(runner, checked, position)
 
     def _check(
-        self, streams: StreamLike | Sequence[StreamLike], start: StartLike
-    ) -> tuple[list[Stream], Start]:
+        self,
+        streams: StreamLike | Sequence[StreamLike],
+        start: StartLike,
+        until: UntilLike | None,
+    ) -> tuple[list[Stream], Start, Until | None]:
         if not self._entered:
             raise ConfigurationError("use the client in `async with Kinesumer(...)`")
         if self._lifecycle.is_prepared:
@@ -314,7 +332,9 @@ class Kinesumer(ForAsyncio):
                 "consume() or run() was called before; call refresh() to change the "
                 "streams"
             )
-        return as_streams(streams), as_start(start)
+        checked, end = as_streams(streams), as_until(until)
+        check_until(end, checked)
+        return checked, as_start(start), end
 
     def ack(self, record: Record[Any]) -> None:
         """Acknowledge that a record is done (only with ``commit="manual"``).

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from kinesumer.core.pacing import Pacing
+from kinesumer.core.read_end import records_before
 from kinesumer.errors import (
     ExpiredIteratorError,
     ShardMissingError,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model.records import Record
     from kinesumer.model.streams import Shard, StreamInfo
+    from kinesumer.model.times import Until
     from kinesumer.ports import Clock, StreamSource
 
     HandleRecords = Callable[[Sequence[Record]], Awaitable[None]]
@@ -88,13 +91,20 @@ class Tail:
         report: Callable[[str], None],
         clock: Clock,
         chance: random.Random,
+        until: Until | None = None,
     ) -> None:
         self._source, self._info, self._handle = source, info, handle
         self._report, self._clock, self._chance = report, clock, chance
+        # Kinesis gives its time in whole seconds, so it may be a second later.
+        self._until = info.now + 1 if until == "now" else until or math.inf
+        self._created_at = clock.now()
         self._held_pages = asyncio.Semaphore(MAX_PAGES)
 
     async def run(self, start: Start) -> None:
-        """Read until every shard has ended. Errors of ``handle`` are raised."""
+        """Read until every shard has ended, or until the time of ``until``.
+
+        Errors of ``handle`` are raised.
+        """
         order = ParentFirstOrder(await self._source.list_shards(), start)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -115,6 +125,8 @@ class Tail:
         tasks: asyncio.TaskGroup,
     ) -> None:
         children = await self._read(shard, start)
+        if children is None:
+            return  # its children have only records that arrived later
         order.end(shard.shard_id, children or await self._children(shard))
         self._start_ready(order, tasks)
 
@@ -129,8 +141,11 @@ class Tail:
             else:
                 return [s for s in listing if shard.shard_id in s.parents]
 
-    async def _read(self, shard: Shard, start: Start) -> list[Shard]:
-        """Read a shard to its end; return the children that its last page names."""
+    async def _read(self, shard: Shard, start: Start) -> list[Shard] | None:
+        """Read a shard to its end; return the children that its last page names.
+
+        Return None if the time of ``until`` was reached before its end.
+        """
         reader = TailReader(self._source, shard, start, self._info)
         pacing = Pacing(self._clock.now())
         failing = False
@@ -144,6 +159,9 @@ class Tail:
                             f"shard {shard.shard_id} is open, but GetRecords returned "
                             "no NextShardIterator"
                         )
+                    count = records_before(page, self._until)
+                    is_late = count < len(page.records)
+                    page = page._replace(records=page.records[:count])
                     async for records in reader.opened(page):
                         await self._handle(records)
             except ShardMissingError as error:
@@ -165,8 +183,12 @@ class Tail:
                 following = pacing.after_failure(self._clock.now(), jitter)
             else:
                 failing = False
+                if is_late:
+                    return None
                 if page.next_iterator is None:
                     return list(page.children)
+                if not page.millis_behind and self._has_reached(began):
+                    return None
                 following = pacing.after_page(
                     began,
                     records=len(page.records),
@@ -174,6 +196,10 @@ class Tail:
                     millis_behind=page.millis_behind,
                 )
             await asyncio.sleep(max(0.0, following - self._clock.now()))
+
+    def _has_reached(self, now: float) -> bool:
+        """Return whether Kinesis's clock had reached the time of ``until``."""
+        return self._info.now + now - self._created_at >= self._until
 
 
 class TailReader:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from kinesumer.model.owned import ShardAssignment, ShardLag, ShardPositions
     from kinesumer.model.records import Record
     from kinesumer.model.streams import ShardKey, StartLike
+    from kinesumer.model.times import UntilLike
 
 V = TypeVar("V")
 
@@ -63,13 +64,14 @@ class _Client(asynchronous.Kinesumer):
         loop_thread: LoopThread,
         streams: StreamLike | Sequence[StreamLike],
         start: StartLike,
+        until: UntilLike | None,
         decode: Any,
         on_decode_error: OnDecodeError,
         limit: int | None,
         on_assigned: OnAssigned | None,
         on_revoked: OnRevoked | None,
     ) -> tuple[Records[Any], ThreadDelivery]:
-        checked, position = self._check(streams, start)
+        checked, position, end = self._check(streams, start, until)
         clock, auto = SystemClock(), self.config.commit == "auto"
         policy = read_policy(decode, on_decode_error, clock)
         if policy is None:
@@ -80,7 +82,7 @@ class _Client(asynchronous.Kinesumer):
             delivery = DecodedThreadDelivery(
                 loop_thread, clock, policy, acks_by_asking=auto, ack=self.ack
             )
-        delivery.limit = RecordLimit(limit)
+        delivery.limit, delivery.until = RecordLimit(limit), end
         delivery.callbacks = read_callbacks(on_assigned, on_revoked, in_threads=True)
         starter = self._lifecycle.prepare(delivery, checked, position)
         return Records(delivery, starter), delivery
@@ -180,6 +182,7 @@ class Kinesumer(ForThreads):
         streams: StreamLike | Sequence[StreamLike],
         *,
         start: StartLike = Start.LATEST,
+        until: UntilLike | None = None,
         decode: Any = None,
         on_decode_error: OnDecodeError = "raise",
         limit: int | None = None,
@@ -200,7 +203,9 @@ class Kinesumer(ForThreads):
         decoded in the calling thread. What an async function awaits runs on the
         client's event loop.
 
-        After ``limit`` records, all loops over the result end. They are then done.
+        ``until`` is that of the asyncio client: "now", or a time before which records
+        must have arrived. After ``limit`` records, all loops over the result end. They
+        are then done.
 
         ``on_assigned`` and ``on_revoked`` are those of the asyncio client. They run in
         other threads than the one that iterates.
@@ -210,6 +215,7 @@ class Kinesumer(ForThreads):
             self._loop_thread,
             streams,
             start,
+            until,
             decode,
             on_decode_error,
             limit,
@@ -241,6 +247,7 @@ class Kinesumer(ForThreads):
         handler: Handle[Any] | None = None,
         *,
         start: StartLike = Start.LATEST,
+        until: UntilLike | None = None,
         batch: bool | None = None,
         concurrency: int = 1,
         on_failure: OnFailure | None = None,
@@ -266,6 +273,7 @@ class Kinesumer(ForThreads):
             streams,
             handler,
             start=start,
+            until=until,
             batch=batch,
             concurrency=concurrency,
             on_failure=on_failure,

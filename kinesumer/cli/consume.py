@@ -19,6 +19,7 @@ from kinesumer.cli.record_output import FORMATS, ClosedOutputError, Output
 from kinesumer.cli.signals import SignalHandler
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import stream_name
+from kinesumer.model.times import parse_until
 from kinesumer.runtime.text import counted
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ OTLP_SECONDS = 2.0
     show_default=True,
     help="LATEST, TRIM_HORIZON, a time like 2026-01-31T12:00:00Z, or 90m, 2h, 3d ago. "
     "Applies to streams for which the app has no positions.",
+)
+@click.option(
+    "--until",
+    help="End when all records are read that arrived before this: now, or a time as "
+    "for --start.",
 )
 @click.option("--limit", type=click.IntRange(1), help="End after this many records.")
 @click.option(
@@ -85,6 +91,7 @@ def consume(
     streams: tuple[str, ...],
     output: str,
     start: str,
+    until: str | None,
     limit: int | None,
     client_id: str | None,
     label: str,
@@ -104,6 +111,7 @@ def consume(
     if not streams:
         raise ConfigurationError("no stream to consume: name at least one")
     sources = with_fan_out(roles.streams(streams), fan_out, fallback=fan_out_fallback)
+    end = None if until is None else parse_until("--until", until)
     begin, format_ = Start.parse(start, name="--start"), FORMATS[output]()
 
     async def run(out: Output) -> None:
@@ -123,7 +131,9 @@ def consume(
             waiting = asyncio.create_task(_say_what_is_awaited(client, streams, say))
             try:
                 async with client:
-                    records = client.consume(sources, start=begin, limit=limit)
+                    records = client.consume(
+                        sources, start=begin, until=end, limit=limit
+                    )
                     try:
                         async for batch in records.batches():
                             waiting.cancel()

@@ -15,6 +15,7 @@ from kinesumer.cli.options import ROLES, FiniteFloat, command, output
 from kinesumer.cli.record_output import FORMATS, ClosedOutputError, Output
 from kinesumer.cli.signals import run_until_signal
 from kinesumer.model.streams import Start
+from kinesumer.model.times import as_until, parse_until
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.text import escape_unprintable
 
@@ -39,6 +40,11 @@ class LimitReachedError(Exception):
     show_default=True,
     help="LATEST, TRIM_HORIZON, a time like 2026-01-31T12:00:00Z, or 90m, 2h, 3d ago.",
 )
+@click.option(
+    "--until",
+    help="End when all records are read that arrived before this: now, or a time as "
+    "for --start.",
+)
 @click.option("--limit", type=click.IntRange(1), help="End after this many records.")
 @click.option(
     "--seconds",
@@ -50,6 +56,7 @@ async def tail(
     stream: str,
     output: str,
     start: str,
+    until: str | None,
     limit: int | None,
     seconds: float | None,
 ) -> None:
@@ -60,6 +67,7 @@ async def tail(
     """
     [source] = common.roles().streams([stream])
     begin = Start.parse(start, name="--start")
+    end = None if until is None else as_until(parse_until("--until", until))
     format_ = FORMATS[output]()
 
     async def read(writer: Writer) -> None:
@@ -73,6 +81,7 @@ async def tail(
                     report=lambda text: click.echo(escape_unprintable(text), err=True),
                     clock=SystemClock(),
                     chance=random.Random(),
+                    until=end,
                 )
                 await reader.run(begin)
 

@@ -106,7 +106,9 @@ class Checkpointer:
         able = [owned for owned in owned_shards if owned.can_store]
         due = [owned for owned in able if owned.position is not None]
         quiet = [h for h in able if h.position is None and h.due_tip is not None]
-        answers = await asyncio.gather(*map(self._note_tip, quiet[:MAX_TIPS]))
+        ends = [h for h in quiet if h.is_end_due]  # other clients wait for these
+        few = [h for h in quiet if not h.is_end_due][:MAX_TIPS]
+        answers = await asyncio.gather(*map(self._note_tip, ends + few))
         read = [h for h in able if h.position is None and h.may_forget_deaths]
         answers += await asyncio.gather(*map(self._forget_deaths, read))
         self._counts = Counter(owned.key.stream_arn for owned in due)

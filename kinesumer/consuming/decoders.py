@@ -22,6 +22,7 @@ from kinesumer.runtime.text import escape_unprintable
 if TYPE_CHECKING:
     from kinesumer.consuming.assignment_callbacks import OnAssigned, OnRevoked
     from kinesumer.model.streams import StartLike
+    from kinesumer.model.times import UntilLike
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
 
@@ -36,6 +37,7 @@ class ConsumeKeywords(TypedDict, total=False):
     """The keyword arguments of ``consume()``, for type checkers."""
 
     start: StartLike
+    until: UntilLike | None
     limit: int | None
     on_assigned: OnAssigned | None
     on_revoked: OnRevoked | None

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.records import Batch, Record
+    from kinesumer.model.times import Until
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
 
@@ -53,6 +54,7 @@ class RecordDelivery:
         self.records: int = 0  # records handed out in batches that are finished
         self.acks_by_asking = acks_by_asking
         self.limit: RecordLimit = RecordLimit()
+        self.until: Until | None = None
         self.callbacks: AssignmentCallbacks | None = None
         self._clock = clock
         self._buffer: PrefetchBuffer | None = None

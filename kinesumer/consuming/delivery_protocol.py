@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
+    from kinesumer.model.times import Until
     from kinesumer.telemetry.api import Telemetry
 
     # Starts the client unless it has started already, and raises the start's errors.
@@ -26,6 +27,7 @@ class DeliveryProtocol(WorkSource, Protocol):
     """Delivers batches from the buffer, and keeps track of which records are done."""
 
     callbacks: AssignmentCallbacks | None  # None if user code has none
+    until: Until | None  # the time at which reading ends, if it does
 
     def connect(
         self,

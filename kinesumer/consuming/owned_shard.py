@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from kinesumer.core.failures import OutcomeMeter
 from kinesumer.core.load import LoadMeter
 from kinesumer.core.progress import Progress
-from kinesumer.model.positions import Tip
+from kinesumer.model.positions import BEFORE_ALL, Tip
 from kinesumer.model.records import Fence, Source
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ class OwnedShard:
         # All records that arrived before this time, by Kinesis's clock, were fetched. 0
         # means that no such time is known.
         self.read_until: float = row.read_until
+        # The time until which the shard was read, if its reading ends there; else 0.
+        self.reached: float = 0.0
         # The number of records whose hash key is outside the shard's range.
         self.outside_hash_range = 0
         self.task: asyncio.Task[None] | None = None  # the task that reads the shard
@@ -322,12 +324,18 @@ class OwnedShard:
     @property
     def due_tip(self) -> Tip | None:
         """Return the tip if its storing is due and all records before it are done."""
-        if self.read_until - self._tip_stored_at < self._tip_seconds:
+        is_due = self.read_until - self._tip_stored_at >= self._tip_seconds
+        if not (is_due or self.is_end_due) or not self.is_finished:
             return None
         position = self.progress.position() or self.row.position
-        if position is None or not self.is_finished:
-            return None
-        return Tip(self.read_until, position)
+        if position is None:  # no record has ever come
+            return Tip(self.reached, BEFORE_ALL) if self.reached else None
+        return Tip(max(self.read_until, self.reached), position)
+
+    @property
+    def is_end_due(self) -> bool:
+        """Return whether the row doesn't say yet that the reading has ended."""
+        return self.reached > self._tip_stored_at
 
     def tip_stored(self, tip: Tip) -> None:
         """Record that a tip was stored."""

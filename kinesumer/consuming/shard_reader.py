@@ -20,6 +20,7 @@ from kinesumer.consuming.read_warnings import ReadWarnings
 from kinesumer.consuming.streams import CBOR_COSTS, ReadFailure
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.pacing import Pacing
+from kinesumer.core.read_end import records_before
 from kinesumer.core.wire_format import WireFormatChoice
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -102,11 +103,11 @@ class ShardReader:
         )
 
     async def run(self) -> None:
-        """Read until the shard's end, where Kinesis names the shard's children."""
+        """Read until the shard's end, where Kinesis names children, or ``until``."""
         clock = self._context.clock
         next_at = clock.now()
         try:
-            while self._owned.children is None:
+            while self._owned.children is None and not self._owned.reached:
                 await asyncio.sleep(max(0.0, next_at - clock.now()))
                 next_at = await self._read_once()
         finally:
@@ -184,7 +185,9 @@ class ShardReader:
             self._warnings.not_ended()
             self._forget_iterator()
             return self._backoff()
-        next_at = self._next_read(started, page)
+        next_at, until = self._next_read(started, page), self._stream.until
+        if is_cut := (count := records_before(page, until)) < len(records):
+            records = records[:count]
         if has_aggregates(records):
             room.keep(memory_size(records))
             steps = self._builder.open(records, page.millis_behind)
@@ -201,8 +204,15 @@ class ShardReader:
             owned.caught_up(read_until, self._stream.retention_seconds)
             if owned.suspects is not None:
                 owned.suspects.end(owned.queued_records)
-        if page.next_iterator is None:
+        if page.next_iterator is None and not is_cut:
             owned.children = page.children
+        elif is_cut or (
+            not page.millis_behind
+            and self._stream.service_time.earliest(started) >= until
+        ):
+            owned.reached = until
+            if owned.suspects is not None:
+                owned.suspects.end(owned.queued_records)
         return next_at
 
     async def _call(

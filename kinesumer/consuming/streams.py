@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.model.stream_consumers import FanOutUse
     from kinesumer.model.streams import Shard, StreamInfo
+    from kinesumer.model.times import Until
     from kinesumer.ports import Clock, StreamSource
     from kinesumer.runtime.context import ClientContext
 
@@ -76,6 +77,8 @@ class OpenStream:
         self.confirmed_at = -math.inf
         self._confirming = asyncio.Lock()
         self._requested_at = -math.inf
+        # Records that arrived at this time or later are not read.
+        self.until: float = math.inf
         self.failing: ReadFailure | None = None
         self.answered_at = -math.inf  # when Kinesis last answered a read
         # The estimated bytes of one record in an answer.
@@ -115,6 +118,15 @@ class OpenStream:
                     "was consumed, so its stored positions are void; restart the client"
                 )
             self.info, self.confirmed_at = info, requested_at
+
+    def read_until(self, until: Until | None, now: float) -> None:
+        """End the reading at a time, or at the time that Kinesis's clock has now."""
+        if until == "now":
+            # A time that the clock has not passed, so that no earlier record is missed.
+            # Rows store times in whole milliseconds.
+            self.until = math.ceil(self.service_time.latest(now) * 1000) / 1000
+        elif until is not None:
+            self.until = until
 
     @property
     def fan_out_polling(self) -> int | None:
@@ -195,6 +207,15 @@ def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:
     return checked
 
 
+def check_until(until: Until | None, streams: Sequence[Stream]) -> None:
+    """Raise ConfigurationError for a stream that can't be read until a time."""
+    for stream in streams:
+        if until is not None and stream.fan_out is not None:
+            raise ConfigurationError(
+                f"stream {stream.name}: until= needs polling: leave fan_out out"
+            )
+
+
 def _check_fan_out(stream: Stream) -> None:
     if stream.fan_out is not None:
         check_consumer(stream.fan_out, stream.name)
@@ -217,6 +238,7 @@ async def open_streams(
     streams: Sequence[Stream],
     start: Start,
     open_source: Callable[[Stream], Awaitable[StreamSource]],
+    until: Until | None = None,
 ) -> dict[str, OpenStream]:
     """Describe the streams and return them by ARN; wait for those being created.
 
@@ -232,6 +254,7 @@ async def open_streams(
             raise ConfigurationError(
                 f"stream {stream.arn} is named twice: name it once"
             )
+        stream.read_until(until, context.clock.now())
         found[stream.arn] = stream
     return found
 

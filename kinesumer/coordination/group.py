@@ -27,6 +27,7 @@ from kinesumer.coordination.membership import (
 )
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.reachability import Reachability
+from kinesumer.coordination.read_end import until_read
 from kinesumer.coordination.session import Session
 from kinesumer.coordination.shard_sync import ShardSyncer
 from kinesumer.coordination.startup_checks import (
@@ -231,6 +232,8 @@ class GroupConsumer:
                 self._tasks.create_task(self.checkpointer.run())
                 self._tasks.create_task(self._shard_syncer.run())
                 self._tasks.create_task(self._reachability.run())
+                if self.delivery.until is not None:
+                    self._tasks.create_task(self._end_when_read())
         except BaseExceptionGroup as errors:
             self._fatal = first_error(errors)
             text = str(self._fatal)
@@ -239,6 +242,10 @@ class GroupConsumer:
             # Release the shards now, since user code may catch the error and stay in
             # its ``async with`` block for long.
             await self.release_all(self.context.config.drain_timeout_seconds)
+
+    async def _end_when_read(self) -> None:
+        await until_read(self.context, self)
+        self.delivery.close()
 
     def _make_heartbeater(self, context: ClientContext, notify: Notify) -> Heartbeater:
         self._notify_from_heartbeat = notify
@@ -372,6 +379,10 @@ class GroupConsumer:
         session, arns = self.session, self._requested_arns
         return frozenset() if session is None else session.streams_to_sync(arns)
 
+    def requested_streams(self) -> list[OpenStream]:
+        """Return the streams that this client consumes."""
+        return [self.streams[arn] for arn in self._requested_arns]
+
     def rows_changed(self) -> None:
         """Make the leader and the lease coordinator read the changed shard rows."""
         if self.session is not None:
@@ -399,7 +410,9 @@ class GroupConsumer:
             self.session.coordinator.on_rejected(owned, row)
 
     async def _open(self, streams: list[Stream]) -> dict[str, OpenStream]:
-        return await open_streams(self.context, streams, self._start, self._open_source)
+        return await open_streams(
+            self.context, streams, self._start, self._open_source, self.delivery.until
+        )
 
     def _shards(self) -> dict[ShardKey, OwnedShard]:
         return session.shards.by_key if (session := self.session) else {}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kinesumer.handlers.tracing import Traceparent
     from kinesumer.model.records import Batch, Record
     from kinesumer.model.streams import StartLike
+    from kinesumer.model.times import UntilLike
 
     Handle = Callable[[Record[V]], object] | Callable[[Batch[V]], object]
     # The keys are streams, which run() checks. The type of a mapping's keys is
@@ -53,6 +54,7 @@ class RunKeywords(HandlerKeywords, total=False):
     """All keyword arguments of ``run()``, except ``decode=``."""
 
     start: StartLike
+    until: UntilLike | None
     stop_signals: bool
     on_assigned: OnAssigned | None
     on_revoked: OnRevoked | None

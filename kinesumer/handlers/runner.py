@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.handlers.stream_callers import StreamCaller
     from kinesumer.handlers.stream_handlers import StreamHandlers
+    from kinesumer.model.times import Until
     from kinesumer.ports import Clock
     from kinesumer.telemetry.api import Telemetry
 
@@ -54,8 +55,9 @@ class HandlerRunner:
         random: Random,
         drain: float,
         callbacks: AssignmentCallbacks | None = None,
+        until: Until | None = None,
     ) -> None:
-        self.callbacks = callbacks
+        self.callbacks, self.until = callbacks, until
         self._runs_in: asyncio.Task[object] | None = None
         self.thread: int = 0
         self.callers: StreamCallers = StreamCallers(handlers, app, random)

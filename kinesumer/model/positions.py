@@ -65,6 +65,7 @@ class Tip(NamedTuple):
     position: Position
 
 
+BEFORE_ALL = Position("0")  # lower than the position of any record of Kinesis
 # Stands for None as the sub-sequence number of a position that covers a whole record.
 # It is greater than any index within an aggregate.
 WHOLE_RECORD = 1 << 53

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.model.positions import BEFORE_ALL
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -226,6 +228,7 @@ class ShardRow(NamedTuple):
     @property
     def read_until(self) -> float:
         """The time up to which every record that arrived was read; 0 if unknown."""
-        if self.tip is None or self.position is None:
+        if self.tip is None:
             return 0.0
-        return self.tip.at if self.position >= self.tip.position else 0.0
+        position = self.position or BEFORE_ALL
+        return self.tip.at if position >= self.tip.position else 0.0

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from kinesumer.errors import ConfigurationError
+
+# Where reading ends: a time, or the time at which it begins.
+UntilLike = datetime | Literal["now"]
+Until = float | Literal["now"]  # seconds since 1970
 
 _AGE = re.compile(r"([0-9]+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -51,6 +57,29 @@ def parse_time(
             f"{name} {text} has no time zone: add Z for UTC, or an offset like +01:00"
         )
     return time
+
+
+def parse_until(name: str, text: str) -> UntilLike:
+    """Return where reading ends: "now", or the time that a text says.
+
+    Raise ConfigurationError as ``parse_time()`` does.
+    """
+    if text.lower() == "now":
+        return "now"
+    return parse_time(name, text, datetime.now(UTC), ("now",))
+
+
+def as_until(until: object) -> Until | None:
+    """Return the end of reading. Raise ConfigurationError for other values."""
+    if until is None or until == "now":
+        return until
+    if not isinstance(until, datetime) or until.utcoffset() is None:
+        raise ConfigurationError(
+            f'until={until!r} must be "now" or a time with its zone, such as '
+            "datetime(2026, 1, 31, 12, tzinfo=UTC)"
+        )
+    # Rows store times in whole milliseconds, rounded down.
+    return math.floor(until.timestamp() * 1000) / 1000
 
 
 def time_text(seconds: float) -> str:

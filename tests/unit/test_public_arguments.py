@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,6 +74,7 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
     Kinesumer.consume: {
         "streams": [5, [], "", HALF, "orders,payments", [5], {"orders": handle}],
         "start": [5, "yesterday"],
+        "until": ["1h", 5, datetime(2026, 1, 1)],
         "decode": [5],
         "on_decode_error": ["ignore", HALF, 5],
         "limit": [0, "3", True],
@@ -83,6 +85,7 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "streams": [5, [], HALF, "orders,payments", {"orders": 5}, {}],
         "handler": [5, handle_with_session, lambda: None],
         "start": [5, "yesterday"],
+        "until": ["1h", 5],
         "batch": ["yes", 1],
         "concurrency": [0, "3", 1.5],
         "on_failure": ["ignore", 5],

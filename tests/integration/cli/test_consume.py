@@ -230,6 +230,21 @@ def payments(orders: EmbeddedAws) -> tuple[str, ...]:
     return arn, *options
 
 
+@pytest.mark.parametrize("command", [CONSUME, TAIL], ids=["consume", "tail"])
+def test_reading_until_now_ends_with_the_records_of_all_shards(
+    orders: EmbeddedAws,
+    run: Run,
+    capfd: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+) -> None:
+    orders.split("orders", orders.open_shards("orders")[0])
+    orders.put("orders", b"after the split", explicit_hash_key=0)
+    result = run(*command, "--until=now", "--output=text")
+    assert result.exit_code == 0, result.output
+    assert len(capfd.readouterr().out.splitlines()) == 11
+    assert run(*command, "--until=tomorrow").exit_code == 2
+
+
 def test_tail_follows_a_split_with_a_role_until_its_output_is_closed(
     orders: EmbeddedAws, start: Starter, payments: tuple[str, ...]
 ) -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyarrow import parquet
 
 from kinesumer import Start
 from kinesumer.blocking import Kinesumer
@@ -156,3 +157,23 @@ def test_the_cookbook_names_every_example() -> None:
     page = (ROOT / "docs" / "cookbook.md").read_text()
     folders = {folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()}
     assert folders == set(re.findall(r"examples/(\w+)", page))
+
+
+def test_the_last_hour_is_written_as_parquet_and_the_next_run_goes_on(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    kinesumer_aws.create_stream("orders", shards=2)
+    program = str(EXAMPLES / "parquet" / "last_hour.py")
+
+    def totals(*orders: int) -> list[float]:
+        for total in orders:
+            data = json.dumps({"customer": "ann", "total": total}).encode()
+            kinesumer_aws.put("orders", data, f"key {total}")
+        command = [sys.executable, program, "exports", "orders", str(tmp_path)]
+        subprocess.run(command, check=True, timeout=60)
+        files = sorted(tmp_path.glob("*.parquet"))
+        found = [parquet.read_table(file)["total"].to_pylist() for file in files]
+        return sorted(total for each in found for total in each)
+
+    assert totals(1, 2, 3) == [1, 2, 3]
+    assert totals(4) == [1, 2, 3, 4]
