@@ -89,7 +89,7 @@ class LiveUses:
 async def read_live_uses(store: DynamoStateStore, now: float) -> LiveUses:
     """Read the rows of all clients in the table. ``now`` is in seconds since 1970."""
     clients: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for row in await store.scan_members():
+    for row in await store.scan(rows.member_key("", "").pk):
         # Only people see the result, so unreadable rows don't matter.
         for member in rows.parse_rows(rows.read_member, [row])[0]:
             at = rows.timestamp_seconds(member.last_update)

@@ -16,7 +16,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import Key
 from kinesumer.ports import WriteResult
-from kinesumer.wire.rows import DEFINITION, INDEX, member_key
+from kinesumer.wire.rows import DEFINITION, INDEX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -78,12 +78,13 @@ class DynamoStateStore:
         with translated_errors("Query", StoreUnavailableError):
             return [row_of(item) for item in items]
 
-    async def scan_members(self) -> list[Row]:
-        """Return the rows of the clients of all apps. This reads the whole table."""
+    async def scan(self, *prefixes: str) -> list[Row]:
+        """Return the rows whose partitions begin so. This reads the whole table."""
+        names = {f":prefix{i}": prefix for i, prefix in enumerate(prefixes)}
         arguments = {
-            "FilterExpression": "begins_with(pk, :prefix)",
+            "FilterExpression": " OR ".join(f"begins_with(pk, {n})" for n in names),
             "ExpressionAttributeValues": {
-                ":prefix": attribute_of(member_key("", "").pk)
+                name: attribute_of(prefix) for name, prefix in names.items()
             },
         }
         items = await self._call.read_items("Scan", arguments)

@@ -15,6 +15,7 @@ from kinesumer.cli.console import safe_on_terminal
 from kinesumer.cli.options import ROLES, FiniteFloat, command
 from kinesumer.cli.signals import run_until_signal
 from kinesumer.dashboard.actions import ActionHandler
+from kinesumer.dashboard.apps import AppList
 from kinesumer.dashboard.auth import Guard
 from kinesumer.dashboard.poller import Poller, StoreFleetSource
 from kinesumer.dashboard.records import RecordBrowser
@@ -82,7 +83,8 @@ async def dashboard(
         records = RecordBrowser(app, clients, store, roles) if browse_records else None
         with listen(port) as opened:
             guard = Guard(opened.getsockname()[1])
-            server = Server(poller, guard, actions, records)
+            apps = AppList(common.table, store, clock)
+            server = Server(poller, guard, actions, records, apps)
             async with serving(server, poller, opened) as polling:
                 click.echo(guard.link(invites=allow_changes or browse_records))
                 await run_until_signal(polling)

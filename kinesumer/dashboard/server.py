@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kinesumer.dashboard.actions import ActionHandler
+    from kinesumer.dashboard.apps import AppList
     from kinesumer.dashboard.auth import Guard
     from kinesumer.dashboard.poller import Poller
     from kinesumer.dashboard.records import RecordBrowser
@@ -96,8 +97,9 @@ class Server:
         guard: Guard,
         actions: ActionHandler | None = None,
         records: RecordBrowser | None = None,
+        apps: AppList | None = None,
     ) -> None:
-        self._poller, self._guard = poller, guard
+        self._poller, self._guard, self._apps = poller, guard, apps
         self._actions, self._records = actions, records
         self._files = page_files()
 
@@ -116,6 +118,8 @@ class Server:
                 web.post("/change", partial(self._answered, apply=True)),
             ]
         )
+        if self._apps is not None:
+            app.router.add_get("/apps", partial(self._listed, self._apps))
         if self._records is not None:
             app.router.add_post("/records", partial(self._found, self._records))
         return app
@@ -144,6 +148,13 @@ class Server:
                 async for state in states:
                     await response.write(b"data: %b\n\n" % state)
         return response
+
+    async def _listed(self, apps: AppList, _: web.Request) -> web.Response:
+        try:
+            body = await apps.read()
+        except KinesumerError as error:
+            return _error_response(409, str(error))
+        return web.Response(body=body, content_type="application/json")
 
     async def _exchange(self, request: web.Request) -> web.Response:
         """Return the token for the printed link's invitation, which is valid once."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesumer.blocking import Kinesumer
 from tests.integration.cli import lease_table
 from tests.integration.cli.conftest import error_text, finished, lines, report
 from tests.integration.cli.lease_table import LEASES, lease, put
@@ -57,6 +58,35 @@ def test_status_repeats_until_a_signal_and_survives_an_outage(
     watching.send_signal(signal.SIGINT)
     finished(watching)
     assert watching.returncode == 130
+
+
+# --- apps ----------------------------------------------------------------------------
+
+
+def test_all_apps_of_a_table_are_listed_with_their_unread_shards(
+    stopped_app: EmbeddedAws, run: Run
+) -> None:
+    with Kinesumer("b") as running:
+        next(running.consume("orders", start="TRIM_HORIZON"))
+        running.pause("orders", reason="a migration")
+        listed = report(run("apps", "--json"))
+        assert listed["table"] == "kinesumer-state-store"
+        stopped, paused = listed["apps"]
+    arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+    assert (stopped["app"], stopped["clients"], stopped["shards"]) == ("a", 0, 2)
+    assert (stopped["unread"], stopped["streams"]) == (2, [arn])
+    assert (paused["app"], paused["clients"], paused["paused"]) == ("b", 1, True)
+    assert paused["unread"] == 0  # nobody should read it
+    text = run("apps").output
+    assert "paused" in text and "orders" in text
+
+
+def test_a_table_without_apps_is_said_and_scanning_needs_permission(
+    orders: EmbeddedAws, run: Run
+) -> None:
+    assert "no app has any rows" in run("apps").output
+    orders.deny("dynamodb:Scan")
+    assert "dynamodb:Scan" in error_text(run("apps"))
 
 
 # --- lag ------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
     from kinesumer.dashboard.actions import ActionHandler
+    from kinesumer.dashboard.apps import AppList
     from kinesumer.dashboard.poller import FleetSource
     from kinesumer.dashboard.records import RecordBrowser
 
@@ -97,6 +98,7 @@ async def served(
     *,
     actions: ActionHandler | None = None,
     records: RecordBrowser | None = None,
+    apps: AppList | None = None,
     port: int = 0,
     about: DashboardInfo = ABOUT,
 ) -> AsyncIterator[Served]:
@@ -107,7 +109,7 @@ async def served(
     with listen(port) as opened:
         port = opened.getsockname()[1]
         guard = Guard(port)
-        server = Server(poller, guard, actions, records)
+        server = Server(poller, guard, actions, records, apps)
         async with serving(server, poller, opened) as polling:
             link = guard.link(invites=about.control or about.records)
             yield Served(link, poller, guard, clock)

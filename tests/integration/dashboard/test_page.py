@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, cast
 
+import msgspec
 import pytest
 from playwright.async_api import expect
 
+from kinesumer.admin.apps import AppSummary, report
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Deaths, GroupRow
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser
 
     from kinesumer.dashboard.actions import ActionHandler
+    from kinesumer.dashboard.apps import AppList
+    from kinesumer.errors import KinesumerError
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -436,6 +440,44 @@ async def test_a_link_gives_one_browser_buttons_which_all_have_names(
             await expect(page.get_by_role("button", name="Pause orders")).to_have_count(
                 0
             )
+
+
+async def test_all_apps_of_the_table_are_on_one_page(browser: Browser) -> None:
+    class FakeApps:
+        """Lists two apps, of which one has a hostile name, or raises an error."""
+
+        trouble: KinesumerError | None = None
+
+        async def read(self) -> bytes:
+            if self.trouble is not None:
+                raise self.trouble
+            arns = [arn_of("orders"), arn_of("audit")]
+            apps = [
+                AppSummary("billing", 2, arns, 8, 0, False, "", "2026-01-01"),
+                AppSummary("<b>evil", 0, arns[:1], 4, 3, True, "9 dead letters", ""),
+            ]
+            return msgspec.json.encode(report("state", apps))
+
+    apps = FakeApps()
+    async with (
+        served(small(), apps=cast("AppList", apps)) as at,
+        shown_page(browser, at.url) as page,
+    ):
+        await page.clock.install()
+        await page.get_by_role("link", name="all apps").click()
+        await expect(page.locator("#where")).to_have_text("table state · 2 apps")
+        rows = page.get_by_role("row")
+        await expect(rows.nth(1)).to_contain_text("orders, audit")
+        await expect(rows.nth(2)).to_contain_text("paused, 9 dead letters")
+        await expect(rows.nth(2).locator(".bad")).to_have_text("3")
+        await page.get_by_role("button", name="Unread").click()
+        await expect(rows.nth(1)).to_contain_text("<b>evil")
+        apps.trouble = StoreUnavailableError("DynamoDB doesn't answer")
+        await page.clock.fast_forward(60_000)
+        trouble = page.get_by_role("alert")
+        await expect(trouble).to_contain_text("DynamoDB doesn't answer")
+        await expect(trouble).to_contain_text("what was read 1 min")
+        await expect(rows).to_have_count(3)
 
 
 async def test_an_error_is_shown_and_the_last_state_stays(browser: Browser) -> None:

@@ -107,7 +107,7 @@ class Table:
     def __init__(self, *rows: Row) -> None:
         self.rows = list(rows)
 
-    async def scan_members(self) -> list[Row]:
+    async def scan(self, prefix: str) -> list[Row]:
         return self.rows
 
 
