@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kinesumer.errors import ConfigurationError
+from kinesumer.errors import ConfigurationError, TransientError
 from kinesumer.model.streams import Stream, stream_name
 
 if TYPE_CHECKING:
@@ -103,14 +103,19 @@ def _require_named(
 
 @asynccontextmanager
 async def connect(
-    table: str, region: str | None
+    table: str, region: str | None, *, waits: bool = False
 ) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
-    """Open and verify the state store; also yield the factory of AWS clients."""
+    """Open and verify the state store; also yield the factory of AWS clients.
+
+    A caller that ``waits`` for the store reads it again and again, and shows failures.
+    Then a store that does not answer is no error.
+    """
     # Imported here since these modules load slowly and --help doesn't need them.
     from kinesumer.aws.dynamodb import open_store
     from kinesumer.aws.session import ClientFactory
 
     async with ClientFactory(region=region) as clients:
         store = await open_store(clients, table)
-        await store.verify()
+        with suppress(*([TransientError] if waits else [])):
+            await store.verify()
         yield clients, store

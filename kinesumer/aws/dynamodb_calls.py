@@ -12,7 +12,6 @@ from kinesumer.aws.errors import (
     describe,
     failure_of,
     fatal_error,
-    missing_table,
     transient_error,
     translated_errors,
 )
@@ -20,6 +19,7 @@ from kinesumer.aws.expressions import row_of
 from kinesumer.aws.http.client import DYNAMODB, DirectCalls
 from kinesumer.errors import (
     KinesumerError,
+    StateStoreMissingError,
     StateStoreSchemaError,
     StoreThrottledError,
     StoreUnavailableError,
@@ -48,6 +48,14 @@ class RefusedError(KinesumerError):
     def __init__(self, item: Mapping[str, Any] | None) -> None:
         self.row: Row | None = None if item is None else row_of(item)
         super().__init__("the condition was false: examine the conflicting row")
+
+
+def missing_table(table: str, region: str) -> StateStoreMissingError:
+    """Return the error for a table that doesn't exist."""
+    return StateStoreMissingError(
+        f"table {table} doesn't exist in this account, {region}; check both, or "
+        f"create it with: kinesumer init --table {table}"
+    )
 
 
 class TableCalls:

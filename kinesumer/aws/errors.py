@@ -12,12 +12,14 @@ import msgspec
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    HTTPClientError,
     NoCredentialsError,
     NoRegionError,
     ParamValidationError,
     PartialCredentialsError,
     ProfileNotFound,
 )
+from botocore.exceptions import ConnectionError as SdkConnectionError
 from botocore.parsers import ResponseParserError
 
 from kinesumer.aws.endpoints import masked
@@ -27,7 +29,6 @@ from kinesumer.errors import (
     CredentialsError,
     FatalError,
     KinesumerError,
-    StateStoreMissingError,
     TransientError,
 )
 from kinesumer.runtime.refusals import refusal_errors
@@ -134,6 +135,7 @@ class AwsFailure(NamedTuple):
     kind: Kind
     code: str
     text: str
+    is_unanswered: bool = False  # the service was not reached, or did not answer
 
 
 class CallKeys(Protocol):
@@ -202,8 +204,8 @@ UNKNOWN = (
 )
 EXPIRED = "renew them, or use a profile or role that renews them automatically"
 
-# botocore's errors for an endpoint that can't be connected to.
-_UNREACHABLE = ("ConnectTimeoutError", "EndpointConnectionError")
+# The errors of connections: those of the system, of aiohttp and of botocore.
+_OF_CONNECTIONS = (OSError, aiohttp.ClientError, HTTPClientError, SdkConnectionError)
 
 # AWS's text for a signature that is too old or too new, because the process was
 # suspended or a clock is wrong.
@@ -225,7 +227,13 @@ def failure_of(error: Exception) -> AwsFailure:
         return AwsFailure(Kind.NO_CREDENTIALS, code, text)
     if isinstance(error, ParamValidationError):
         return AwsFailure(Kind.OTHER, code, text)
-    return AwsFailure(Kind.UNAVAILABLE, code, text)
+    if not isinstance(error, _OF_CONNECTIONS):
+        return AwsFailure(Kind.UNAVAILABLE, code, text)
+    if isinstance(error, TimeoutError):  # its text says it all
+        code, text = "", text or "no answer in time"
+    for endpoint in getattr(error, "__notes__", ())[:1]:
+        text += f" (endpoint {endpoint})"
+    return AwsFailure(Kind.UNAVAILABLE, code, text, is_unanswered=True)
 
 
 def _answered(error: ClientError) -> AwsFailure:
@@ -252,6 +260,8 @@ def transient_error(
     those of the call.
     """
     message = f"{call}: {describe(fault)}"
+    if fault.is_unanswered:
+        message += "; check the endpoint, the region and the network"
     if fault.kind is Kind.UNAVAILABLE:
         return unavailable(message)
     if fault.kind not in (*KEY_KINDS, Kind.KEYS_MISSING):
@@ -270,8 +280,6 @@ def cause_of(error: Exception) -> str:
     """Return in one line why a source of keys gave none."""
     if isinstance(error, KinesumerError):
         return str(error)
-    if isinstance(error, TimeoutError) and not str(error):
-        return "no answer in time"
     return describe(failure_of(error))
 
 
@@ -363,9 +371,7 @@ def describe(fault: AwsFailure) -> str:
     text = " ".join(fault.text.split())
     if len(text) > 300:
         text = text[:297] + "..."
-    if fault.code in _UNREACHABLE:
-        text = f"{text.rstrip('.')}; check the endpoint, the region and the network"
-    return f"{fault.code}: {text}" if text else fault.code
+    return ": ".join(part for part in (fault.code, text) if part)
 
 
 def denial(fault: AwsFailure, action: str, resource: str) -> tuple[str, str, str]:
@@ -380,7 +386,7 @@ def denial(fault: AwsFailure, action: str, resource: str) -> tuple[str, str, str
 
 
 _DENIED = re.compile(r"not authorized to perform: ([\w-]+:\w+) on resource: (\S+)")
-_DENIAL = re.compile(r"User: (\S+) is not authorized.*?(because .+)?$", re.DOTALL)
+_DENIAL = re.compile(r"User: (\S+ is not authorized).*?(because .+)?$", re.DOTALL)
 
 
 def _denial(fault: AwsFailure) -> str:
@@ -389,11 +395,3 @@ def _denial(fault: AwsFailure) -> str:
     if match is None:
         return describe(fault)
     return " ".join(part for part in match.groups() if part)
-
-
-def missing_table(table: str, region: str) -> StateStoreMissingError:
-    """Return the error for a table that doesn't exist."""
-    return StateStoreMissingError(
-        f"table {table} doesn't exist in this account, {region}; check both, or "
-        f"create it with: kinesumer init --table {table}"
-    )

@@ -5,17 +5,21 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import signal
 import sys
 import traceback
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.runtime.versions import package_version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Each command's module (in this package, unless it has dots), name, and summary. The
 # summaries are here so that the help doesn't import all commands with AWS's SDK.
@@ -110,10 +114,45 @@ class LazyGroup(click.Group):
             if ctx.params.get("debug"):
                 traceback.print_exception(error)
             else:
-                click.echo(f"error: {one_line(error)}", err=True)
+                text = one_line(error)
+                if isinstance(error, ConfigurationError):
+                    text = with_options(text, self._options(ctx))
+                click.echo(f"error: {text}", err=True)
             is_wrong_use = isinstance(error, ConfigurationError)
             is_wrong_use &= not isinstance(error, CredentialsError)
             ctx.exit(WRONG_USE if is_wrong_use else FAILURE)
+
+    def _options(self, ctx: click.Context) -> dict[str, str]:
+        """Return the invoked command's options by the names of their values."""
+        commands = [self.get_command(ctx, ctx.invoked_subcommand or "")]
+        if isinstance(commands[0], click.Group):
+            commands += commands[0].commands.values()
+        return {
+            option.name: option.opts[-1]
+            for command in commands
+            if command is not None
+            for option in command.params
+            if isinstance(option, click.Option) and option.name is not None
+        }
+
+
+# A function's argument: with its value, such as app='a#b', or a name such as client_id.
+# What has a dash before it is an option already.
+_ARGUMENT = re.compile(r"(?<![\w-])(?:([a-z_]+)(=)(?=\W|\d)|([a-z]+(?:_[a-z]+)+)\b)")
+
+
+def with_options(text: str, options: Mapping[str, str]) -> str:
+    """Return an error's text after replacing a function's arguments by options.
+
+    ``options`` are the command's options by the names of the arguments. The name of
+    another argument is separated from its value by a space.
+    """
+
+    def replaced(match: re.Match[str]) -> str:
+        name, equals = match[1] or match[3], match[2] or ""
+        return options[name] + equals if name in options else name + " " * bool(equals)
+
+    return _ARGUMENT.sub(replaced, text)
 
 
 def one_line(error: Exception) -> str:

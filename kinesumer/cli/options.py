@@ -20,6 +20,7 @@ from kinesumer.aws.state_table import TABLE_VARIABLE
 from kinesumer.cli.progress import progress
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import stream_name
+from kinesumer.model.validation import validate_name
 from kinesumer.runtime.text import MAX_NAMED, abbreviate, escape_unprintable
 from kinesumer.wire.rows import STATE_STORE
 
@@ -125,6 +126,12 @@ class CommonOptions:
         help="How long to wait until clients have applied the change. 0: don't wait.",
     )
 
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for a name that can't be used."""
+        for name in ("app", "table", "region"):
+            if (value := getattr(self, name)) is not None:
+                validate_name(name, value)
+
     def roles(self) -> connect.Roles:
         """Return the role for each stream. Raises ConfigurationError."""
         return connect.parse_roles(self.role, self.external_id)
@@ -137,12 +144,17 @@ class CommonOptions:
         return ClientFactory(region=self.region)
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
-        """Open AWS clients and the state store, and verify the store's table."""
+    async def connect(
+        self, *, waits: bool = False
+    ) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
+        """Open AWS clients and the state store, and verify the store's table.
+
+        A command that ``waits`` starts although the store does not answer.
+        """
         async with AsyncExitStack() as stack:
             async with progress("connecting"):
                 opened = await stack.enter_async_context(
-                    connect.connect(self.table, self.region)
+                    connect.connect(self.table, self.region, waits=waits)
                 )
             yield opened
 

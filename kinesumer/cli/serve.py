@@ -67,7 +67,7 @@ async def dashboard(
     records. With these options, one browser can do so through the printed link.
     """
     app, roles, clock = common.app, common.roles(), SystemClock()
-    async with common.connect() as (clients, store):
+    async with common.connect(waits=True) as (clients, store):
         region = clients.region or ""
         about = DashboardInfo(
             app,
@@ -166,7 +166,7 @@ async def metrics(
         raise ConfigurationError(
             f"--listen {address} isn't an address; pass host and port, such as {LISTEN}"
         )
-    async with common.connect() as (clients, store):
+    async with common.connect(waits=not once) as (clients, store):
         # Read once before serving, so that missing permissions end the command at once.
         await exporter.read(clients, store)
         registry = CollectorRegistry()

@@ -206,7 +206,6 @@ async def health(common: CommonOptions, client_id: str, ready: bool) -> None:
     --json prints {"app", "client_id", "alive", "ready", "state", "why"}. "alive" is
     null if the state store was unavailable.
     """
-    validate_name("app", common.app)
     validate_name("client_id", client_id)
     # `common.connect()` would verify the table, one more request for each probe.
     async with common.clients() as clients:

@@ -17,7 +17,6 @@ from kinesumer.errors import (
 )
 from kinesumer.model.stream_consumers import check_consumer
 from kinesumer.model.streams import Start, Stream, as_start, stream_name
-from kinesumer.model.times import time_text
 from kinesumer.model.validation import require_list
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.service_time import ClockBounds, reached_time
@@ -198,7 +197,7 @@ def as_streams(streams: StreamLike | Sequence[StreamLike]) -> list[Stream]:
                 f"{stream.name!r} isn't the name of a stream: give a list of streams, "
                 f"such as {names}"
             )
-        if not isinstance(stream, Stream) or not stream.name:
+        if not isinstance(stream, Stream):
             raise ConfigurationError(
                 f"{item!r} must be a stream: give a name, an ARN or a Stream"
             )
@@ -290,10 +289,5 @@ def _check_start(stream: OpenStream) -> None:
     moment, info = stream.start.timestamp, stream.info
     if moment is None:
         return
-    # Kinesis returns its time in whole seconds, so it may be a second later.
-    if moment > info.now + 1:
-        raise ConfigurationError(
-            f"{stream.label}: the start {time_text(moment)} is in the future, since "
-            f"Kinesis's time is {time_text(info.now)}; use LATEST to begin with what "
-            "comes from now on"
-        )
+    if problem := info.future_start(moment):
+        raise ConfigurationError(f"{stream.label}: {problem}")

@@ -113,13 +113,8 @@ async def plan_stream(
             notes.append(f"{shard_id}: {_NOTES[presence]}")
         starts_at = point.start.timestamp
         if not point.ended and point.position is None and starts_at is not None:
-            ahead = starts_at - info.now
-            # Kinesis rejects a start in the future. One second is allowed, since clocks
-            # differ.
-            if ahead > 1:
-                problems.append(
-                    f"{shard_id}: its start lies {ahead:.0f} s in the future"
-                )
+            if problem := info.future_start(starts_at):
+                problems.append(f"{shard_id}: {problem}")
     problems += [
         f"{shard_id}: nothing tells how far it was read, nor its parents or children"
         for shard_id in layout.uncovered

@@ -49,10 +49,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise ConfigurationError for a time that a row can't store."""
         if self.timestamp is not None and not 0 <= self.timestamp < YEAR_10000:
-            raise ConfigurationError(
-                f"a start {self.timestamp:g} s after 1970 lies outside 1970 to 9999; "
-                "Start.TRIM_HORIZON (TRIM_HORIZON) begins with the oldest record"
-            )
+            raise _outside(f"{self.timestamp:g} s after 1970")
 
     @classmethod
     def at(cls, moment: datetime) -> Self:
@@ -66,7 +63,10 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
                 f"Start.at({moment!r}) has no time zone; "
                 "use datetime.now(UTC) or moment.replace(tzinfo=UTC)"
             )
-        return cls(type="AT_TIMESTAMP", timestamp=moment.timestamp())
+        timestamp = moment.timestamp()
+        if not 0 <= timestamp < YEAR_10000:
+            raise _outside(moment.isoformat())
+        return cls(type="AT_TIMESTAMP", timestamp=timestamp)
 
     @classmethod
     def ago(cls, age: timedelta | str) -> Self:
@@ -79,9 +79,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return cls.at(now - parse_age(age))
         except OverflowError:
-            raise ConfigurationError(
-                f"{age} ago lies outside 1970 to 9999; use Start.TRIM_HORIZON"
-            ) from None
+            raise _outside(f"{age} ago") from None
 
     @classmethod
     def parse(cls, text: str, *, name: str = "start") -> Self:
@@ -94,6 +92,13 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
         if text.upper() in NAMED_STARTS:
             return cls(type=text.upper())
         return cls.at(parse_time(name, text, datetime.now(UTC), NAMED_STARTS))
+
+
+def _outside(start: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the start {start} lies outside 1970 to 9999; use TRIM_HORIZON to begin with "
+        "the oldest record"
+    )
 
 
 NAMED_STARTS = ("LATEST", "TRIM_HORIZON")
@@ -146,7 +151,9 @@ class Stream:
 
     def __post_init__(self) -> None:
         """Parse the start. Raise ConfigurationError if a value can't be used."""
-        require_text("Stream(name)", self.name)
+        require_text("stream", self.name)
+        if not self.name.strip():
+            raise ConfigurationError("a stream's name is empty: give a name or an ARN")
         for name in ("region", "role_arn", "external_id", "session_name"):
             if (value := getattr(self, name)) is not None:
                 require_text(f"stream {self.name}: {name}", value)
@@ -185,6 +192,20 @@ class StreamInfo(NamedTuple):
     # True if partition keys choose the shards. If not, a key's records may be in
     # several shards and have no order.
     routes_by_key: bool = True
+
+    def future_start(self, timestamp: float) -> str:
+        """Return the text of an error if Kinesis's clock has not reached a start.
+
+        Empty if the clock has reached the start. One second is allowed, because Kinesis
+        returns its time in whole seconds.
+        """
+        if timestamp <= self.now + 1:
+            return ""
+        return (
+            f"the start {time_text(timestamp)} is in the future, because Kinesis's "
+            f"time is {time_text(self.now)}; use LATEST to begin with what comes from "
+            "now on"
+        )
 
     def expired_start(self, timestamp: float) -> str:
         """Return the text of a warning if records since a start may have expired.

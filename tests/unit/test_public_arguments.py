@@ -47,7 +47,7 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "stop_signals": ["yes", 1, None],
     },
     Stream: {
-        "name": [5, HALF, None],
+        "name": [5, HALF, "", None],
         "region": [5, "", HALF],
         "role_arn": [5, ROLE + HALF],
         "external_id": ["x", 5],  # without a role

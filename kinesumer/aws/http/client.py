@@ -118,9 +118,13 @@ class Route:
         self, request: SignedRequest, reservation: Reservation | None
     ) -> Answer:
         """Send a request and return its response. Raise OSError if that fails."""
-        return await self._opened.connections.send(
-            self.address, request.http1(), reservation=reservation
-        )
+        try:
+            return await self._opened.connections.send(
+                self.address, request.http1(), reservation=reservation
+            )
+        except OSError as error:
+            error.add_note(self.address.url)  # for the library's error
+            raise
 
     async def sign(
         self, target: str, body: bytes, now: float, content_type: str = CONTENT_TYPE
@@ -329,6 +333,9 @@ class KinesisCalls(DirectCalls):
                 if is_repeated or not await keys.replaces(error, request.key_id):
                     raise error from answer
                 is_repeated = True
+            except OSError as broken:
+                broken.add_note(address.url)
+                raise
             else:
                 if not keys.works:
                     keys.accept()

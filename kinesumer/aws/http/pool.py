@@ -33,6 +33,12 @@ class Address(NamedTuple):
     port: int
     tls: ssl.SSLContext | None
 
+    @property
+    def url(self) -> str:
+        """The address as a URL, for messages."""
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://{self.host}:{self.port}"
+
 
 class Slot:
     """The block that ``ConnectionPool.slot()`` returns.

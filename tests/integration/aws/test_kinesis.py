@@ -119,7 +119,6 @@ async def test_a_stream_by_arn_is_never_asked_for_by_name(
 @pytest.mark.parametrize(
     "stream",
     [
-        Stream(""),
         Stream("a/b"),
         Stream("arn:aws:s3:::bucket"),
         Stream("arn:aws:kinesis:eu-west-1:123456789012:consumer/x"),
@@ -290,8 +289,8 @@ async def test_a_denial_names_action_and_stream_and_why(
         await source.describe()
     assert str(raised.value) == (
         "access denied: kinesis:DescribeStreamSummary on orders: "
-        "arn:aws:iam::123456789012:user/me because no identity-based policy allows the "
-        "kinesis:DescribeStreamSummary action; "
+        "arn:aws:iam::123456789012:user/me is not authorized because no "
+        "identity-based policy allows the kinesis:DescribeStreamSummary action; "
         "allow kinesis:DescribeStreamSummary on it for the credentials in use"
     )
 
@@ -333,7 +332,8 @@ async def test_a_denied_put_names_the_key_and_what_kms_denies(
         await source.put_records([])
     assert str(raised.value).startswith(
         f"access denied: kms:GenerateDataKey on {key}: "
-        "arn:aws:iam::123456789012:user/me because no resource-based policy"
+        "arn:aws:iam::123456789012:user/me is not authorized because no "
+        "resource-based policy"
     )
     assert "kms:Decrypt on" not in str(raised.value)
 

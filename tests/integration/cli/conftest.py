@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +42,11 @@ NO_FILES = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
 }
+# A class of the library, a call of a function, or an argument with its value.
+PYTHON = re.compile(
+    r"\b(?:Config|Kinesumer|Start|Stream)[.(]|\w\(\)"
+    r"|(?<![\w-])[a-z]+(?:_[a-z]+)*=(?=['\"\d…])"
+)
 CONSUME = ("consume", "orders", "--app=a", "--start=TRIM_HORIZON", "--client-id=one")
 
 
@@ -110,10 +116,11 @@ def report(result: Result, status: int = 0) -> Any:
 
 
 def error_text(result: Result) -> str:
-    """Return a failed command's error, which must be a single line."""
+    """Return a failed command's error: a single line without names of Python."""
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("error: ")
+    assert not PYTHON.search(lines[0]), lines[0]
     return lines[0]
 
 

@@ -7,13 +7,14 @@ import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.cli.main import cli, one_line
+from kinesumer.cli.main import cli, one_line, with_options
 from tests.integration.cli.conftest import (
     COMMAND,
     CONSUME,
@@ -71,14 +72,20 @@ def test_the_help_lists_every_command(run: Run) -> None:
         ("demo --shards=0", "Invalid value for '--shards'"),
         ("demo --rate=0", "Invalid value for '--rate'"),
         ("consume --app=a", "no stream to consume: name at least one"),
-        ("consume s --app=a#b", "app='a#b' contains '#'"),
-        ("consume s --app=", "app='' is empty"),
-        ("consume s --app=a --client-id=\n", "is empty"),
+        ("consume s --app=a#b", "--app='a#b' contains '#'"),
+        ("consume s --app=", "--app='' is empty"),
+        ("consume s --app=a --client-id=\n", "--client-id='\\n' is empty"),
+        ("consume s --app=a --label=\n", "--label='\\n' must be text"),
+        ("consume s --app=a --region=\n", "--region='\\n' is empty"),
+        ("consume s --app=a --role=arn:aws:iam::1:role/r --external-id=", "--external"),
+        ("consume s --app=a --start=1969-12-31T00:00Z", "use TRIM_HORIZON to begin"),
+        ("consume s --app=a --start=999999d", "--start 999999d: give LATEST"),
+        ("status --app=a#b", "--app='a#b' contains '#'"),
         ("consume s --app=a --external-id=x", "give --role too"),
         ("consume s --app=a --role=t=arn:aws:iam::1:role/r", "'t' isn't named in this"),
         ("consume s --app=a --fan-out=t=b", "stream 't' isn't named in this"),
         ("consume s --app=a --fan-out=b --fan-out=c", "already has a consumer"),
-        ("consume s --app=a --fan-out=s=", "fan_out='' must be the name"),
+        ("consume s --app=a --fan-out=s=", "--fan-out='' must be the name"),
         ("consume s --app=a --fan-out-fallback", "needs --fan-out: give both"),
         ("fan-out register s a/b", "'a/b' isn't the name of a stream consumer"),
         ("consume s --app=a --start=soon", "a time like 2026"),
@@ -87,7 +94,7 @@ def test_the_help_lists_every_command(run: Run) -> None:
             "has no time zone: add Z for UTC",
         ),
         ("consume arn:aws:s3:::b --app=a", "isn't the ARN of a stream"),
-        ("consume  --app=a", "must be a stream"),
+        ("consume  --app=a", "a stream's name is empty: give a name or an ARN"),
     ],
 )
 def test_wrong_use(
@@ -107,10 +114,10 @@ def test_app_and_table_may_come_from_the_environment(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KINESUMER_APP", "a#b")
-    assert "app='a#b' contains '#'" in error_text(run("consume", "orders"))
+    assert "--app='a#b' contains '#'" in error_text(run("consume", "orders"))
     monkeypatch.setenv("KINESUMER_APP", "a")
     monkeypatch.setenv("KINESUMER_TABLE", "t#b")
-    assert "table='t#b' contains '#'" in error_text(run("consume", "orders"))
+    assert "--table='t#b' contains '#'" in error_text(run("consume", "orders"))
 
 
 def test_the_traceback_is_shown_only_for_debugging(run: Run) -> None:
@@ -191,13 +198,15 @@ MISSING = [
     ),
     (
         f"consume {THEIRS} --app=a --role=ROLE --external-id=wrong",
-        f"access denied: sts:AssumeRole on ROLE: {ME} because no identity-based "
-        "policy allows the sts:AssumeRole action; check the given external id",
+        f"access denied: sts:AssumeRole on ROLE: {ME} is not authorized because "
+        "no identity-based policy allows the sts:AssumeRole action; check the given "
+        "external id",
     ),
     (
         f"consume {THEIRS} --app=a --role=ROLE",
-        f"access denied: sts:AssumeRole on ROLE: {ME} because no identity-based "
-        "policy allows the sts:AssumeRole action; no external id was given",
+        f"access denied: sts:AssumeRole on ROLE: {ME} is not authorized because "
+        "no identity-based policy allows the sts:AssumeRole action; no external id "
+        "was given",
     ),
 ]
 
@@ -298,7 +307,60 @@ def test_a_start_in_the_future(orders: EmbeddedAws, run: Run) -> None:
     result = run("consume", "orders", "--app", "a", "--start", future)
     assert result.exit_code == 2
     assert "stream orders: the start 2" in error_text(result)
-    assert "in the future" in error_text(result)
+    assert "in the future, because Kinesis's time is 2" in error_text(result)
+
+
+@pytest.mark.parametrize(
+    ("command", "call"),
+    [
+        ("status --app=a", "dynamodb:DescribeTable on table kinesumer-state-store"),
+        ("metrics --app=a --once", "dynamodb:DescribeTable on table"),
+        ("tail orders", "kinesis:DescribeStreamSummary on orders"),
+    ],
+)
+@pytest.mark.parametrize("is_silent", [False, True], ids=["closed", "silent"])
+def test_a_service_that_cannot_be_reached_is_named_with_its_endpoint(
+    aws: EmbeddedAws,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    call: str,
+    is_silent: bool,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        if not is_silent:
+            silent.close()
+        result = run(*command.split())
+    assert result.exit_code == 1
+    error = error_text(result)
+    assert error.startswith(f"error: {call}")
+    assert url in error
+    assert error.endswith("; check the endpoint, the region and the network")
+    assert "TimeoutError: " not in error.replace("ReadTimeoutError", "")
+
+
+def test_a_seek_into_the_future_says_both_times(
+    stopped_app: EmbeddedAws, run: Run
+) -> None:
+    future = (datetime.now(UTC) + timedelta(days=35)).replace(microsecond=0)
+    result = run("seek", "--app=a", "--all", "--yes", "--to", future.isoformat())
+    assert result.exit_code == 2
+    error = error_text(result)
+    assert f"the start {future:%Y-%m-%dT%H:%M:%SZ} is in the future" in error
+    assert "because Kinesis's time is 2" in error
+
+
+def test_only_arguments_become_options() -> None:
+    options = {"app": "--app", "client_id": "--client-id", "streams": "--stream"}
+    for text, expected in [
+        ("app='a' and --app='a'", "--app='a' and --app='a'"),
+        ("give client_id", "give --client-id"),
+        ("an app of streams", "an app of streams"),
+        ("table='t' of my_app", "table 't' of my_app"),
+    ]:
+        assert with_options(text, options) == expected
 
 
 def test_a_recreated_stream(stopped_app: EmbeddedAws, run: Run) -> None:

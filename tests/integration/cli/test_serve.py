@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
@@ -44,7 +44,41 @@ def test_dashboard_serves_until_a_signal(
     assert process.returncode == 0
 
 
+def test_a_dashboard_that_starts_in_an_outage_shows_it_and_recovers(
+    aws: EmbeddedAws, start: Starter
+) -> None:
+    aws.create_table()
+    outage = aws.fault("refuse", service="dynamodb")
+    url = lines(start("dashboard", "--app=a"), 1)[0].decode().strip()
+    with urllib.request.urlopen(f"{url}states") as answer:
+        trouble = next_state(answer)["trouble"]
+        assert trouble.startswith("dynamodb:Query on table kinesumer-state-store: ")
+        assert trouble.endswith("; check the endpoint, the region and the network")
+        assert aws.url in trouble
+        aws.clear_faults(outage)
+        while next_state(answer)["trouble"] is not None:
+            pass
+
+
+def next_state(answer: IO[bytes]) -> dict[str, Any]:
+    """Return the next state that the dashboard sends to its page."""
+    while not (line := answer.readline()).startswith(b"data: "):
+        assert line, "the states ended"
+    state: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
+    return state
+
+
 # --- metrics --------------------------------------------------------------------------
+
+
+def test_metrics_that_start_in_an_outage_say_that_the_app_is_down(
+    aws: EmbeddedAws, start: Starter
+) -> None:
+    aws.create_table()
+    aws.fault("refuse", service="dynamodb")
+    process = start("metrics", "--app=a", "--listen=127.0.0.1:0")
+    url = lines(process, 1)[0].decode().split()[-1]
+    assert 'kinesumer_group_up{app="a"} 0.0' in scrape(url)
 
 
 def scrape(url: str) -> str:

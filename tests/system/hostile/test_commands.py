@@ -14,7 +14,7 @@ from kinesumer.cli.main import cli
 from kinesumer.cli.options import FiniteFloat
 from kinesumer.local import EmbeddedAws, background
 from tests.integration.cli import lease_table
-from tests.integration.cli.conftest import environment, store_positions
+from tests.integration.cli.conftest import PYTHON, environment, store_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,10 +61,12 @@ def terminal(aws: Terminal, environment: None) -> Terminal:
 
 
 def check(result: Result) -> None:
-    """Fail if the command ended with an unexpected exception or exit status."""
+    """Fail for an unexpected exception or status, or an error in Python's terms."""
     assert result.exit_code in (0, 1, 2), result.output
     assert "error: unexpected" not in result.stderr, result.stderr
     assert "Traceback" not in result.stderr
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error:")]
+    assert not any(map(PYTHON.search, errors)), errors
 
 
 SHARDS = tuple(f"shardId-{number:012}" for number in range(2))
@@ -83,6 +85,12 @@ WRONG = [
     ("consume", "s", "--app=a", "--role=admin"),
     ("consume", "s", "--app=a", "--role=arn:aws:iam::1:role/x", "--external-id="),
     ("consume", "s\x00", "--app=a"),
+    ("consume", "\udcff", "--app=a"),
+    ("consume", "s", "--app=a", "--label=\n"),
+    ("consume", "s", "--app=a", "--start=1969-12-31T23:59:59Z"),
+    ("consume", "orders", "--app=b", "--start=2999-01-01T00:00:00Z"),
+    ("consume", "s", "--app=a", "--client-id=a#b"),
+    ("consume", "s", "--app=a", "--fan-out=s="),
     ("consume", "s", "s", "--app=a"),
     ("consume", "arn:aws:kinesis::1:stream/s", "--app=a"),
     ("consume", "arn:aws:kinesis:eu-west-1:1:stream/", "--app=a"),

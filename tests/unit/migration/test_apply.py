@@ -9,6 +9,8 @@ from kinesumer.migration.apply import write
 from kinesumer.migration.plan import ResumePoint, StreamPlan, plan_stream
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow, StreamRow
+from kinesumer.model.streams import Start
+from kinesumer.model.times import time_text
 from kinesumer.ports import Compare, Write, WriteResult
 from kinesumer.wire import admin_writes, rows, writes
 from tests.unit.migration.fleet import ORDERS, S0, S1, World
@@ -74,6 +76,15 @@ async def test_an_end_of_an_open_shard_is_a_problem() -> None:
     plan = await plan_stream(world.context(), await world.open(ORDERS), points)
     [problem] = [text for text in plan.problems if text.startswith(leaf)]
     assert "said to be read to its end, but Kinesis lists it as open" in problem
+
+
+async def test_a_start_in_the_future_is_a_problem_with_both_times() -> None:
+    world = World()
+    tomorrow = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall() + 86_400)
+    plan = await planned(world, first=ResumePoint(start=tomorrow))
+    [problem] = [text for text in plan.problems if text.startswith(S0)]
+    assert tomorrow.timestamp is not None
+    assert f"the start {time_text(tomorrow.timestamp)} is in the future" in problem
 
 
 async def test_the_ending_number_of_a_closed_shard_is_its_end() -> None:
