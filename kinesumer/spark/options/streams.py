@@ -203,7 +203,8 @@ def _to_json(stream: Stream | str) -> object:
         raise ConfigurationError(
             f"{stream!r} is not a stream: give each name, ARN or Stream by itself"
         )
-    if stream.min_read_interval_seconds != Stream(stream.name).min_read_interval_seconds:
+    default = Stream(stream.name).min_read_interval_seconds
+    if stream.min_read_interval_seconds != default:
         raise ConfigurationError(
             f"stream {stream.name}: min_read_interval_seconds is for the "
             "client, not for Spark; leave it out"
