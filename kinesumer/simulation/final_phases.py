@@ -1,7 +1,7 @@
 """The final phases of runs. Most of them disturb a group at rest once more.
 
 Each run ends with one of these phases, which also checks the result. So the predicates
-L1, L4, L5, L14 and I13, and the fatal faults, are checked after many different
+L1, L4, L5, L14, L16 and I13, and the fatal faults, are checked after many different
 histories of faults.
 """
 
@@ -22,6 +22,7 @@ from kinesumer.errors import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from kinesumer.simulation.client import Process
     from kinesumer.simulation.simulation import Simulation
     from kinesumer.simulation.trace import ShardTrace
 
@@ -119,6 +120,74 @@ async def reshard(sim: Simulation) -> None:
             text = f"{child.shard_id} is delivered at {started}"
             sim.checker.fail("L4", f"{text}, its parents ended at {ended:.3f} s")
     flowing.cancel()
+
+
+async def pair(sim: Simulation) -> None:
+    """Disturb the group twice within a lease; check that all records come (L16)."""
+    flowing = _flow(sim)
+    await asyncio.sleep(1)
+    began, lease = sim.loop.services.wall(), sim.config.lease_duration_seconds
+    kinds = sim.random.choices(list(DISTURBANCES), k=2)
+    limit = 2 * sim.scenario.min_read_interval_seconds + _replace_seconds(sim)
+    limit += _pair_seconds(kinds, lease) / SLOWEST_CLOCK
+    if sim.config.max_shards is not None:
+        limit += sim.config.listing_interval_seconds / SLOWEST_CLOCK + PLAN_SECONDS
+    for kind in kinds:
+        DISTURBANCES[kind](sim)
+        if all(process.leaving for process in sim.living):
+            sim.start_process()  # deploy another client, since none is left
+        await _check_arrivals(sim, began, lease * sim.random.random(), limit)
+    await _check_arrivals(sim, began, limit + lease, limit)
+    flowing.cancel()
+    await asyncio.sleep(20)
+
+
+def _pair_seconds(kinds: list[str], lease_seconds: float) -> float:
+    """Return how long a record may wait if two disturbances coincide.
+
+    What the second one moves was perhaps about to move after the first one's lease.
+    """
+    deaths = sum(kind in ("crash", "stop") for kind in kinds)
+    takeover = TAKEOVER_SECONDS["leader"] if deaths else 0.0
+    return takeover + (lease_seconds if deaths == 2 else 0.0) + CHILD_SECONDS
+
+
+async def _check_arrivals(
+    sim: Simulation, began: float, seconds: float, limit: float
+) -> None:
+    """Check for some seconds that no record waits longer than ``limit``."""
+    until = sim.loop.real + seconds
+    while sim.loop.real < until:
+        await asyncio.sleep(min(1.0, until - sim.loop.real))
+        now = sim.loop.services.wall()
+        for (arn, _), trace in sim.checker.shards.items():
+            if not sim.is_consumed(arn.rpartition("/")[2]):
+                continue
+            for index in range(trace.done_until, len(trace.arrivals)):
+                waited = now - max(began, trace.arrivals[index])
+                if waited <= limit:
+                    break
+                if not trace.delivered[index]:
+                    text = f"a record of {trace.shard_id} waits for {waited:.1f} s"
+                    sim.checker.fail("L16", f"{text}, not {limit:.1f} s")
+
+
+def _any_client(sim: Simulation) -> Process:
+    """Return a client; half of the time the leader."""
+    lead = sim.leader
+    if lead is not None and sim.random.random() < 0.5:
+        return lead
+    return sim.random.choice(sim.living)
+
+
+# What may happen to a group. Two of these within one lease must not add their delays.
+DISTURBANCES: dict[str, Callable[[Simulation], object]] = {
+    "crash": lambda sim: _any_client(sim).kill(),
+    "stop": lambda sim: _any_client(sim).freeze(16 * sim.random.random()),
+    "leave": lambda sim: _any_client(sim).leave(),
+    "join": lambda sim: sim.start_process(),
+    "reshard": lambda sim: list(_reshard(sim)),
+}
 
 
 def _reshard(sim: Simulation) -> Iterator[tuple[str, ShardTrace]]:
@@ -253,7 +322,7 @@ async def _check_all_end(
 
 
 AT_REST: dict[str, Ending] = {
-    phase.__name__: phase for phase in (nothing, takeover, reshard, outage, cost)
+    phase.__name__: phase for phase in (nothing, takeover, reshard, pair, outage, cost)
 }
 LATENCY: dict[str, Ending] = {latency.__name__: latency}
 FATAL: dict[str, Ending] = {

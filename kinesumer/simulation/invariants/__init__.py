@@ -1,4 +1,4 @@
-"""The predicates that a simulation checks: I1 to I17 and L1 to L15.
+"""The predicates that a simulation checks: I1 to I17 and L1 to L16.
 
 ``docs/how-it-is-tested.md`` explains them.
 """

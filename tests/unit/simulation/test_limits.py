@@ -15,10 +15,11 @@ from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start
 from kinesumer.ports import AllOf, Write
 from kinesumer.runtime.failure_log import logger
+from kinesumer.simulation import final_phases
 from kinesumer.simulation.bandwidth import SharedLink
 from kinesumer.simulation.convergence import raise_violation
 from kinesumer.simulation.event_loop import VirtualLoop
-from kinesumer.simulation.final_phases import latency
+from kinesumer.simulation.final_phases import latency, pair
 from kinesumer.simulation.invariants.base import ViolationError
 from kinesumer.simulation.invariants.liveness import LivenessMonitor, LossLogHandler
 from kinesumer.simulation.network import LinkedSource, LinkedStore, NetworkConditions
@@ -372,6 +373,21 @@ def test_l14_apps_that_are_slow_together() -> None:
 
     with pytest.raises(ViolationError, match="L14"):
         settle(measure, Scenario(members=1, shards=(2,), apps=2, faults="none"))
+
+
+def test_l16_two_events_that_delay_records_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def disturb(sim: Simulation, _: LivenessMonitor) -> None:
+        await pair(sim)
+
+    def cut_off(sim: Simulation) -> None:
+        for process in sim.living:
+            process.kinesis_network.set(lost=1.0)
+
+    monkeypatch.setattr(final_phases, "DISTURBANCES", {"join": cut_off})
+    with pytest.raises(ViolationError, match="L16"):
+        settle(disturb)
 
 
 def test_several_apps_consume_every_record() -> None:
