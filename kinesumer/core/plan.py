@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import MemberRow
     from kinesumer.model.streams import Interval, Range
 
-# The number of clients, those with the lowest ids, of which one leads the group and the
-# others watch the leader.
+# The number of clients, those with the lowest ids, that poll all members. One of them
+# replaces a dead leader. A living leader may have a higher id.
 STANDBYS = 3
 # Standbys try to lead in the order of their indexes, with this delay between them. The
 # others try after them, at random times. Their indexes mean little, since dead clients

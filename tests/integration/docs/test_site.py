@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -110,6 +112,36 @@ def test_every_link_leads_to_a_page_and_to_an_anchor(
             elif not (site / unquote(urlsplit(target).path).lstrip("/")).is_file():
                 broken[url].append(link)
     assert broken == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("exactly once", "fencing/"),
+        ("exactly once", "guarantees/"),
+        ("replay", "control/#kinesumer-seek"),
+        ("rewind", "control/#kinesumer-seek"),
+        ("rewind", "glossary/"),
+    ],
+)
+def test_the_search_finds_common_words(site: Path, words: str, page: str) -> None:
+    """The index has a section of this page with the words that users search for."""
+    sections = json.loads((site / "search.json").read_text())["items"]
+    texts = [
+        f"{one['title']} {one['text']}".lower()
+        for one in sections
+        if one["location"].startswith(page)
+    ]
+    assert any(words in text for text in texts), texts
+
+
+def test_the_readme_installs_what_the_site_needs() -> None:
+    """The group docs of pyproject.toml is what `scripts/test` builds the site with."""
+    readme = (ROOT / "README.md").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    needed = [one.partition(">")[0] for one in project["dependency-groups"]["docs"]]
+    [command] = re.findall(r"pip install (.+)\n\$ PYTHONPATH=scripts zensical", readme)
+    assert shlex.split(command) == needed
 
 
 def test_what_pages_load_is_part_of_the_site(
