@@ -237,9 +237,9 @@ async def local(_: CommonOptions, port: int, streams: tuple[str, ...]) -> None:
     """Serve Kinesis, DynamoDB and STS on 127.0.0.1 until Ctrl-C.
 
     Prints the environment variables that point AWS SDKs in another shell to this
-    server. The state store's table exists from the start, under its default name. All
-    data is lost when the command ends. Needs another extra: pip install
-    'kinesumer[cli,local]'.
+    server. The state store's table exists from the start, under its default name. An
+    account has up to 10,000 open shards, as in AWS's largest regions. All data is lost
+    when the command ends. Needs another extra: pip install 'kinesumer[cli,local]'.
     """
     from kinesumer.local import AwsError, EmbeddedAws
     from kinesumer.local.server import serve
@@ -258,7 +258,6 @@ async def local(_: CommonOptions, port: int, streams: tuple[str, ...]) -> None:
             raise ConfigurationError(
                 f"--stream {text}: {error.message}; change this option"
             ) from error
-    aws.create_table()
     if sys.stdout.isatty():
         click.echo("Paste these lines into another terminal:\n", err=True)
     await serve(aws, sys.stdout)

@@ -9,7 +9,7 @@ from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.local.request import AwsError
+from kinesumer.local.request import AwsError, invalid_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +73,11 @@ def _value_bytes(value: dict[str, Any]) -> int:
             return 1
 
 
+_TABLE = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
+_TABLE_RULE = (
+    "Invalid table/index name. Table/index names must be between 3 and 255 characters "
+    "long, and may contain only the characters a-z, A-Z, 0-9, '_', '-', and '.'"
+)
 PREFIX = "com.amazonaws.dynamodb.v20120810#"
 _WRITES = ("PutItem", "UpdateItem", "DeleteItem")
 _READS = ("GetItem", "Query", "Scan")
@@ -118,6 +123,8 @@ class DynamoDB:
         # moto finds tables only by name, not by ARN.
         if str(request.get("TableName")).startswith("arn:"):
             request["TableName"] = request["TableName"].rpartition("/")[2]
+        if "TableName" in request and not _TABLE.fullmatch(str(request["TableName"])):
+            return error_answer(invalid_request(_TABLE_RULE))
         handler = self._load()(account, region, request)
         measured = _Measured(handler.dynamodb_backend, operation, request)
         try:

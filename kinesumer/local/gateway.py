@@ -29,6 +29,7 @@ from kinesumer.local.kinesis.subscription import (
     without_continuation,
 )
 from kinesumer.local.request import AwsError, Request, limit_exceeded, parse_request
+from kinesumer.runtime.partitions import is_region
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 
 if TYPE_CHECKING:
@@ -191,6 +192,11 @@ class Gateway:
         if not http.access_key and not is_federated:
             raise AwsError(
                 "MissingAuthenticationTokenException", "Missing Authentication Token"
+            )
+        if not (is_federated or is_region(http.region)):
+            raise AwsError(
+                "InvalidSignatureException",
+                f"Credential should be scoped to a valid region, not {http.region!r}.",
             )
         state, request, shard = self._state, None, None
         keys: list[str] = []

@@ -19,8 +19,8 @@ from moto.dynamodb.models.dynamo_type import Item
 from moto.dynamodb.models.utilities import DynamoJsonEncoder
 from moto.dynamodb.responses import DynamoHandler
 
-from kinesumer.local.arns import served_partition
 from kinesumer.local.request import AwsError
+from kinesumer.runtime.partitions import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +101,7 @@ class Handler(DynamoHandler):
         super().__init__()
         self._backend, self._ids = backend, ids
         self.current_account, self.region = account, region
-        self.partition = served_partition(region)
+        self.partition = partition_of(region)
         self.body = self.params = request
         self.headers: dict[str, str] = {}
         self.querystring: dict[str, Any] = {}

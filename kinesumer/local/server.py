@@ -38,6 +38,7 @@ from kinesumer.wire.rows import DEFINITION, STATE_STORE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from kinesumer.local.dynamodb import Answer
     from kinesumer.local.kinesis.shards import Stream
     from kinesumer.local.state import RequestLog
 
@@ -50,13 +51,19 @@ ACCEPTING_TURNS = 3
 class EmbeddedAws:
     """Kinesis, DynamoDB and STS on one endpoint, as an async context manager.
 
-    The server runs until the context ends. All public methods may be called from any
-    thread, and rate limits don't apply to them.
+    The server runs until the context ends. The table of the state store exists from the
+    start, under the name ``table``, unless that is None. All public methods may be
+    called from any thread, and rate limits don't apply to them.
     An argument ``stream`` is an ARN, or a name in the default account and region.
     """
 
     def __init__(
-        self, *, port: int = 0, limits: Limits | None = None, seed: int = 0
+        self,
+        *,
+        port: int = 0,
+        limits: Limits | None = None,
+        seed: int = 0,
+        table: str | None = STATE_STORE,
     ) -> None:
         self.port: int = port
         if find_spec("moto") is None:
@@ -67,6 +74,8 @@ class EmbeddedAws:
         self._control, self._gateway = Control(self._state), Gateway(self._state)
         self._runner: web.ServerRunner | None = None
         self._socket: socket.socket | None = None
+        if table is not None:  # don't wait: later requests come after this one
+            self._submit_table(table, DEFAULT_ACCOUNT, DEFAULT_REGION)
 
     async def __aenter__(self) -> Self:
         self._runner = web.ServerRunner(
@@ -283,9 +292,14 @@ class EmbeddedAws:
         account: str = DEFAULT_ACCOUNT,
         region: str = DEFAULT_REGION,
     ) -> None:
-        """Create the table of a state store."""
+        """Create the table of a state store, unless it exists."""
+        answer = self._submit_table(name, account, region).result()
+        if answer.error not in (None, "ResourceInUseException"):
+            raise RuntimeError(f"CreateTable: {answer.body.decode()}")
+
+    def _submit_table(self, name: str, account: str, region: str) -> Future[Answer]:
         body = json.dumps({"TableName": name, **DEFINITION}).encode()
-        self.dynamodb("CreateTable", body, account=account, region=region)
+        return self._state.dynamodb.submit(account, region, "CreateTable", body)
 
     def dynamodb(
         self,

@@ -36,6 +36,11 @@ def partition_of(region: str) -> str:
     )
 
 
+def is_region(name: str) -> bool:
+    """Return whether AWS has a region of this name, as far as botocore knows."""
+    return any(name in partition["regions"] for partition in _partitions())
+
+
 @cache
 def aws_domains() -> frozenset[str]:
     """Return the domains of AWS's services in all partitions."""

@@ -34,5 +34,4 @@ def kinesumer_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
             monkeypatch.setenv(name, os.devnull)
         for name, value in aws.environment().items():
             monkeypatch.setenv(name, value)
-        aws.create_table()
         yield aws

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
-    with background(EmbeddedAws()) as embedded:
+    with background(EmbeddedAws(table=None)) as embedded:
         for name, value in embedded.environment().items():
             monkeypatch.setenv(name, value)
         yield embedded

@@ -68,7 +68,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def aws(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
     """Start an embedded AWS, and point the environment to it."""
-    with background(EmbeddedAws()) as embedded:
+    with background(EmbeddedAws(table=None)) as embedded:
         for name, value in embedded.environment().items():
             monkeypatch.setenv(name, value)
         yield embedded

@@ -48,7 +48,7 @@ NO_SPARK = "--skip=group: a Spark*"
 @pytest.fixture
 def aws(environment: None) -> Iterator[EmbeddedAws]:
     """Serve an embedded AWS that enforces the limits of the real one."""
-    with background(EmbeddedAws()) as embedded:
+    with background(EmbeddedAws(table=None)) as embedded:
         yield embedded
 
 

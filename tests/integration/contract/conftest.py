@@ -75,7 +75,7 @@ def ministack() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[EmbeddedAws]:
     """An embedded AWS, whose clock some tests advance."""
-    with background(EmbeddedAws()) as aws:
+    with background(EmbeddedAws(table=None)) as aws:
         yield aws
 
 

@@ -33,14 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def local_server() -> AsyncIterator[EmbeddedAws]:
     """Start one server for each module, so that its tests can share clients."""
-    async with EmbeddedAws() as embedded:
+    async with EmbeddedAws(table=None) as embedded:
         yield embedded
 
 
 @pytest.fixture
 def aws(local_server: EmbeddedAws) -> Iterator[EmbeddedAws]:
     """Empty the server, and stop its clock, so that limits are exact."""
-    new, server = EmbeddedAws(), local_server
+    new, server = EmbeddedAws(table=None), local_server
     server._state = new._state
     server._control, server._gateway = new._control, new._gateway
     server.stop_clock()

@@ -140,3 +140,26 @@ def test_a_legacy_condition_with_one_value_keeps_its_operator(
         return
     with pytest.raises(RuntimeError, match="ConditionalCheckFailed"):
         aws.dynamodb("UpdateItem", request)
+
+
+async def test_names_of_tables_and_regions_that_aws_refuses_are_refused(
+    aws: EmbeddedAws, dynamodb: Any, connect: Any, refused: Any
+) -> None:
+    for name in ("ab", "or ders", "x" * 256, "a/b"):
+        answer = await refused(dynamodb.describe_table(TableName=name))
+        assert answer.code == "ValidationException"
+        assert "between 3 and 255 characters" in str(answer)
+    for region in ("us-esat-1", "here-1"):
+        for service, call in (("dynamodb", "list_tables"), ("kinesis", "list_streams")):
+            client = await connect(service, aws.account(), region)
+            answer = await refused(getattr(client, call)())
+            assert answer.code == "InvalidSignatureException"
+
+
+async def test_the_state_stores_table_exists_from_the_start_unless_not_wanted() -> None:
+    def tables(aws: EmbeddedAws) -> Any:
+        return aws.dynamodb("ListTables", b"{}")["TableNames"]
+
+    async with EmbeddedAws() as aws, EmbeddedAws(table=None) as empty:
+        aws.create_table()  # does nothing
+        assert (tables(aws), tables(empty)) == (["kinesumer-state-store"], [])

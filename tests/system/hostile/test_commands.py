@@ -36,7 +36,7 @@ class Terminal:
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Terminal]:
-    with background(EmbeddedAws()) as embedded:
+    with background(EmbeddedAws(table=None)) as embedded:
         yield Terminal(embedded.environment())
 
 
