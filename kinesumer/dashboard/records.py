@@ -49,6 +49,7 @@ class RecordsRequest(
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = DEFAULT_RECORDS
     contains: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     partition_key: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    with_data: bool = False  # also return all data of the records, for a download
 
 
 class ShownRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +63,7 @@ class ShownRecord(msgspec.Struct, frozen=True, kw_only=True):
     shown_bytes: int  # the size of the part that is shown
     kind: str  # "json", "text" or "binary"
     text: str  # JSON is indented, and binary data is in base64
+    data: str | None  # all of the data in base64, if it was requested
 
 
 class RecordsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,13 +113,13 @@ class RecordBrowser:
         )
         shard = shards[request.shard]
         found = await find_records(self._reader, source, info, shard, query)
-        return answer(found)
+        return answer(found, with_data=request.with_data)
 
 
-def answer(found: FoundRecords) -> RecordsAnswer:
+def answer(found: FoundRecords, *, with_data: bool = False) -> RecordsAnswer:
     """Return the records of a query as the page shows them."""
     return RecordsAnswer(
-        records=[show_record(record) for record in found.records],
+        records=[show_record(record, with_data=with_data) for record in found.records],
         scanned=found.scanned,
         reads=found.reads,
         next=position_text(found.next),
@@ -126,7 +128,7 @@ def answer(found: FoundRecords) -> RecordsAnswer:
     )
 
 
-def show_record(record: Record) -> ShownRecord:
+def show_record(record: Record, *, with_data: bool = False) -> ShownRecord:
     """Return a record as the page shows it, decoded as JSON or as text if possible."""
     kind, text = _decode(record.data)
     return ShownRecord(
@@ -138,6 +140,7 @@ def show_record(record: Record) -> ShownRecord:
         shown_bytes=min(len(record.data), SHOWN_BYTES),
         kind=kind,
         text=text,
+        data=b64encode(record.data).decode() if with_data else None,
     )
 
 

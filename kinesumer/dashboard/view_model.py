@@ -12,7 +12,7 @@ from kinesumer.admin.failures import (
     failures_of_stream,
 )
 from kinesumer.admin.fan_out import use_text, uses_of_stream
-from kinesumer.admin.loads import load_report
+from kinesumer.admin.loads import load_report, sum_loads
 from kinesumer.admin.observation import stall_limit_seconds
 from kinesumer.admin.status import report
 from kinesumer.dashboard.model import (
@@ -115,6 +115,7 @@ def _totals(streams: Sequence[Band], view: ViewInput) -> Totals:
         if shard.state not in ("ended", "waiting")
     ]
     unowned = [s for s in shards if s.state not in ("owned", "moving")]
+    rates = [b.records_per_second for b in streams if b.records_per_second is not None]
     lags = [b.millis_behind for b in streams if b.millis_behind is not None]
     failures = failures_of_group(view.observation.snapshot.alive)
     return Totals(
@@ -127,7 +128,7 @@ def _totals(streams: Sequence[Band], view: ViewInput) -> Totals:
         caught_up=view.observation.caught_up(
             row for page in view.observation.snapshot.shards.values() for row in page
         ),
-        records_per_second=sum(view.rates.values()) if view.rates else None,
+        records_per_second=sum(rates) if rates else None,
         failing_share=failures.failing_share if failures else None,
         failed_records=failures.failed_records if failures else None,
     )
@@ -183,13 +184,22 @@ def _band(stream: StreamRow, view: ViewInput) -> Band:
         states=dict(fleet.shard_states(arn)),
         millis_behind=fleet.millis_behind(arn),
         caught_up=fleet.caught_up(fleet.snapshot.shards[arn]),
-        records_per_second=view.rates.get(arn),
+        records_per_second=_rate(arn, view),
         lag_problem=fleet.lags.problems.get(arn),
         fan_out=", ".join(
             use_text(use.report()) for use in uses_of_stream(fleet.snapshot.alive, arn)
         ),
         failures=_failures_text(failures_of_stream(fleet.snapshot.alive, arn)),
     )
+
+
+def _rate(arn: str, view: ViewInput) -> float | None:
+    """Return a stream's measured rate, or until there is one, what clients report."""
+    if arn in view.rates:
+        return view.rates[arn]
+    reports = view.observation.loads.reports
+    load = sum_loads(report.load for report in reports if report.stream_arn == arn)
+    return None if load is None else load.records_per_second
 
 
 def _failures_text(failures: Failures | None) -> str:

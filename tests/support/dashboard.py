@@ -48,7 +48,7 @@ class FakeRecords:
         if request.start == "yesterday":
             raise ConfigurationError("from yesterday: give a time")
         found = FoundRecords(list(self.records), 7, 2, Position("99"), "tip")
-        return answer(found)
+        return answer(found, with_data=request.with_data)
 
 
 class CountedFleet(ToyFleet):

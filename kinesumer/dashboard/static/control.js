@@ -1,10 +1,11 @@
 // Changes: a preview, and a confirmation.
 
 import { dialog, h, keyed, say } from "./dom.js";
-import { shown } from "./format.js";
+import { duration, shown } from "./format.js";
 import { mayChange, post } from "./token.js";
 
 const TYPING_MILLIS = 700;
+const COUNTING = "Counting what is skipped and re-read …";
 
 /** Show the buttons of the possible changes in an element. */
 export function actions(place, state, requested, name) {
@@ -45,8 +46,12 @@ function begin({ text, change, name }) {
     previewed = entry.missing?.() ? null : JSON.stringify(requested());
     if (previewed === null) return;
     const mine = previewed;
-    if (entry.counts) say(summary, "Counting what is skipped and re-read …");
+    const began = performance.now();
+    const tick = () => say(summary, `${COUNTING} ${duration(performance.now() - began)}`);
+    const ticking = entry.counts && setInterval(() => (previewed === mine && opened.open ? tick() : clearInterval(ticking)), 1000);
+    if (entry.counts) say(summary, COUNTING);
     const answer = await post("preview", JSON.parse(mine));
+    clearInterval(ticking);
     if (previewed !== mine) return; // the field has changed meanwhile
     changes.replaceChildren(...(answer.lines ?? []).map((line) => h("li", {}, shown(line))));
     say(summary, shown(answer.summary ? `In total: ${answer.summary}.` : ""));
@@ -73,6 +78,7 @@ function begin({ text, change, name }) {
     entry.element.addEventListener("input", () => {
       previewed = null; // the shown preview is of another position
       forget();
+      if (!entry.missing()) say(summary, COUNTING);
       clearTimeout(typing);
       typing = setTimeout(preview, TYPING_MILLIS);
     });

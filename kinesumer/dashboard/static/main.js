@@ -13,6 +13,7 @@ import { enter, mayChange, permission } from "./token.js";
 
 const find = (id) => document.getElementById(id);
 const cards = new Map();
+let linked = "";
 
 const light = (clientId) => cards.forEach((card) => card.light(clientId));
 const members = new Members(find("members"), find("members-aside"), light);
@@ -51,6 +52,17 @@ function show(state) {
   legend.update(state);
   events.update(state);
   charts.forEach((chart) => chart.update(state));
+}
+
+/** Open the details of the shard that the address names, once. */
+function openLinked() {
+  const wanted = new URLSearchParams(location.hash.slice(1));
+  const card = cards.get(wanted.get("stream"));
+  if (!card || linked === location.hash) return;
+  linked = location.hash;
+  document.querySelectorAll("dialog").forEach((opened) => opened.close());
+  card.reveal(wanted.get("shard"));
+  card.open(wanted.get("shard"));
 }
 
 function showNotices(state) {
@@ -113,6 +125,7 @@ function follow() {
     const state = JSON.parse(message.data);
     show(state);
     freshness.received(state);
+    openLinked();
   };
   states.onerror = () => {
     freshness.lost();
@@ -122,6 +135,7 @@ function follow() {
   };
 }
 
+addEventListener("hashchange", openLinked);
 find("legend").append(...fillings());
 await enter();
 follow();

@@ -77,7 +77,12 @@ export function showShard(state, band, shard) {
     changes.append(h("button", { type: "button", "aria-label": `Records of shard ${short(shard.shard_id)}`,
       onclick: () => { opened.close(); browse(band, shard.shard_id); } }, "Records"));
   }
-  buttons.append(changes, h("button", { type: "button", onclick: () => opened.close() }, "Close"));
+  buttons.append(changes, h("a", { href: shardLink(band, shard) }, "Link to this shard"), h("button", { type: "button", onclick: () => opened.close() }, "Close"));
+}
+
+/** Return the address of a shard's details on this page. */
+function shardLink(band, shard) {
+  return `#${new URLSearchParams({ stream: band.stream_arn, shard: shard.shard_id })}`;
 }
 
 function paused(shard) {

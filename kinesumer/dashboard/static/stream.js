@@ -45,7 +45,7 @@ export class StreamCard {
     this.lag = h("span", { class: "figure" });
     this.rate = h("span", { class: "figure" });
     this.buttons = h("div", { class: "actions" });
-    this.records = h("button", { type: "button", hidden: true, onclick: () => browse(this.band, this.band.shards[0]?.shard_id) }, "Records");
+    this.records = h("button", { type: "button", hidden: true, onclick: () => browse(this.band) }, "Records");
     this.zoomText = h("output", { "aria-label": "Zoom" }, "1×");
     this.zoom = h("div", { class: "zoom", role: "group", "aria-label": "Zoom of the band" },
       h("button", { type: "button", "aria-label": "Zoom out", onclick: () => this.zoomBy(0.5) }, "−"),

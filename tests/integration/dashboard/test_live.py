@@ -159,6 +159,7 @@ async def test_records_are_decoded_filtered_and_read_on(
         status = dialog.get_by_role("status")
         await expect(dialog).to_contain_text("of the five reads a second")
         await expect(items).to_have_count(0)
+        await dialog.get_by_label("Order").select_option("oldest first")
         await read.click()
         await expect(status).to_contain_text("no later record yet")
         texts = await items.locator("pre").all_text_contents()

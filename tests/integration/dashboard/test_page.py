@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+from base64 import b64decode
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -11,17 +14,22 @@ from playwright.async_api import expect
 
 from kinesumer.admin.apps import AppSummary, report
 from kinesumer.errors import StoreUnavailableError
+from kinesumer.model.loads import Load, LoadReport
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Record
 from kinesumer.model.rows import Deaths, GroupRow
 from kinesumer.model.streams import ShardKey
+from kinesumer.wire.loads import load_text
 from tests.integration.dashboard.conftest import served, shown_page
+from tests.support.dashboard import FakeActions, FakeRecords
 from tests.support.toy_fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
-    from kinesumer.dashboard.actions import ActionHandler
+    from kinesumer.dashboard.actions import Action, ActionHandler, Preview
     from kinesumer.dashboard.apps import AppList
+    from kinesumer.dashboard.records import RecordBrowser, RecordsAnswer, RecordsRequest
     from kinesumer.errors import KinesumerError
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -358,6 +366,107 @@ async def test_the_figure_of_the_largest_lag_leads_to_its_shard(
         at.poller.wake()
         await expect(totals).to_contain_text("caught up")
         await expect(totals.get_by_role("button")).to_have_count(0)
+
+
+async def test_records_of_all_shards_come_newest_first_and_are_downloaded(
+    browser: Browser,
+) -> None:
+    class ShardRecords(FakeRecords):
+        """Has records in each shard; a higher shard has the newer ones."""
+
+        async def find(self, request: RecordsRequest) -> RecordsAnswer:
+            number = int(request.shard[-1])
+            first, count = 10 * number + 1, 4 if request.start else 1
+            self.records = tuple(
+                Record(str(n), b"\x00%d" % number, "key", 1e9 + n)
+                for n in range(first, first + count)
+            )
+            return await super().find(request)
+
+    fake = ShardRecords()
+    async with (
+        served(small(), records=cast("RecordBrowser", fake)) as at,
+        shown_page(browser, at.url) as page,
+    ):
+        card = page.get_by_role("article", name="orders")
+        await card.get_by_role("button", name="Records").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Read", exact=True).click()
+        items = dialog.get_by_role("listitem")
+        await expect(items).to_have_count(4)
+        shards = [f"shard {number}" for number in range(4)]
+        await expect(items).to_contain_text(shards[::-1])
+        await expect(dialog.get_by_role("status")).to_contain_text("4 of 28 records")
+        await dialog.get_by_label("Order").select_option("oldest first")
+        await expect(items).to_contain_text(shards)
+        async with page.expect_download() as download:
+            await dialog.get_by_role("button", name="Read and download").click()
+        saved = await (await download.value).path()
+        rows = [json.loads(line) for line in saved.read_text().splitlines()]
+        assert [b64decode(row["data"]) for row in rows] == [
+            b"\x00%d" % number for number in range(4)
+        ]
+        # From a start on, what was left out comes with the later records.
+        await dialog.get_by_label("From").fill("1h")
+        await dialog.locator("select[name=limit]").select_option("10")
+        fake.requests.clear()
+        await dialog.get_by_role("button", name="Read", exact=True).click()
+        await expect(items).to_have_count(10)
+        assert {request.start for request in fake.requests} == {"1h"}
+        fake.requests.clear()
+        later = dialog.get_by_role("button", name="Read later records")
+        await later.click()
+        await expect(later).to_be_enabled()
+        starts = {request.shard[-1]: request.start for request in fake.requests}
+        assert starts == {"0": "99", "1": "99", "2": "22", "3": "1h"}
+        await dialog.get_by_label("From").fill("")
+        await dialog.get_by_label("Shard").select_option("shardId-000000000002")
+        await dialog.get_by_role("button", name="Read", exact=True).click()
+        await expect(items).to_have_count(1)
+
+
+async def test_a_seek_says_for_how_long_it_has_been_counting(
+    browser: Browser,
+) -> None:
+    is_counted = asyncio.Event()
+
+    class SlowActions(FakeActions):
+        async def preview(self, change: Action) -> Preview:
+            await is_counted.wait()
+            return await super().preview(change)
+
+    async with (
+        served(small(), actions=cast("ActionHandler", SlowActions())) as at,
+        shown_page(browser, at.url) as page,
+    ):
+        await page.get_by_role("button", name="Seek orders").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.locator("input[name=to]").fill("1h")
+        status = dialog.get_by_role("status")
+        await expect(status).to_have_text(re.compile(r"^Counting .* … \d\.\d s$"))
+        is_counted.set()
+        await expect(status).to_have_text("In total: skips 3 records.")
+
+
+async def test_a_link_leads_to_a_shard(browser: Browser) -> None:
+    async with served(small()) as at, shown_page(browser, at.url) as page:
+        await page.get_by_role("option", name="Shard 2,").first.press("Enter")
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("link", name="Link to this shard").click()
+        async with shown_page(browser, page.url) as other:
+            title = other.get_by_role("dialog").get_by_role("heading")
+            await expect(title).to_have_text("shardId-000000000002")
+
+
+async def test_a_first_look_shows_the_rates_that_clients_report(
+    browser: Browser,
+) -> None:
+    fleet = small()
+    loads = LoadReport(arn_of("orders"), 0, 4, Load(1e5, 250.0, 0.1))
+    arns = fleet.members["worker-1"].streams
+    fleet.change("worker-1", load=load_text([loads], arns))
+    async with served(fleet) as at, shown_page(browser, at.url) as page:
+        await expect(page.locator("#totals")).to_contain_text("Records a second246")
 
 
 async def test_tables_are_sorted_by_the_chosen_column(browser: Browser) -> None:
