@@ -17,10 +17,12 @@ from kinesumer.cli.signals import run_until_signal
 from kinesumer.dashboard.actions import ActionHandler
 from kinesumer.dashboard.apps import AppList
 from kinesumer.dashboard.auth import Guard
+from kinesumer.dashboard.letters import LetterBrowser
 from kinesumer.dashboard.poller import Poller, StoreFleetSource
 from kinesumer.dashboard.records import RecordBrowser
 from kinesumer.dashboard.server import Server, listen, serving
 from kinesumer.dashboard.view_model import DashboardInfo
+from kinesumer.dead_letters.targets import parse_target
 from kinesumer.errors import ConfigurationError
 from kinesumer.exporter.collector import DEFAULT_OPTIONS, AppReader, Exporter
 from kinesumer.exporter.scale import ScaleOptions
@@ -57,8 +59,18 @@ STREAM = re.compile("([a-zA-Z0-9_.-]{1,128})(?::([1-9][0-9]{0,4}))?")
     is_flag=True,
     help="Allow the browser that opens the printed link to read the streams' records.",
 )
+@click.option(
+    "--dead-letters",
+    metavar="TARGET",
+    help="The target of the app's dead letters, as for dlq. With --browse-records, the "
+    "page lists and shows them; with --allow-changes too, it puts records back.",
+)
 async def dashboard(
-    common: CommonOptions, port: int, allow_changes: bool, browse_records: bool
+    common: CommonOptions,
+    port: int,
+    allow_changes: bool,
+    browse_records: bool,
+    dead_letters: str | None,
 ) -> None:
     """Serve a page on 127.0.0.1 that shows the fleet, until Ctrl-C.
 
@@ -67,6 +79,12 @@ async def dashboard(
     records. With these options, one browser can do so through the printed link.
     """
     app, roles, clock = common.app, common.roles(), SystemClock()
+    if dead_letters is not None:
+        parse_target(dead_letters)
+        if not browse_records:
+            raise ConfigurationError(
+                "--dead-letters shows the data of records: give --browse-records, too"
+            )
     async with common.connect(waits=True) as (clients, store):
         region = clients.region or ""
         about = DashboardInfo(
@@ -75,16 +93,21 @@ async def dashboard(
             region,
             control=allow_changes,
             records=browse_records,
+            letters=dead_letters is not None,
         )
         poller = Poller(
             about, StoreFleetSource(app, clients, store, clock, roles), clock
         )
-        actions = ActionHandler(app, clients, store, roles) if allow_changes else None
+        letters = actions = None
+        if dead_letters is not None:
+            letters = LetterBrowser(app, dead_letters, clients, roles)
+        if allow_changes:
+            actions = ActionHandler(app, clients, store, roles, letters)
         records = RecordBrowser(app, clients, store, roles) if browse_records else None
         with listen(port) as opened:
             guard = Guard(opened.getsockname()[1])
             apps = AppList(common.table, store, clock)
-            server = Server(poller, guard, actions, records, apps)
+            server = Server(poller, guard, actions, records, apps, letters)
             async with serving(server, poller, opened) as polling:
                 click.echo(guard.link(invites=allow_changes or browse_records))
                 await run_until_signal(polling)

@@ -22,6 +22,7 @@ from kinesumer.admin.seek_counts import READ_INTERVAL_SECONDS, count_seek, total
 from kinesumer.admin.shard_reads import PacedReader
 from kinesumer.admin.snapshot import read_snapshot
 from kinesumer.coordination import pauses
+from kinesumer.dashboard.letters import LetterIds
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.tasks import gather_or_cancel
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kinesumer.admin.seek import SeekPlan
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.dashboard.letters import LetterBrowser
     from kinesumer.model.rows import ShardRow
     from kinesumer.ports import StateStore
 
@@ -77,7 +79,13 @@ class Seek(_Action, tag="seek"):
     shard: str | None = None
 
 
-Action = Pause | Resume | Drain | Undrain | Seek
+class PutBack(_Action, tag="redrive"):
+    """Put the records of dead letters back into their streams."""
+
+    letters: LetterIds
+
+
+Action = Pause | Resume | Drain | Undrain | Seek | PutBack
 
 
 class Preview(NamedTuple):
@@ -94,15 +102,22 @@ class ActionHandler:
     """Previews and applies changes for one app."""
 
     def __init__(
-        self, app: str, clients: ClientFactory, store: StateStore, roles: Roles
+        self,
+        app: str,
+        clients: ClientFactory,
+        store: StateStore,
+        roles: Roles,
+        letters: LetterBrowser | None = None,
     ) -> None:
-        self._context = operator_context(app, store)
+        self._context, self._letters = operator_context(app, store), letters
         self._clients, self._roles = clients, roles
 
     async def preview(self, action: Action) -> Preview:
         """Return what a change will do; change nothing. Raises KinesumerError."""
         if isinstance(action, Seek):
             return await self._preview_seek(action)
+        if isinstance(action, PutBack):
+            return Preview(await self._opened_letters().preview(action.letters))
         return Preview(await self._lines(action))
 
     async def _preview_seek(self, action: Seek) -> Preview:
@@ -142,6 +157,8 @@ class ActionHandler:
             if moved := await seek.conflicting_seeks(context, plans, rows):
                 text += f"; another seek has moved {shards_text(len(moved))} since"
             return text
+        if isinstance(action, PutBack):
+            return await self._opened_letters().redrive(action.letters)
         if isinstance(action, Drain | Undrain):
             undo = isinstance(action, Undrain)
             await drain.drain(context, action.client, undo=undo)
@@ -152,6 +169,13 @@ class ActionHandler:
             return f"{marked.target}: resumed"
         marked = await pauses.pause(context, action.stream, action.shard, action.reason)
         return f"{marked.target}: paused"
+
+    def _opened_letters(self) -> LetterBrowser:
+        if self._letters is None:
+            raise ConfigurationError(
+                "no target of dead letters is named: start it again with --dead-letters"
+            )
+        return self._letters
 
     async def _plans(self, action: Seek) -> list[SeekPlan]:
         to = parse_position(action.to, action.shard, name="to")

@@ -157,6 +157,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     every_seconds: float  # the time between two polls
     control: bool  # whether the server accepts changes from requests with the token
     records: bool  # whether it returns records to requests with the token
+    letters: bool  # whether it returns dead letters to requests with the token
     leader: str | None
     paused: bool  # whether all streams of the app are paused together
     pause_reason: str

@@ -130,7 +130,7 @@ def answer(found: FoundRecords, *, with_data: bool = False) -> RecordsAnswer:
 
 def show_record(record: Record, *, with_data: bool = False) -> ShownRecord:
     """Return a record as the page shows it, decoded as JSON or as text if possible."""
-    kind, text = _decode(record.data)
+    kind, text = decode_data(record.data)
     return ShownRecord(
         position=record.position.text,
         partition_key=record.partition_key,
@@ -144,7 +144,7 @@ def show_record(record: Record, *, with_data: bool = False) -> ShownRecord:
     )
 
 
-def _decode(data: bytes) -> tuple[str, str]:
+def decode_data(data: bytes) -> tuple[str, str]:
     """Return the kind of the data, and the text to show."""
     if data.lstrip()[:1] in (b"{", b"[") and len(data) <= SHOWN_BYTES:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

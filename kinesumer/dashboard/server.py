@@ -16,16 +16,18 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from kinesumer.dashboard.actions import Action
 from kinesumer.dashboard.auth import protect
+from kinesumer.dashboard.letters import LettersRequest
 from kinesumer.dashboard.records import RecordsRequest
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from kinesumer.dashboard.actions import ActionHandler
     from kinesumer.dashboard.apps import AppList
     from kinesumer.dashboard.auth import Guard
+    from kinesumer.dashboard.letters import LetterBrowser
     from kinesumer.dashboard.poller import Poller
     from kinesumer.dashboard.records import RecordBrowser
 
@@ -51,6 +53,7 @@ class Invitation(msgspec.Struct, forbid_unknown_fields=True):
 
 INVITATIONS = msgspec.json.Decoder(Invitation)
 CHANGES: msgspec.json.Decoder[Action] = msgspec.json.Decoder(Action)
+LETTERS = msgspec.json.Decoder(LettersRequest)
 RECORDS = msgspec.json.Decoder(RecordsRequest)
 # The errors that are raised if a body is missing or isn't valid JSON.
 INVALID_BODY_ERRORS = (
@@ -98,9 +101,10 @@ class Server:
         actions: ActionHandler | None = None,
         records: RecordBrowser | None = None,
         apps: AppList | None = None,
+        letters: LetterBrowser | None = None,
     ) -> None:
         self._poller, self._guard, self._apps = poller, guard, apps
-        self._actions, self._records = actions, records
+        self._actions, self._records, self._letters = actions, records, letters
         self._files = page_files()
 
     def application(self) -> web.Application:
@@ -121,7 +125,11 @@ class Server:
         if self._apps is not None:
             app.router.add_get("/apps", partial(self._listed, self._apps))
         if self._records is not None:
-            app.router.add_post("/records", partial(self._found, self._records))
+            find = partial(self._found, self._records.find, RECORDS)
+            app.router.add_post("/records", find)
+        if self._letters is not None:
+            find = partial(self._found, self._letters.find, LETTERS)
+            app.router.add_post("/letters", find)
         return app
 
     async def _end(self, _: web.Application) -> None:
@@ -159,7 +167,7 @@ class Server:
     async def _exchange(self, request: web.Request) -> web.Response:
         """Return the token for the printed link's invitation, which is valid once."""
         invitation = (await _decoded(request, INVITATIONS)).invitation
-        has_use = self._actions is not None or self._records is not None
+        has_use = any((self._actions, self._records, self._letters))
         token = self._guard.exchange(invitation) if has_use else None
         if token is None:
             return _error_response(
@@ -188,14 +196,17 @@ class Server:
         return web.json_response({"done": result})
 
     async def _found(
-        self, records: RecordBrowser, request: web.Request
+        self,
+        find: Callable[[T], Awaitable[msgspec.Struct]],
+        decoder: msgspec.json.Decoder[T],
+        request: web.Request,
     ) -> web.Response:
-        """Return records of a shard. The request must have the token."""
+        """Return records or dead letters. The request must have the token."""
         if not self._guard.has_token(request):
             return _error_response(403, "records need the token: open the printed link")
-        wanted = await _decoded(request, RECORDS)
+        wanted = await _decoded(request, decoder)
         try:
-            answer = await records.find(wanted)
+            answer = await find(wanted)
         except KinesumerError as error:
             return _error_response(409, str(error))
         return web.Response(

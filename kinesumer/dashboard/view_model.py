@@ -49,6 +49,7 @@ class DashboardInfo(NamedTuple):
     region: str = ""
     control: bool = False
     records: bool = False
+    letters: bool = False
 
 
 class ViewInput(NamedTuple):
@@ -83,6 +84,7 @@ def build_state(info: DashboardInfo, view: ViewInput) -> State:
         every_seconds=view.every_seconds,
         control=info.control,
         records=info.records,
+        letters=info.letters,
         leader=snapshot.leader_id,
         paused=group is not None and group.paused,
         pause_reason=group.pause_reason if group else "",

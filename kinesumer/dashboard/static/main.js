@@ -6,14 +6,16 @@ import { h, keyed, say, set } from "./dom.js";
 import { Events } from "./events.js";
 import { behind, count, lagMillis, percent, short, shown } from "./format.js";
 import { ago, Freshness, isOld } from "./freshness.js";
+import { letters } from "./letters.js";
 import { ClientLegend, fillings } from "./legend.js";
 import { Members } from "./members.js";
 import { StreamCard } from "./stream.js";
-import { enter, mayChange, permission } from "./token.js";
+import { enter, mayBrowse, mayChange, permission } from "./token.js";
 
 const find = (id) => document.getElementById(id);
 const cards = new Map();
 let linked = "";
+let current = null; // the newest state
 
 const light = (clientId) => cards.forEach((card) => card.light(clientId));
 const members = new Members(find("members"), find("members-aside"), light);
@@ -33,6 +35,9 @@ function show(state) {
     state.paused ? ["Resume all", { do: "resume" }] : ["Pause all", { do: "pause" }],
     ["Seek all", { do: "seek" }],
   ], "streams");
+  keyed(find("letters"), mayBrowse(state) && state.letters ? ["Dead letters"] : [], (text) => text,
+    (text) => h("button", { type: "button", onclick: () => letters(current) }, text), () => {});
+  current = state;
   showNotices(state);
   showTotals(state);
   keyed(find("bands"), state.streams.length ? state.streams : [null], (band) => band?.stream_arn ?? "none",

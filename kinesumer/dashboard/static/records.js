@@ -139,7 +139,8 @@ function summary(answers, shownCount) {
   return `${found}${time}; ${ends} (${reads} ${reads === 1 ? "read" : "reads"})`;
 }
 
-function date(seconds) {
+/** Return a time, in seconds since 1970, as its local date. */
+export function date(seconds) {
   return new Date(seconds * 1000).toLocaleDateString("sv");
 }
 
@@ -161,7 +162,7 @@ function item(record, coding, namesShard) {
 }
 
 /** Return data in base64 unchanged, or as lines of hexadecimal digits with the ASCII characters. */
-function binary(base64, coding) {
+export function binary(base64, coding) {
   if (coding === "base64") return base64;
   const data = atob(base64);
   const lines = [];

@@ -135,6 +135,21 @@ def test_local_prints_its_environment_and_serves(
 
 
 @pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--dead-letters=file:x"], "give --browse-records, too"),
+        (["--dead-letters=x", "--browse-records"], "isn't a dead-letter target"),
+    ],
+)
+def test_dead_letters_need_a_target_and_the_right_to_records(
+    aws: EmbeddedAws, run: Run, options: list[str], problem: str
+) -> None:
+    result = run("dashboard", "--app=a", *options)
+    assert result.exit_code == 2
+    assert problem in error_text(result)
+
+
+@pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         ("dashboard --app=a --port={}", "give another --port"),

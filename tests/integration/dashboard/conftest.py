@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from kinesumer.dashboard.actions import ActionHandler
     from kinesumer.dashboard.apps import AppList
+    from kinesumer.dashboard.letters import LetterBrowser
     from kinesumer.dashboard.poller import FleetSource
     from kinesumer.dashboard.records import RecordBrowser
 
@@ -99,17 +100,22 @@ async def served(
     actions: ActionHandler | None = None,
     records: RecordBrowser | None = None,
     apps: AppList | None = None,
+    letters: LetterBrowser | None = None,
     port: int = 0,
     about: DashboardInfo = ABOUT,
 ) -> AsyncIterator[Served]:
     """Serve a fleet's page while the block runs."""
-    about = about._replace(control=actions is not None, records=records is not None)
+    about = about._replace(
+        control=actions is not None,
+        records=records is not None or letters is not None,
+        letters=letters is not None,
+    )
     clock = Clock()
     poller = Poller(about, fleet, clock)
     with listen(port) as opened:
         port = opened.getsockname()[1]
         guard = Guard(port)
-        server = Server(poller, guard, actions, records, apps)
+        server = Server(poller, guard, actions, records, apps, letters)
         async with serving(server, poller, opened) as polling:
             link = guard.link(invites=about.control or about.records)
             yield Served(link, poller, guard, clock)

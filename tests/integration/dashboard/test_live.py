@@ -6,16 +6,21 @@ import asyncio
 import os
 import re
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import pytest
 from playwright.async_api import expect
 
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.admin.connect import NO_ROLES, connect
 from kinesumer.dashboard.actions import ActionHandler
+from kinesumer.dashboard.letters import LetterBrowser
 from kinesumer.dashboard.poller import StoreFleetSource
 from kinesumer.dashboard.records import RecordBrowser
+from kinesumer.dead_letters import DeadLetter, open_dead_letters
+from kinesumer.dead_letters.letter import decode_letter
 from kinesumer.local import EmbeddedAws
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.wire.put_records import Entry, aggregate
@@ -23,6 +28,7 @@ from tests.integration.dashboard.conftest import served, shown_page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from playwright.async_api import Browser, Page
 
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.process]
 
 TABLE = "kinesumer-state-store"
+ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 QUICK = Config(heartbeat_interval_seconds=0.3, lease_duration_seconds=2)
 
 SKIPS_3 = re.compile(r"In total: now .* behind; skips 3 records\.")
@@ -66,9 +73,16 @@ class Live(NamedTuple):
 
 @asynccontextmanager
 async def live_page(
-    browser: Browser, monkeypatch: pytest.MonkeyPatch, *, is_reading: bool
+    browser: Browser,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_reading: bool,
+    target: str | None = None,
 ) -> AsyncIterator[Live]:
-    """Show a stream when a client has read a record. The client continues or ends."""
+    """Show a stream when a client has read a record. The client continues or ends.
+
+    ``target`` holds the app's dead letters.
+    """
     data: list[bytes] = []
     async with AsyncExitStack() as stack:
         aws = await stack.enter_async_context(EmbeddedAws())
@@ -84,10 +98,13 @@ async def live_page(
             if is_reading:
                 stack.push_async_exit(consumers.pop_all())
         fleet = StoreFleetSource("billing", clients, store, SystemClock())
-        actions = ActionHandler("billing", clients, store, NO_ROLES)
+        letters = None
+        if target is not None:
+            letters = LetterBrowser("billing", target, clients, NO_ROLES)
+        actions = ActionHandler("billing", clients, store, NO_ROLES, letters)
         records = RecordBrowser("billing", clients, store, NO_ROLES)
         at = await stack.enter_async_context(
-            served(fleet, actions=actions, records=records)
+            served(fleet, actions=actions, records=records, letters=letters)
         )
         page = await stack.enter_async_context(shown_page(browser, at.url))
         yield Live(page, data, aws, store)
@@ -257,3 +274,51 @@ async def test_a_client_is_paused_resumed_and_seeked_from_the_page(
         await dialog.get_by_role("button", name="Resume orders").click()
         await expect(orders).to_contain_text("2 owned", timeout=15_000)
         await until(lambda: live.data == [b"one", b"one"])
+
+
+async def test_dead_letters_are_listed_shown_and_put_back(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    target = f"file:{tmp_path / 'letters.jsonl'}"
+    letter = DeadLetter(
+        app="billing",
+        stream_arn=ARN,
+        shard_id="shardId-000000000000",
+        sequence_number="7",
+        partition_key="key",
+        data=b"<b>again</b>",
+        error="ValueError: <i>no</i>",
+        traceback="Traceback: here",
+        attempts=3,
+        failed_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    later = {"sequence_number": "8", "failed_at": datetime(2026, 1, 2, tzinfo=UTC)}
+    stored = await open_dead_letters(target)
+    await stored.put(letter)
+    await stored.put(msgspec.structs.replace(letter, error="later", **later))
+    await stored.put(msgspec.structs.replace(letter, app="another"))
+    live_letters = live_page(browser, monkeypatch, is_reading=True, target=target)
+    async with live_letters as live:
+        page = live.page
+        await page.get_by_role("button", name="Dead letters").click()
+        dialog = page.get_by_role("dialog", name="Dead letters")
+        items = dialog.get_by_role("listitem")
+        await expect(items).to_have_count(2)
+        await expect(dialog.get_by_role("status")).to_have_text(f"2 in {target}")
+        await expect(items.nth(0)).to_contain_text("later")
+        await expect(items.nth(1)).to_contain_text("ValueError: <i>no</i>")
+        await dialog.get_by_role("button", name=f"Show letter {letter.id}").click()
+        await expect(items.nth(1)).to_contain_text("<b>again</b>")
+        await expect(items.nth(1)).to_contain_text("Traceback: here")
+
+        await dialog.get_by_role("button", name=f"Put back letter {letter.id}").click()
+        confirm = page.get_by_role("dialog", name=f"Put back letter {letter.id}?")
+        await expect(confirm).to_contain_text("puts 1 record back into orders")
+        await expect(confirm).to_contain_text(f"removed from {target}")
+        await confirm.get_by_role("button", name="Put back").click()
+        await until(lambda: b"<b>again</b>" in live.data)
+        await dialog.get_by_role("button", name="List again").click()
+        await expect(items).to_have_count(1)
+        rest = (tmp_path / "letters.jsonl").read_bytes().splitlines()
+        apps = [decode_letter(line).app for line in rest]
+        assert apps == ["billing", "another"]

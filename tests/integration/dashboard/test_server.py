@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from kinesumer.admin.connect import NO_ROLES
 from kinesumer.dashboard.auth import TOKEN_HEADER
+from kinesumer.dashboard.letters import LetterBrowser
 from kinesumer.dashboard.server import listen
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import Record
@@ -20,6 +22,7 @@ from tests.support.toy_fleet import ToyFleet, arn_of
 if TYPE_CHECKING:
     import aiohttp
 
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.dashboard.records import RecordBrowser
     from tests.integration.dashboard.conftest import Served
     from tests.support.dashboard import CountedFleet, FakeActions
@@ -37,6 +40,16 @@ async def post(
         text = await answer.text()
         is_json = answer.content_type == "application/json"
         return answer.status, json.loads(text) if is_json else text
+
+
+async def test_dead_letters_need_the_token(http: aiohttp.ClientSession) -> None:
+    no_clients = cast("ClientFactory", None)  # no target is opened
+    letters = LetterBrowser("billing", "file:letters", no_clients, NO_ROLES)
+    fleet = ToyFleet(["a"], {"orders": 1})
+    async with served(fleet, letters=letters) as at:
+        assert (await post(http, at, "letters", {}))[0] == 403
+    async with served(fleet) as at:
+        assert (await post(http, at, "letters", {}))[0] == 404
 
 
 async def token(http: aiohttp.ClientSession, at: Served) -> str:
