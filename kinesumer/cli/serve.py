@@ -74,7 +74,8 @@ async def dashboard(
 ) -> None:
     """Serve a page on 127.0.0.1 that shows the fleet, until Ctrl-C.
 
-    The page reads the state store and the streams, but only while it is open. Without
+    The server reads the state store and the streams every two seconds while a page is
+    open, and otherwise twice a minute, for the charts of the last hour. Without
     --allow-changes, it changes nothing; without --browse-records, it shows no data of
     records. With these options, one browser can do so through the printed link.
     """

@@ -46,7 +46,7 @@ def _gone(before: Observation, after: Observation) -> Iterator[Event]:
     for member in before.snapshot.alive:
         if member.session in after.snapshot.sessions:
             continue
-        kind, text = "fenced", "left or was fenced, while no page was open"
+        kind, text = "fenced", "left or was fenced"
         if member.state != "leaving" and before.is_stalled(member):
             text = "was fenced: its heartbeat had stopped"
         elif (

@@ -1,4 +1,4 @@
-"""Poll a fleet while pages are open, and send its state to them."""
+"""Poll a fleet, more often while pages are open, and send its state to them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock, StateStore
 
 MIN_INTERVAL_SECONDS = 2.0
+# The interval while no page is open. These polls keep the history and the events, and
+# cost little. A chart draws values up to a minute apart as one line.
+IDLE_SECONDS = 30.0
 # A poll reads every shard's row, so larger fleets are polled less often.
 SHARDS_PER_SECOND = 250
 # The time for which a poll waits for results from Kinesis. Later ones are shown by
@@ -137,10 +140,10 @@ class Poller:
         """Yield the newest state as JSON, then later ones. Slow callers miss some."""
         known = 0
         if not self._pages:
-            # No page was open, so skip the newest state, which may be old.
+            # No page is open, so skip the newest state, which may be old.
             known = self._state_number
             self._wake.set()
-        self._pages += 1  # run() polls only while there are pages
+        self._pages += 1  # run() polls more often while there are pages
         try:
             while state := await self._later_than(known):
                 known = self._state_number
@@ -163,7 +166,7 @@ class Poller:
             self._changed.notify_all()
 
     async def run(self) -> None:
-        """Poll until cancelled, but only while a page is open."""
+        """Poll until cancelled."""
         try:
             while True:
                 await self._wait()
@@ -172,26 +175,20 @@ class Poller:
                     self._state, self._state_number = state, self._state_number + 1
                     self._changed.notify_all()
         finally:
-            self._forget_measurements()
+            if self._measuring is not None:
+                self._measuring.cancel()
 
     async def _wait(self) -> None:
-        """Wait until the next poll is due. If no page is open, wait until one opens."""
-        timeout = self._interval_seconds() if self._pages else None
-        if timeout is None:
-            # When a page opens, these measurements will be outdated.
-            self._forget_measurements()
+        """Wait until the next poll is due, or a page opens."""
+        seconds = self._interval_seconds()
+        if not self._pages:
+            seconds = max(seconds, IDLE_SECONDS)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds):
                 await self._wake.wait()
         except TimeoutError:
             return
         self._wake.clear()
-
-    def _forget_measurements(self) -> None:
-        self._measured, self._measured_at = NO_MEASUREMENTS, None
-        if self._measuring is not None:
-            self._measuring.cancel()
-            self._measuring = None
 
     def _interval_seconds(self) -> float:
         snapshot = self._observation.snapshot if self._observation else NO_ROWS

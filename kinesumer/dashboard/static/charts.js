@@ -58,7 +58,7 @@ export class Chart {
     const lines = this.pick(history);
     const top = nice(Math.max(1, ...lines.flatMap((line) => line.values.map((value) => value ?? 0))), this.pick === LAG.pick);
     const [minutes, step] = span(history, at);
-    say(this.aside, `last ${minutes === 60 ? "hour" : `${minutes} minutes`}, while a page was open`);
+    say(this.aside, `last ${minutes === 60 ? "hour" : `${minutes} minutes`}`);
     const x = (time) => LEFT + (wide - LEFT - 4) * (1 - (at - time) / (minutes * 60));
     const y = (value) => TOP + (HIGH - TOP - BOTTOM) * (1 - value / top);
     const parts = [0, 0.5, 1].flatMap((part) => [

@@ -212,7 +212,26 @@ async def next_state(answer: aiohttp.ClientResponse) -> dict[str, Any]:
             return dict(json.loads(line.removeprefix("data: ")))
 
 
-async def test_states_come_as_events_and_only_while_a_page_is_open(
+async def test_the_history_and_the_events_need_no_open_page(
+    at: Served, fleet: CountedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinesumer.dashboard.poller.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("kinesumer.dashboard.poller.MIN_INTERVAL_SECONDS", 0.01)
+    at.poller.wake()  # the wait of the usual length ends
+    for number in range(3):
+        fleet.join(f"new-{number}")
+        before, at.clock.time = fleet.reads, at.clock.time + 60
+        while fleet.reads < before + 2:
+            await asyncio.sleep(0.01)
+    states = at.poller.states()
+    state = json.loads(await anext(states))
+    await states.aclose()
+    assert len(state["history"]["times"]) >= 3
+    texts = {event["text"] for event in state["events"]}
+    assert {"new-1 joined", "new-2 joined"} <= texts
+
+
+async def test_states_come_as_events_and_rarely_while_no_page_is_open(
     http: aiohttp.ClientSession, at: Served, fleet: CountedFleet
 ) -> None:
     await asyncio.sleep(0.05)
@@ -228,18 +247,18 @@ async def test_states_come_as_events_and_only_while_a_page_is_open(
         assert state["events"][0]["number"] == 1
 
 
-async def test_lags_from_before_a_pause_of_polling_are_dropped(
+async def test_lags_from_an_earlier_poll_tell_their_age(
     at: Served, fleet: CountedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinesumer.dashboard.poller.MIN_INTERVAL_SECONDS", 0.01)
     monkeypatch.setattr("kinesumer.dashboard.poller.MEASURING_SECONDS", 0.01)
     states = at.poller.states()
     assert json.loads(await anext(states))["totals"]["millis_behind"] == 0
     await states.aclose()
-    await asyncio.sleep(0.1)
     fleet.slow = True
+    at.clock.time += 30
     states = at.poller.states()
-    assert json.loads(await anext(states))["totals"]["millis_behind"] is None
+    state = json.loads(await anext(states))
+    assert (state["totals"]["millis_behind"], state["lag_age_seconds"]) == (0, 30)
     await states.aclose()
 
 
