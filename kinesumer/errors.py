@@ -143,7 +143,7 @@ class CommitTimeoutError(KinesumerError, TimeoutError):
 
 
 class ShardsLostError(KinesumerError):
-    """Positions couldn't be stored, since other clients own these shards by now.
+    """Positions couldn't be stored, because other clients own these shards by now.
 
     ``shards`` lists them as (stream ARN, shard id) pairs. The new owners deliver again
     the records whose positions weren't stored.

@@ -140,4 +140,4 @@ def _limits(snapshot: Snapshot) -> Iterator[str]:
     count = sum(len(snapshot.unassignable(arn)) for arn in snapshot.shards)
     if count:
         shards = "1 shard belongs" if count == 1 else f"{count} shards belong"
-        yield f"{shards} to no client, since all clients own their max_shards"
+        yield f"{shards} to no client, because all clients own their max_shards"

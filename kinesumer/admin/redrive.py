@@ -112,7 +112,7 @@ def _refusal(letter: DeadLetter, stream: StreamInfo) -> str | None:
     """Return why a letter's record can't be put; None if it can."""
     if isinstance(letter, LetterWithoutData):
         return (
-            f"it has no data, since its target does not accept {letter.data_bytes:,} "
+            f"it has no data, because its target does not accept {letter.data_bytes:,} "
             f"bytes; until its retention ends, stream {letter.stream_arn} has the "
             f"record in {letter.shard_id} at {letter.sequence_number}"
         )
@@ -200,7 +200,7 @@ class Redrive:
             ids = ", ".join(held.letter.id for held in letters)
             raise FatalError(
                 f"{len(letters)} records were put back, but their letters couldn't be "
-                f"removed; remove these letters, since putting them back again repeats "
+                "removed; remove these letters: to put them back again would repeat "
                 f"their records: {ids}: {error}"
             ) from error
 

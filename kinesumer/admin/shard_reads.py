@@ -122,7 +122,7 @@ class PacedReader:
             and time.monotonic() - outage.at < GIVE_UP_SECONDS
         ):
             raise SourceUnavailableError(
-                f"not read, since {outage.shards} shards in a row gave no answer: "
+                f"not read, because {outage.shards} shards in a row gave no answer: "
                 f"{outage.error}"
             )
 

@@ -218,7 +218,7 @@ def _stream_problems(stream: dict[str, Any]) -> Iterator[str]:
     if count := stream["unassignable_shards"]:
         shards = "1 shard isn't" if count == 1 else f"{count} shards aren't"
         yield (
-            f"{name}: {shards} read, since all clients own their max_shards: start "
+            f"{name}: {shards} read, because all clients own their max_shards: start "
             "more clients, or raise max_shards"
         )
     yield from (f"{name}: {text}" for text in _isolation_problems(stream["shards"]))
@@ -252,5 +252,5 @@ def _isolation_problems(shards: list[dict[str, Any]]) -> Iterator[str]:
         are = "is" if len(isolated) == 1 else "are"
         yield (
             f"{first_three(isolated)} {are} read in isolation, one record at a time, "
-            "since owners died repeatedly at the same position"
+            "because owners died repeatedly at the same position"
         )

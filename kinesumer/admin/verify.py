@@ -127,13 +127,13 @@ BEYOND = Verdict(
     "beyond the tip",
     Severity.CRITICAL,
     "it lies after all records of the shard: clients skip the records up to it; seek "
-    "to the position where reading shall continue",
+    "to the position where reading should continue",
 )
 FOREIGN = Verdict(
     "refused",
     Severity.CRITICAL,
     "Kinesis reports that it was never in this shard: clients stop there; seek to the "
-    "position where reading shall continue",
+    "position where reading should continue",
 )
 GONE = Verdict(
     "gone",

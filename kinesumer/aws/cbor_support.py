@@ -80,4 +80,4 @@ class CborSupport:
         """Note that a read failed in CBOR and then succeeded in JSON."""
         self.failures += 1
         if self.failures == MAX_CBOR_FAILURES:
-            LOGGER.info("%s is read as JSON, since CBOR fails: %s", label, error)
+            LOGGER.info("%s is read as JSON, because CBOR fails: %s", label, error)

@@ -201,7 +201,7 @@ async def health(common: CommonOptions, client_id: str, ready: bool) -> None:
     Reads the client's row, waits about two seconds for a heartbeat, and reads the row
     again. If no heartbeat comes, the command watches for the duration of the client's
     lease. While the state store is unavailable the client counts as alive, but not as
-    ready, since a restart wouldn't help.
+    ready, because a restart wouldn't help.
 
     --json prints {"app", "client_id", "alive", "ready", "state", "why"}. "alive" is
     null if the state store was unavailable.

@@ -104,7 +104,7 @@ class LoadAverages(Generic[K]):
         self._histories: dict[K, _History] = {}
 
     def update(self, meters: Mapping[K, LoadMeter], now: float) -> dict[K, Load]:
-        """Return the load of each meter that is known since long enough.
+        """Return the load of each meter that has been known for long enough.
 
         ``meters`` holds all meters, so that those of lost shards are forgotten.
         """

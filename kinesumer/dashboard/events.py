@@ -142,7 +142,7 @@ def _shard_events(arn: str, before: Observation, after: Observation) -> Iterator
         ("seeked", "seeked", [n for o, n in pairs if _was_seeked(o, n)]),
         (
             "isolated",
-            "read one record at a time, since owners died at the same position",
+            "read one record at a time, because owners died at the same position",
             [n for o, n in pairs if n.is_isolated and not o.is_isolated],
         ),
         (

@@ -59,7 +59,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     # The scope of the pause: shard, stream or all. None if the shard isn't paused.
     paused: str | None
     pause_reason: str
-    isolated: bool  # whether it is read one record at a time, since owners died
+    isolated: bool  # whether it is read one record at a time, because owners died
     poison: str | None  # the position of the record that killed its readers
     load: dict[str, float] | None  # what its owner reports; None if unknown
     hot: bool  # whether it alone has more work than a client's share

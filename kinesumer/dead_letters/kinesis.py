@@ -71,7 +71,7 @@ class KinesisLetters(ReadableDeadLetters):
         arn = self._info.arn
         if letter.stream_arn == arn:
             raise ConfigurationError(
-                f"stream {arn} cannot hold its own dead letters, since its consumers "
+                f"stream {arn} cannot hold its own dead letters, because its consumers "
                 "would get them again; name another stream"
             )
         await put_what_fits(letter, self._put_letter)

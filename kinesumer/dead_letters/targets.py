@@ -28,7 +28,7 @@ KINDS = ("file", "sqs", "kinesis", "s3")
 
 def parse_target(text: str) -> tuple[str, str]:
     """Return the kind and the place that a target names. Raises ConfigurationError."""
-    require_no_credentials("the target of dead letters", text)
+    require_no_credentials("the dead-letter target", text)
     kind, colon, place = text.partition(":")
     if kind == "s3":
         place = place.removeprefix("//") if place.startswith("//") else ""
@@ -55,7 +55,7 @@ def check_target(target: str | DeadLetterFunction) -> None:
         folder = Path(place).parent
         if kind == "file" and not folder.is_dir():
             raise ConfigurationError(
-                f"dead letters cannot be stored in {place}, since the directory "
+                f"dead letters cannot be stored in {place}, because the directory "
                 f"{folder} does not exist: create it, or give another path"
             )
     elif not callable(target):
@@ -71,7 +71,7 @@ async def open_dead_letters(
     region: str | None = None,
     session: object | None = None,
 ) -> DeadLetters:
-    """Open a target of dead letters; ``aclose()`` closes it.
+    """Open a dead-letter target; ``aclose()`` closes it.
 
     ``target`` takes the same values as ``dead_letters`` of ``run()``. ``region`` and
     ``session`` take the same values as in ``Kinesumer``. Raises ConfigurationError.

@@ -88,7 +88,7 @@ GAUGES = {
     **_labelled(
         STREAM_LABELS,
         paused_shards="Shards that an operator has paused.",
-        isolated_shards="Shards read one record at a time, since their owners died "
+        isolated_shards="Shards read one record at a time, because their owners died "
         "repeatedly at one position.",
         stopped_shards="Shards that stop at a record that kills the processes that "
         "receive it, unless it becomes a dead letter.",
@@ -106,7 +106,7 @@ GAUGES = {
         "last minute.",
         failing_seconds="Time since which no minute has passed without such a "
         "failure; 0 without one.",
-        unassignable_shards="Those of them that no client may take, since all own "
+        unassignable_shards="Those of them that no client may take, because all own "
         "their max_shards.",
         lag_known="Whether the lag could be read; missing if it isn't read.",
         lag_seconds="Lag of the shard whose stored position is furthest behind.",
@@ -125,7 +125,7 @@ GAUGES = {
         (*STREAM_LABELS, "consumer"),
         fan_out_clients="Live clients that read the stream by fan-out; missing if no "
         "client requests it.",
-        fan_out_polling_clients="Live clients that poll, since they can't use fan-out; "
+        fan_out_polling_clients="Live clients that poll, because fan-out fails; "
         "missing if no client requests it.",
     ),
     **_labelled(

@@ -138,7 +138,7 @@ class DeadLetterPolicy:
         # Wait for a valid lease. If another client owns the shard now, this raises
         # ShardStopped, and the other client stores the letter.
         await self._gate(item)
-        item.busy_since, item.activity = self._clock.now(), "the target of dead letters"
+        item.busy_since, item.activity = self._clock.now(), "the dead-letter target"
         try:
             await self._letters.put(letter)
         except Exception as error:

@@ -33,7 +33,7 @@ class RetryPolicy:
     max_delay_seconds: float = 30.0
     """Longest wait after any number of failures, in seconds."""
     non_retryable: tuple[type[Exception], ...] = ()
-    """Error types that are not retried, since another call cannot succeed."""
+    """Error types that are not retried, because another call cannot succeed."""
 
     def __post_init__(self) -> None:
         """Check the values. Raises ConfigurationError."""

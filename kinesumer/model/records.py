@@ -102,7 +102,7 @@ class Record(msgspec.Struct, Generic[T_co], gc=False, rename="pascal"):
     approximate_arrival_timestamp: Seconds | None = None
     explicit_hash_key: TextNotInJson | None = msgspec.field(name="-hash", default=None)
     """The producer's explicit hash key, in decimal digits as in AWS's API. Only records
-    of aggregates have it, since Kinesis doesn't return it for other records. None if
+    of aggregates have it, because Kinesis doesn't return it for other records. None if
     the aggregate has other text in its place."""
     sub_sequence_number: NotInJson | None = msgspec.field(name="-sub", default=None)
     """Index within a KPL aggregate, from 0. None if the record wasn't aggregated."""

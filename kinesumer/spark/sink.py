@@ -262,7 +262,7 @@ def check_columns(schema: StructType) -> None:
     for name in types:
         if name.lower() in SINK_COLUMNS and name not in SINK_COLUMNS:
             raise ConfigurationError(
-                f"column {name} has no place in a Kinesis record, since names are "
+                f"column {name} has no place in a Kinesis record, because names are "
                 f"lower-case: rename it to {name.lower()}"
             )
     if "data" not in types:

@@ -23,7 +23,7 @@ def member_problems(app: AppObservation) -> Iterator[Finding]:
         yield MEMBERS.critical(
             "a row of the state store",
             text,
-            "correct the attribute, or delete the row if it is unused; only the "
+            "correct the attribute, or delete the row if nothing uses it; only the "
             "client or shard of this row is affected",
         )
     if app.first.resetting and app.second.resetting:
@@ -75,7 +75,8 @@ def _member_problems(app: AppObservation, member: MemberRow) -> Iterator[Finding
             subject,
             f"its heartbeat has been unchanged for {app.fleet.age(member):.1f} s: it "
             f"is stopped or dead, and fenced after {member.lease_ms / 1000:.0f} s",
-            "nothing if it was killed, since others take over; else read its log",
+            "nothing if it was killed, because others take over; otherwise read its "
+            "log",
         )
     if member.state == "degraded":
         yield MEMBERS.warning(
@@ -103,14 +104,14 @@ def waiting_plans(app: AppObservation) -> Iterator[Finding]:
         yield PLAN.warning(
             app.subject,
             f"{first_three(waiting)} got no plan for {app.seconds:.0f} s",
-            "nothing if they have just started; else read the leader's log: it can't "
-            "write the table, or can't list the shards of a stream",
+            "nothing if they have just started; otherwise read the leader's log: it "
+            "can't write the table, or can't list the shards of a stream",
         )
     if app.fleet.plan.waits:
         yield PLAN.note(
             app.subject,
             app.fleet.plan.reasons[0],
-            "nothing at first: the leader waits for a minute at most, and clients "
+            "wait: the leader waits for a minute at most, and clients "
             "measure their load within some seconds",
         )
 
@@ -146,7 +147,7 @@ def split_fleet(app: AppObservation) -> Iterator[Finding]:
     if app.clients and any(member.kind == QUERY for member in app.second.alive):
         yield FLEETS.critical(
             app.subject,
-            "a Spark query and plain clients use it",
+            "a Spark query and other clients use it",
             "stop one side, or give it another app name",
         )
     groups = group_by_streams(app.clients)
@@ -159,7 +160,7 @@ def split_fleet(app: AppObservation) -> Iterator[Finding]:
         yield FLEETS.warning(
             app.subject,
             f"{len(groups)} fleets that share no stream: {fleets}",
-            "give each its own app name, unless they shall share one leader",
+            "give each its own app name, unless they should share one leader",
         )
     yield from _restarts(app)
 

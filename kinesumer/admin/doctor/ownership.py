@@ -36,10 +36,10 @@ def uncovered_hash_keys(app: AppObservation) -> Iterator[Finding]:
         if stream.baseline and lasting:
             yield HASH_SPACE.critical(
                 arn,
-                f"{_describe(lasting)} belong to no unfinished row: their records "
+                f"{_describe(lasting)} are in no unfinished row: their records "
                 "aren't read",
-                "nothing at first: the leader repairs it at its next listing (30 s); "
-                "if it lasts, check whether rows were deleted or can't be parsed",
+                "wait: the leader repairs it at its next listing (30 s); "
+                "if this persists, check whether rows were deleted or can't be parsed",
             )
         yield from _unplanned(arn, app)
         observed = app.streams.get(arn)
@@ -47,8 +47,8 @@ def uncovered_hash_keys(app: AppObservation) -> Iterator[Finding]:
             yield HASH_SPACE.warning(
                 arn,
                 "the open shards that Kinesis lists don't tile the hash space",
-                "run the doctor again in a minute, since a split or merge may be in "
-                "progress; if it lasts, check the stream in Kinesis",
+                "run the doctor again in a minute, because a split or merge may be in "
+                "progress; if this persists, check the stream in Kinesis",
             )
 
 
@@ -146,9 +146,9 @@ def _not_ended(arn: str, app: AppObservation) -> Iterator[Finding]:
             arn,
             f"{first_three(row.key.shard_id for row in wrong)} are marked as read to "
             "their end, but Kinesis lists them as open: their records aren't read",
-            "nothing at first: the leader opens them again at their positions within "
-            "six minutes; if it lasts, or comes back, replace the clients of an older "
-            "version of kinesumer, which make such marks",
+            "wait: the leader opens them again at their positions within six minutes; "
+            "if this persists or comes back, replace the clients of an older version, "
+            "which make such marks",
         )
 
 
@@ -232,7 +232,7 @@ def _unowned(arn: str, app: AppObservation) -> Iterator[Finding]:
             f"{names} have had no living owner for {app.seconds:.0f} s; planned for "
             f"{owners}",
             "after a crash others take over within a lease (8 s): run the doctor "
-            "again; if it lasts, read the log of the planned client, else the leader's",
+            "again; if this persists, read the planned client's log, then the leader's",
         )
 
 
@@ -261,7 +261,7 @@ def _moving(
         owner_row = next(m for m in app.second.alive if m.session == owner)
         yield HAND_OVERS.warning(
             arn,
-            f"{first_three(shards)} have been on the way from {owner_row.client_id} to "
+            f"{first_three(shards)} have been moving from {owner_row.client_id} to "
             f"{planned} for {app.seconds:.0f} s",
             f"{owner_row.client_id} is stalled: others take over when it is fenced"
             if app.fleet.is_stalled(owner_row)
@@ -283,8 +283,8 @@ def _waiting(
         yield HAND_OVERS.warning(
             arn,
             f"{first_three(lasting)} still wait for parents that are read to their end",
-            "nothing at first: after a crash the leader starts them at its next "
-            "listing (30 s); if it lasts, read the leader's log",
+            "wait: after a crash the leader starts them at its next "
+            "listing (30 s); if this persists, read the leader's log",
         )
 
 
@@ -302,8 +302,8 @@ def repeated_claims(app: AppObservation) -> Iterator[Finding]:
                 arn,
                 f"{first_three(often)}: claimed several times within "
                 f"{app.seconds:.0f} s",
-                "nothing if an operator has moved positions; else read the log of the "
-                "owners for the reason, and run kinesumer verify",
+                "nothing if an operator has moved positions; otherwise read the log of "
+                "the owners for the reason, and run kinesumer verify",
             )
 
 

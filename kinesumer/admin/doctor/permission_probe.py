@@ -190,8 +190,8 @@ def failed_probes(probes: Iterable[Probe]) -> Iterator[Finding]:
             without = OPTIONAL.get(probe.action)
             yield (PERMISSIONS.note if without else PERMISSIONS.warning)(
                 f"{probe.action} on {probe.resource}",
-                f"couldn't be tried: {error}" + (f"; {without}" if without else ""),
-                "run the doctor again; if it lasts, follow the error's text",
+                f"couldn't be tested: {error}" + (f"; {without}" if without else ""),
+                "run the doctor again; if this persists, follow the error's text",
             )
 
 

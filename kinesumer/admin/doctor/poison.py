@@ -25,7 +25,7 @@ def poison_records(app: AppObservation) -> Iterator[Finding]:
             yield POISON_RECORDS.critical(
                 arn,
                 f"record {poison.text} of {shard_id} killed the processes that "
-                "received it; without a target of dead letters, the shard stops",
+                "received it; without a dead-letter target, the shard stops",
                 f"kinesumer seek --app {app.app} --stream {stream_name(arn)} --shard "
                 f"{shard_id} --to {poison.text} skips the record; read it first with "
                 "kinesumer tail, or give run() dead_letters=",
@@ -36,7 +36,7 @@ def poison_records(app: AppObservation) -> Iterator[Finding]:
             yield POISON_RECORDS.warning(
                 arn,
                 f"{first_three(row.key.shard_id for row in isolated)} {are} read in "
-                "isolation, since owners died repeatedly at the same position",
+                "isolation, because owners died repeatedly at the same position",
                 "read the log of the processes that died; isolation ends by itself "
                 "when the records are done, or when two more deaths name one of them",
             )

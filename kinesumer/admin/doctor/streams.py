@@ -56,7 +56,7 @@ def hot_shards(app: AppObservation) -> Iterator[Finding]:
         if above and len(loads) > 1:
             yield HOT_SHARDS.note(
                 arn,
-                f"far more data than in the others arrives in {first_three(above)}",
+                f"far more data arrives in {first_three(above)} than in the others",
                 "look for partition keys that many records share",
             )
 
@@ -117,7 +117,8 @@ def idle_clients(app: AppObservation) -> Iterator[Finding]:
     if shards and len(app.assignable) > shards:
         yield LIMITS.note(
             app.subject,
-            f"{len(app.assignable)} clients share {shards} shards, each read by one",
+            f"{len(app.assignable)} clients share {shards} shards, and only one client "
+            "at a time reads a shard",
             "nothing if spare clients are intended; for more throughput, "
             "split the shards",
         )

@@ -115,7 +115,7 @@ async def test_an_endpoint_without_cbor_is_read_as_json(
     tried = [CBOR_TYPE, JSON_TYPE] * MAX_CBOR_FAILURES
     assert types(aws) == [*tried, JSON_TYPE, JSON_TYPE]
     [line] = [r.getMessage() for r in caplog.records if "CBOR" in r.getMessage()]
-    assert line.startswith("stream orders is read as JSON, since CBOR fails: ")
+    assert line.startswith("stream orders is read as JSON, because CBOR fails: ")
 
 
 @pytest.mark.parametrize("way", ["drop", "cut"])

@@ -63,7 +63,10 @@ def named_parts(test_module: Path) -> set[tuple[str, str]]:
 
 
 def command_lines(text: str) -> Iterator[list[str]]:
-    """Yield the words of each program that a console block starts, without comments."""
+    """Yield the words of each program that a console block starts.
+
+    Comments and the variables before a program are left out.
+    """
     for line in re.findall(r"^\$ ((?:.*\\\n)*.*)", text, re.MULTILINE):
         line = line.replace("\\\n", " ")
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|")
@@ -73,5 +76,5 @@ def command_lines(text: str) -> Iterator[list[str]]:
             if word == "|":
                 yield words
                 words = []
-            else:
+            elif words or not re.match(r"[A-Z_]+=", word):
                 words.append(word)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kinesumer.local import EmbeddedAws
 # Programs that a page may use besides the ones of this repository. Every system has
 # them, or the page installs them.
-SYSTEM = {"cat", "grep", "seq", "pip", "python", "python3", "."}
+SYSTEM = {"cat", "grep", "seq", "pip", "python", "python3", "zensical", "."}
 
 
 def lines(page: str = "") -> Iterator[list[str]]:
@@ -35,7 +35,7 @@ def lines(page: str = "") -> Iterator[list[str]]:
 
 
 def test_command_lines_are_found_without_their_comments_and_outputs() -> None:
-    text = "$ seq 3 | kinesumer produce a  # b\n3 lines\n$ kinesumer \\\n  init\n"
+    text = "$ A=b seq 3 | kinesumer produce a  # b\n3 lines\n$ kinesumer \\\n  init\n"
     assert list(command_lines(text)) == [
         ["seq", "3"],
         ["kinesumer", "produce", "a"],

@@ -410,7 +410,7 @@ def test_the_doctor_finds_nothing_with_its_policies_and_names_what_is_missing(
         [finding] = [
             finding
             for finding in json.loads(result.output)["findings"]
-            if "couldn't be tried" not in finding["text"]
+            if "couldn't be tested" not in finding["text"]
         ]
         assert removed.action in finding["subject"]
         assert finding["severity"] == ("note" if optional else "critical")

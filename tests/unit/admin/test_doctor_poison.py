@@ -51,7 +51,7 @@ def test_shards_in_isolation_are_a_warning() -> None:
         findings(*both), Severity.WARNING, "shardId-0, shardId-1 are read in isolation"
     )
     assert problems(both[0]) == [
-        "stream orders: shardId-0 is read in isolation, one record at a time, since "
+        "stream orders: shardId-0 is read in isolation, one record at a time, because "
         "owners died repeatedly at the same position"
     ]
     assert "shardId-0, shardId-1 are read" in problems(*both)[0]

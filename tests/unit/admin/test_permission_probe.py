@@ -52,8 +52,8 @@ BUSY = SourceUnavailableError("1 a second")
             CRITICAL,
             ["no stream orders"],
         ),
-        (WORKED._replace(error=BUSY), WARNING, ["couldn't be tried"]),
-        (Probe("kinesis:DescribeLimits", "*", BUSY), NOTE, ["couldn't be tried"]),
+        (WORKED._replace(error=BUSY), WARNING, ["couldn't be tested"]),
+        (Probe("kinesis:DescribeLimits", "*", BUSY), NOTE, ["couldn't be tested"]),
     ],
 )
 def test_a_failed_probe_is_reported_once(

@@ -117,7 +117,7 @@ def test_full_clients_are_told() -> None:
     clients = [member("a", last=HALF - 1, load=text(0, 0.1), max_shards=1)]
     *_, limits = plan(clients, rows=rows).reasons
     assert limits == (
-        "1 shard belongs to no client, since all clients own their max_shards"
+        "1 shard belongs to no client, because all clients own their max_shards"
     )
 
 

@@ -209,7 +209,7 @@ def test_a_shard_is_read_in_isolation_until_its_deaths_are_forgotten(
     assert fleet.events() == []
     die(fleet, 1, Deaths(3, 0.0))
     die(fleet, 2, Deaths(3, 0.0))
-    text = "read one record at a time, since owners died at the same position"
+    text = "read one record at a time, because owners died at the same position"
     assert fleet.events() == [("isolated", f"orders: 2 shards {text}")]
     die(fleet, 1, NO_DEATHS)
     text = "orders: shard 1 no longer read one record at a time"
