@@ -389,6 +389,17 @@ async def test_a_policy_restricts_clients_to_the_rows_of_their_app(
             await run_client(accounts)
 
 
+def test_apps_are_listed_with_a_viewers_policy_and_the_right_to_scan(
+    accounts: Accounts, run: Run
+) -> None:
+    asyncio.run(accounts.consume_once("orders"))
+    accounts.enforce("viewer", "operator")
+    assert [app["app"] for app in report(run("apps", "--json"))["apps"]] == ["app"]
+    [scan] = [grant for grant in grants("operator") if "Scan" in grant.action]
+    accounts.enforce("viewer", "operator", removed=scan)
+    assert "dynamodb:Scan" in error_text(run("apps"))
+
+
 # --- the doctor ----------------------------------------------------------------------
 
 
