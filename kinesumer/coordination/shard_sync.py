@@ -191,7 +191,7 @@ async def _still_ready(
 def _long_unlisted(
     context: ClientContext, stream: OpenStream, shards: list[ShardRow]
 ) -> list[ShardRow]:
-    """Return the ended shards that have been missing in the listing for long.
+    """Return the ended shards that have been missing in the listing for a long time.
 
     Only their rows may be deleted: after that time, no delayed request to create such a
     row can arrive any more.

@@ -55,7 +55,7 @@ async def check_group(context: ClientContext, known: Identity | None) -> Identit
             f"the state store isn't the one that app {context.app!r} was using (table "
             f"{known.table_id}, group {escape_unprintable(known.group_id)}; now "
             f"{current.table_id}, {now_group}): was the table deleted or restored? "
-            "Start the clients again when you know from where to go on"
+            "Decide where to continue, then start the clients again"
         )
     return current
 

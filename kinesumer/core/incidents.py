@@ -75,7 +75,7 @@ class IncidentTracker:
         return notes.incident if notes is not None and notes.has_begun else None
 
     def expire(self, now: float) -> list[Incident]:
-        """End the incidents that weren't noted for long, and return them."""
+        """End the incidents that have not been noted for a while, and return them."""
         quiet = [
             subject
             for subject, notes in self._notes.items()

@@ -3,7 +3,7 @@
 The next turn goes to the key whose last turn began longest ago. For example, shard A
 has three batches, and B and C have one each. If A had the last turn, the order is B, C,
 A, A, A. So while S keys have items, each of them waits for at most S - 1 turns of
-others, and a key that had no items for long is next.
+others, and a key that has had no items for a long time is next.
 """
 
 from __future__ import annotations

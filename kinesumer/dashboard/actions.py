@@ -173,7 +173,7 @@ class ActionHandler:
     def _opened_letters(self) -> LetterBrowser:
         if self._letters is None:
             raise ConfigurationError(
-                "no target of dead letters is named: start it again with --dead-letters"
+                "no dead-letter target is named: start it again with --dead-letters"
             )
         return self._letters
 

@@ -247,7 +247,7 @@ def report_lines(
         f"out of order           {verdict.out_of_order:>9,}   must be 0",
         f"by a former owner      {verdict.by_former_owner:>9,}   must be 0",
         f"never produced         {verdict.never_produced:>9,}   must be 0",
-        f"checkpoints gone back  {regressions:>9,}   must be 0",
+        f"checkpoints moved back {regressions:>9,}   must be 0",
         *spark_lines,
         "",
         f"longest pauses         (bounds allow {NOISE_SECONDS:g} s more for noise: "

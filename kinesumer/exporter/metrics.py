@@ -97,16 +97,16 @@ GAUGES = {
         "minute.",
         unowned_shards="Shards without a living owner that are neither paused nor "
         "waiting.",
-        unowned_seconds="Time for which this exporter has seen the oldest of them so; "
+        unowned_seconds="Longest time for which this exporter has seen such a shard; "
         "0 if none.",
         handler_calls="Calls of handlers in the last minute; 0 if none has failed.",
-        failed_calls="Those of them that raised.",
+        failed_calls="Calls of handlers in the last minute that raised.",
         dead_letters="Records that became dead letters in the last minute.",
         skipped_records="Records that could not be decoded and were skipped in the "
         "last minute.",
         failing_seconds="Time since which no minute has passed without such a "
         "failure; 0 without one.",
-        unassignable_shards="Those of them that no client may take, because all own "
+        unassignable_shards="Unowned shards that no client may take: all own "
         "their max_shards.",
         lag_known="Whether the lag could be read; missing if it isn't read.",
         lag_seconds="Lag of the shard whose stored position is furthest behind.",

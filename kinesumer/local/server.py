@@ -89,7 +89,7 @@ class EmbeddedAws:
         except OSError as error:
             await self.__aexit__()
             raise ConfigurationError(
-                f"127.0.0.1:{self.port} can't be served: {error.strerror}; "
+                f"can't listen on 127.0.0.1:{self.port}: {error.strerror}; "
                 "choose another port, or 0 for a free one"
             ) from error
         await web.SockSite(self._runner, self._socket).start()

@@ -1,4 +1,4 @@
-"""Wait between attempts, and give up when Kinesis accepts nothing for long."""
+"""Wait between attempts, and give up when Kinesis accepts nothing for a long time."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ MAX_YIELD_SECONDS = 0.25
 
 
 async def yield_to_loop(held_seconds: float) -> None:
-    """Let other tasks run. If user code has held the loop for long, pause longer.
+    """Let other tasks run. If user code has held the loop long, pause longer.
 
     During the pause, the loop handles the answers that have arrived from Kinesis and
     the state store, and sends the next requests.

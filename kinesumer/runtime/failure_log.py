@@ -90,7 +90,7 @@ class FailureLog:
         seconds = self._throttled.ended(stream, self._clock)
         if seconds is not None:
             logger.warning(
-                "Kinesis no longer throttles %r, it did for %.1f s",
+                "Kinesis no longer throttles %r, after %.1f s",
                 stream,
                 seconds,
                 extra={"object": f"stream {stream}", "seconds": seconds},
@@ -135,7 +135,7 @@ class FailureLog:
         seconds = self._failing.ended(what, self._clock)
         if seconds is not None:
             logger.warning(
-                "%s works again, it failed for %.1f s",
+                "%s works again, after failing for %.1f s",
                 what,
                 seconds,
                 extra={"object": what, "seconds": seconds},

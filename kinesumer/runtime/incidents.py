@@ -67,7 +67,7 @@ class IncidentLog:
             self._log_end(ended)
 
     def current(self) -> list[Incident]:
-        """Return the incidents, after ending those that weren't noted for long."""
+        """End the incidents that have not been noted for a while; return the others."""
         with self._lock:
             ended = self._tracker.expire(self._clock.now())
             found = self._tracker.current()

@@ -331,7 +331,10 @@ def commit(
 
 
 def note_tip(app: str, shard: ShardRow, tip: Tip) -> Write:
-    """Store the last position of a shard that has had no records for long."""
+    """Store how far a quiet shard has been read.
+
+    Its next owner then knows that nothing was lost.
+    """
     values: dict[str, Value] = {"tip": rows.tip_text(tip)}
     return Write(shard_row_key(app, shard), AllOf(*is_owned(shard)), values)
 

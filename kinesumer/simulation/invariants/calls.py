@@ -19,7 +19,7 @@ EARLY_SHARE = 0.2
 
 @dataclass
 class Assignment:
-    """A shard between the begin of ``on_assigned`` and the end of ``on_revoked``."""
+    """A shard between the start of ``on_assigned`` and the end of ``on_revoked``."""
 
     fence: Fence
     # True after ``on_assigned`` returned and before ``on_revoked`` is called.

@@ -72,14 +72,14 @@ FOREIGN_OPTIONS = {
             kinesis.executor.maxFetchRecordsPerShard""",
         "a batch's end is known before it is read; limit it with maxRowsPerBatch or "
         "maxBytesPerBatch": "kinesis.maxFetchTimePerShardSec",
-        "reads follow what Kinesis allows a shard by themselves": """
+        "reads adapt to what Kinesis allows for a shard": """
             kinesis.getRecords.numberOfRecordsPerFetch""",
         "positions are in the query's own checkpoint": """
             kinesis.minBatchesToRetain kinesis.metadataCommitterType
             kinesis.metadataPath kinesis.metadataNumRetries
             kinesis.metadataRetryIntervalsMs kinesis.metadataMaxRetryIntervalMs
             kinesis.dynamodb.tableName""",
-        "calls are retried with backoff by themselves": """
+        "calls are always retried with backoff": """
             kinesis.clientNumRetries kinesis.clientRetryIntervalsMs
             kinesis.clientMaxRetryIntervalMs numRetries retryIntervalMs
             maxRetryIntervalMs kinesis.client.numRetries

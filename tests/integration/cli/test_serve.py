@@ -154,7 +154,7 @@ def test_dead_letters_need_a_target_and_the_right_to_records(
     [
         ("dashboard --app=a --port={}", "give another --port"),
         ("metrics --app=a --listen=127.0.0.1:{}", "can't listen on --listen 127.0.0.1"),
-        ("local --port={}", "can't be served"),
+        ("local --port={}", "can't listen on 127.0.0.1"),
     ],
 )
 def test_a_port_in_use_is_wrong_use(

@@ -40,7 +40,7 @@ async def test_changes_of_state_are_logged_once_each(
     for _ in range(100):
         log.record_success("state store")
     assert len(caplog.records) == 2
-    assert "state store works again, it failed for 9.9 s" in caplog.text
+    assert "state store works again, after failing for 9.9 s" in caplog.text
 
 
 async def test_a_success_between_failures_or_of_another_object_is_not_logged(
@@ -74,7 +74,7 @@ async def test_throttling_is_logged_when_it_begins_and_when_it_ends(
     for _ in range(10):
         log.record_read("orders")
     assert len(caplog.records) == 2
-    assert "Kinesis no longer throttles 'orders', it did for 1350.0 s" in caplog.text
+    assert "Kinesis no longer throttles 'orders', after 1350.0 s" in caplog.text
 
 
 class Counting(Telemetry):
