@@ -7,7 +7,8 @@ import itertools
 import sys
 import threading
 import time
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -187,6 +188,41 @@ def test_clients_that_share_a_stream_read_until_a_time_and_end_together(
     assert not any(thread.is_alive() for thread in threads)
     # A hand-over may repeat records, but none is lost.
     assert set(found) == {b"%d" % number for number in range(100)}
+
+
+def test_a_client_reads_what_another_one_left_before_it_ends(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("orders", shards=2)
+    for number in range(20):
+        kinesumer_aws.put("orders", b"%d" % number, f"key {number}")
+    until = datetime.now(UTC) + timedelta(seconds=1)
+    holds, may_fail = threading.Event(), threading.Event()
+    found: list[bytes] = []
+
+    def fail() -> None:
+        with suppress(ZeroDivisionError), client(commit_interval_seconds=0.2) as job:
+            for _ in job.consume("orders", start=OLDEST, until=until):
+                holds.set()
+                may_fail.wait(60)
+                raise ZeroDivisionError  # its record is not done
+
+    def work() -> None:
+        with client(commit_interval_seconds=0.2) as job:
+            records = job.consume("orders", start=OLDEST, until=until)
+            found.extend(record.data for record in records)
+
+    failing, working = (threading.Thread(target=each) for each in (fail, work))
+    failing.start()
+    assert holds.wait(60)
+    working.start()
+    working.join(4)
+    assert working.is_alive(), "it ended while another client had a record"
+    may_fail.set()
+    failing.join(60)
+    working.join(60)
+    assert not working.is_alive()
+    assert set(found) == {b"%d" % number for number in range(20)}
 
 
 def test_ends_of_reading_that_cannot_be_are_refused(kinesumer_aws: EmbeddedAws) -> None:
