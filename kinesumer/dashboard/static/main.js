@@ -25,6 +25,13 @@ const freshness = new Freshness(find("link"), find("link-text"));
 const charts = [new Chart("Lag", LAG), new Chart("Records a second", RATE)];
 find("charts").append(...charts.map((chart) => chart.element));
 
+/** Return whether no rows were read since the server started. */
+const isUnread = (state) => state.age_seconds === null;
+const NONE = {
+  false: "No client has consumed a stream under this app's name yet.",
+  true: "The app's streams are not known yet.",
+};
+
 function show(state) {
   document.title = `${shown(state.app)} · kinesumer`;
   say(find("app"), shown(state.app));
@@ -40,9 +47,9 @@ function show(state) {
   current = state;
   showNotices(state);
   showTotals(state);
-  keyed(find("bands"), state.streams.length ? state.streams : [null], (band) => band?.stream_arn ?? "none",
+  keyed(find("bands"), state.streams.length ? state.streams : [null], (band) => band?.stream_arn ?? NONE[isUnread(state)],
     (band) => {
-      if (!band) return h("p", { class: "card none" }, "No client has consumed a stream under this app's name yet.");
+      if (!band) return h("p", { class: "card none" }, NONE[isUnread(state)]);
       const card = new StreamCard(band, light);
       cards.set(band.stream_arn, card);
       return card.element;
@@ -72,7 +79,7 @@ function openLinked() {
 
 function showNotices(state) {
   const found = [
-    ...(state.trouble ? [["trouble", `The rows can't be read, so this state is old: ${state.trouble}`]] : []),
+    ...(state.trouble ? [["trouble", `The rows can't be read${isUnread(state) ? "" : ", so this state is old"}: ${state.trouble}`]] : []),
     ...(state.paused ? [["paused", `Everything is paused${state.pause_reason ? `: ${state.pause_reason}` : ""}`]] : []),
     ...state.problems.map((text) => ["problem", text]),
   ];

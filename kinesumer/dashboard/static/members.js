@@ -58,7 +58,7 @@ export class Members {
     this.heads.update(columns);
     this.fillRows();
     this.table.hidden = !members.length;
-    say(this.none, members.length ? "" : "No client is alive.");
+    say(this.none, members.length ? "" : state.age_seconds === null ? "The clients are not known yet." : "No client is alive.");
     say(this.aside, members.length ? `${count(members.length)} alive` : "");
     this.explain(state.plan);
     this.tick();

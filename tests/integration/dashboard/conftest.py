@@ -131,6 +131,7 @@ async def shown_page(
     dark: bool = False,
     still: bool = True,
     is_refused: bool = False,
+    light: str = "live",
 ) -> AsyncIterator[Page]:
     """Open a page, and fail the test if its console shows an unexpected error."""
     context = await browser.new_context(
@@ -144,7 +145,7 @@ async def shown_page(
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda said: complaints.append(said.text))
     await page.goto(url)
-    await page.locator("#link[data-state=live]").wait_for()
+    await page.locator(f"#link[data-state={light}]").wait_for()
     yield page
     await context.close()
     refusal = "403 (Forbidden)" if is_refused else "409 (Conflict)"

@@ -643,6 +643,27 @@ async def test_a_page_whose_server_sends_nothing_for_long_says_so(
         await expect(light).to_have_attribute("data-state", "live")
 
 
+async def test_a_page_that_has_read_nothing_says_so_until_it_can(
+    browser: Browser,
+) -> None:
+    fleet = small()
+    fleet.trouble = StoreUnavailableError("DynamoDB doesn't answer")
+    async with served(fleet) as at, shown_page(browser, at.url, light="old") as page:
+        await expect(page.locator("#link")).to_contain_text("nothing was read yet")
+        await expect(page.locator("#members")).to_contain_text("The clients are not")
+        problems = page.get_by_role("region", name="Problems")
+        await expect(problems).to_have_text(
+            "The rows can't be read: DynamoDB doesn't answer"
+        )
+        await expect(page.locator("#bands")).to_have_text(
+            "The app's streams are not known yet."
+        )
+        fleet.trouble = None
+        at.poller.wake()
+        await expect(problems).to_be_hidden()
+        await expect(page.get_by_role("option")).to_have_count(6)
+
+
 async def test_an_unknown_app_is_empty_and_nothing_is_cut_off_in_a_narrow_window(
     browser: Browser,
 ) -> None:
