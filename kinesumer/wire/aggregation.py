@@ -100,11 +100,10 @@ def open_in_steps(records: Iterable[Record], source: Source) -> Iterator[Opening
         if parts is None:
             step.records.append(record)
         for part in parts or ():
-            if step.has_no_room(part):
+            if step.records and len(step.records) + len(part.records) > STEP_RECORDS:
                 yield step.take(held_bytes)
             step.add(part)
-        step.finish(record)
-        if step.is_full:
+        if step.finish(record):
             yield step.take()
     if step.count:
         yield step.take()
@@ -130,20 +129,11 @@ class _Step:
             self.records += part.records
             self._last = None
 
-    def has_no_room(self, part: Part) -> bool:
-        """Return whether a part must be left to the next step."""
-        count = len(self.records)
-        return count > 0 and count + len(part.records) > STEP_RECORDS
-
-    def finish(self, record: Record) -> None:
-        """Count a Kinesis record as opened."""
+    def finish(self, record: Record) -> bool:
+        """Count a Kinesis record as opened, and return whether the step ends here."""
         self.count += 1
         self._data_bytes += len(record.data)
         self._last = record.sequence_number
-
-    @property
-    def is_full(self) -> bool:
-        """Return whether the step ends here."""
         return self._data_bytes >= STEP_BYTES or len(self.records) >= STEP_RECORDS
 
     def take(self, held_bytes: int = 0) -> OpeningStep:
@@ -168,10 +158,9 @@ class _Frame:
         """Read the aggregate, and yield the held memory in bytes after each step."""
         data = self._record.data
         message = data[len(MAGIC) : -DIGEST_BYTES]
-        found = md5(usedforsecurity=False)
-        for first in range(0, len(message), STEP_BYTES):
-            if first:
-                yield 0
+        found = md5(message[:STEP_BYTES], usedforsecurity=False)
+        for first in range(STEP_BYTES, len(message), STEP_BYTES):
+            yield 0
             found.update(message[first : first + STEP_BYTES])
         if found.digest() != data[len(MAGIC) + len(message) :]:
             return
