@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.demo.events import Parents, Produced, RecordCounts, StreamShard
     from kinesumer.demo.processes import Child, DemoStream, Processes
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 SINK_LOG = "_spark_metadata"
 COMPACT_SUFFIX = ".compact"
 
