@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -60,13 +60,30 @@ _OF_SHARD: dict[str, Callable[[ShardKey], str]] = {
 
 @lru_cache(maxsize=256)
 def _many(text: str) -> pa.Array:
-    return pa.repeat(pa.scalar(text, pa.string()), MAX_ROWS)
+    return pa.repeat(_scalar(text), MAX_ROWS)
 
 
 def _repeated(text: str, count: int) -> pa.Array:
     if count <= MAX_ROWS:
         return _many(text).slice(0, count)
-    return pa.repeat(pa.scalar(text, pa.string()), count)
+    return pa.repeat(_scalar(text), count)
+
+
+def _scalar(text: str) -> pa.Scalar:
+    # See from_numpy() for why this isn't pa.scalar().
+    data = text.encode()
+    return _array(data, np.array([0, len(data)], np.int32)).cast(pa.string())[0]
+
+
+def from_numpy(integers: np.ndarray[Any, Any], type_: pa.DataType) -> pa.Array:
+    """Return integers as an array of an Arrow type of the same width.
+
+    ``pa.array()`` does the same, but imports pandas if it is installed. Pandas takes
+    more CPU to import than all of kinesumer, and a task does not need it.
+    """
+    return pa.Array.from_buffers(
+        type_, len(integers), [None, pa.py_buffer(np.ascontiguousarray(integers))]
+    )
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -112,7 +129,8 @@ def decode(texts: pa.Array) -> pa.Array:
     bounds = np.repeat(offsets // 4 * 3, 2)[:-1]
     bounds[1::2] = bounds[2::2] - padding
     every = _array(b64decode(text.data, validate=True), bounds)
-    return every.take(pa.array(np.arange(0, 2 * len(texts), 2, dtype=np.int32)))
+    places = np.arange(0, 2 * len(texts), 2, dtype=np.int32)
+    return every.take(from_numpy(places, pa.int32()))
 
 
 def _array(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from kinesumer.spark.columnar.arrow import from_numpy
+
 if TYPE_CHECKING:
     from kinesumer.wire.records import Body
 
@@ -179,7 +181,7 @@ class Table:
         pieces = pa.Array.from_buffers(type_, bounds.size, self._buffers)
         firsts = np.arange(0, bounds.size, bounds.shape[1], dtype=np.int32)
         places = np.add.outer(firsts, np.array(which, np.int32)).ravel()
-        return pieces.take(pa.array(places))
+        return pieces.take(from_numpy(places, pa.int32()))
 
 
 def _places(body: Body, begin: int, form: Form) -> Ints:

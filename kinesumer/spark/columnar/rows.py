@@ -12,7 +12,7 @@ from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, YEAR_10000
 from kinesumer.spark.columnar import json_layout
-from kinesumer.spark.columnar.arrow import decode, joined
+from kinesumer.spark.columnar.arrow import decode, from_numpy, joined
 from kinesumer.spark.columnar.cbor_layout import TIMESTAMP, CborTable
 from kinesumer.spark.columnar.json_layout import IrregularError
 from kinesumer.wire.aggregation import MAGIC, open_in_steps
@@ -159,10 +159,11 @@ def _arrivals(table: json_layout.Table) -> pa.Array:
     texts = table.column(json_layout.ARRIVAL, pa.string())
     if texts.null_count:
         return texts.cast(TIMESTAMP)
-    micros = texts.cast(pa.float64()).to_numpy() * MICROSECONDS
+    seconds = texts.cast(pa.float64()).buffers()[1]
+    micros = np.frombuffer(seconds, np.float64)[: len(texts)] * MICROSECONDS
     if not ((micros >= 0) & (micros < YEAR_10000 * MICROSECONDS)).all():
         raise ValueError("an arrival time that is out of range")
-    return pa.array(np.rint(micros).astype(np.int64), TIMESTAMP)
+    return from_numpy(np.rint(micros).astype(np.int64), TIMESTAMP)
 
 
 class RecordRows:

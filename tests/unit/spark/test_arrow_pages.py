@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import random
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -84,6 +86,20 @@ def test_any_layout_reads_alike_in_columns(seed: int) -> None:
     assert [rows.number(n) for n in range(count)] == [
         each["SequenceNumber"] for each in records
     ]
+
+
+def test_a_page_becomes_columns_without_pandas() -> None:
+    """Importing pandas takes more CPU than the rest of a small query's task."""
+    pytest.importorskip("pandas")
+    program = (
+        "import sys; from tests.unit.spark.test_arrow_pages import *;"
+        "body = written([record(number, b'x') for number in range(9)]);"
+        "_, rows = parse(body, ALL.names, deaggregate=True);"
+        "assert rows.batch(SHARD, ALL, Slice(0, 9)).num_rows == 9;"
+        "print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert done.stdout == b"False\n", done.stderr.decode()
 
 
 RANGE = {"StartingHashKey": "0", "EndingHashKey": "1"}

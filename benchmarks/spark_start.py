@@ -1,0 +1,97 @@
+"""Measure the CPU time with which a Spark query starts.
+
+    python -m benchmarks.spark_start
+
+Spark starts five Python processes for a query: they find the format, create the source
+and its reader, plan batches, and run a task. The benchmark makes their calls without
+Spark, each in a process of its own, which has imported PySpark's modules before. The
+query has one record in one shard.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.report import Report
+
+if TYPE_CHECKING:
+    from kinesumer.spark.source import KinesumerDataSource
+
+RUNS = 7
+AIM_SECONDS = 0.8
+# The module that Spark starts for each of the steps.
+PROCESSES = {
+    "find": "pyspark.sql.worker.lookup_data_sources",
+    "create": "pyspark.sql.worker.create_data_source",
+    "open": "pyspark.sql.worker.plan_data_source_read",
+    "plan": "pyspark.sql.streaming.python_streaming_source_runner",
+    "task": "pyspark.worker",
+}
+OPTIONS = {"streams": "orders", "startingPosition": "TRIM_HORIZON"}
+
+
+def main() -> None:
+    """Print the CPU time of each process, and the sum."""
+    # Imported here, because the processes must not have imported this before.
+    from kinesumer.local import EmbeddedAws, background
+
+    report = Report(f"start of a query beyond PySpark's imports: CPU, best of {RUNS}")
+    total = 0.0
+    with background(EmbeddedAws()) as aws, tempfile.TemporaryDirectory() as directory:
+        aws.create_stream("orders", 1)
+        aws.put("orders", b"x", "key")
+        environment = os.environ | aws.environment()
+        for step in PROCESSES:
+            command = [sys.executable, "-m", __spec__.name, step, f"{directory}/tasks"]
+            seconds = min(_seconds(command, environment) for _ in range(RUNS))
+            report.note(f"process that does the step {step!r}", f"{seconds:.2f} s")
+            total += seconds
+    report.at_most("all processes", total, AIM_SECONDS, " s")
+    report.print()
+
+
+def _seconds(command: list[str], environment: dict[str, str]) -> float:
+    return float(subprocess.check_output(command, env=environment, text=True))
+
+
+def run(step: str, tasks: Path) -> None:
+    """Do what Spark lets one process do, and print its CPU time."""
+    import_module(PROCESSES[step])
+    import pyarrow as pa  # noqa: F401  PySpark imports it, too
+
+    began = time.process_time()
+    source = import_module("pyspark_kinesumer").DefaultSource
+    if step != "find":
+        _use(source(OPTIONS), step, tasks)
+    print(time.process_time() - began, flush=True)
+    os._exit(0)  # as Spark's workers end
+
+
+def _use(source: KinesumerDataSource, step: str, tasks: Path) -> None:
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    if step == "create":
+        source.schema()
+        return
+    reader = source.streamReader(StructType([StructField("data", BinaryType())]))
+    if step == "plan":
+        end = reader.latestOffset({}, reader.getDefaultReadLimit())
+        tasks.write_bytes(pickle.dumps(reader.partitions({}, end)))
+    elif step == "task":
+        [task] = pickle.loads(tasks.read_bytes())
+        assert len([*reader.read(task)]) == 1  # one batch
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        main()
+    else:
+        run(sys.argv[1], Path(sys.argv[2]))
