@@ -1,4 +1,4 @@
-"""Start a Spark standalone cluster on 127.0.0.1, from the PySpark package alone."""
+"""Start a Spark standalone cluster on this machine, from the PySpark package alone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ class Cluster:
         name = f"worker-{len(self.workers)}"
         place = ["--work-dir", str(self._directory / name), "--webui-port", "0"]
         size = ["--cores", str(WORKER_CORES), "--memory", WORKER_MEMORY]
-        worker = self._daemon(name, "worker.Worker", [*place, *size, self.url])
+        # Spark runs a speculative copy of a task only on another host.
+        host = f"127.0.0.{len(self.workers) + 2}"
+        worker = self._daemon(name, "worker.Worker", [*place, *size, self.url], host)
         self.workers.append(worker)
         return worker
 
@@ -80,12 +82,14 @@ class Cluster:
             lambda: self.alive() == self._count, "registered workers", START_SECONDS
         )
 
-    def _daemon(self, name: str, class_: str, arguments: list[str]) -> Program:
+    def _daemon(
+        self, name: str, class_: str, arguments: list[str], host: str = HOST
+    ) -> Program:
         command = [
             str(SPARK_HOME / "bin" / "spark-class"),
             f"org.apache.spark.deploy.{class_}",
             "--host",
-            HOST,
+            host,
             *arguments,
         ]
         log = self._directory / f"{name}.log"

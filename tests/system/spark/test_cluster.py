@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SHARDS = 4
 RECORDS = 6_000
 PATIENCE_SECONDS = 240.0
+FIRST_SHARD = "shardId-000000000000"
+LARGE = b"x" * 40_000
+SECOND_ATTEMPT = re.compile(r"Running task \d+\.1 in stage")
 
 
 def test_a_worker_killed_in_a_batch_changes_no_row(
@@ -60,6 +64,48 @@ def test_a_worker_killed_in_a_batch_changes_no_row(
         assert "Lost executor" in driver.log.read_text()
     faults = output.faults(output.file_sink(tmp_path), producer.records[arn], {})
     assert faults == []
+
+
+def test_a_speculative_copy_repeats_no_row_and_keeps_no_subscription(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    kinesumer_aws.create_stream("orders", 2)
+    # While one subscription stalls, its task is slow, so Spark starts a copy of it.
+    kinesumer_aws.fault("stall", shard=FIRST_SHARD, latency_seconds=300.0)
+    data: list[bytes] = []
+    environment = spark_environment(kinesumer_aws.environment(), tmp_path)
+    with (
+        Cluster(tmp_path, environment) as cluster,
+        crashing_query.start(
+            environment,
+            tmp_path,
+            master=cluster.url,
+            conf={"spark.executor.memory": EXECUTOR_MEMORY},
+            maxPartitions="2",
+            fanOut="billing",
+        ) as driver,
+    ):
+        while not _has_copied_a_task(tmp_path):
+            for number in range(len(data), len(data) + 100):
+                data.append(b"%06d" % number + LARGE)
+                kinesumer_aws.put("orders", data[-1], str(number))
+            driver.wait_until(
+                lambda: output.count(tmp_path) >= len(data), "rows", PATIENCE_SECONDS
+            )
+        pushing = kinesumer_aws._gateway._pushing
+        driver.wait_until(
+            lambda: all(each and each.is_closing() for each in [*pushing.values()]),
+            "end of all subscriptions",
+            PATIENCE_SECONDS,
+        )
+    assert kinesumer_aws.journal.count("kinesis", "SubscribeToShard") >= 2
+    assert sorted(row.data for row in output.file_sink(tmp_path)) == data
+
+
+def _has_copied_a_task(directory: Path) -> bool:
+    """Return whether an executor has begun the second attempt at a task."""
+    logs = directory.glob("worker-*/app-*/*/stderr")
+    return any(SECOND_ATTEMPT.search(log.read_text()) for log in logs)
 
 
 def _is_in_a_batch(directory: Path) -> bool:
