@@ -129,6 +129,7 @@ async def pair(sim: Simulation) -> None:
     await asyncio.sleep(1)
     began, lease = sim.loop.services.wall(), sim.config.lease_duration_seconds
     kinds = sim.random.choices(list(DISTURBANCES), k=2)
+    streams = _streams_with_consumers(sim, more_than=len(kinds))
     limit = 2 * sim.scenario.min_read_interval_seconds + _replace_seconds(sim)
     limit += _pair_seconds(kinds, lease) / SLOWEST_CLOCK
     if sim.config.max_shards is not None:
@@ -137,8 +138,8 @@ async def pair(sim: Simulation) -> None:
         DISTURBANCES[kind](sim)
         if all(process.leaving for process in sim.living):
             sim.start_process()  # deploy another client, since none is left
-        await _check_arrivals(sim, began, lease * sim.random.random(), limit)
-    await _check_arrivals(sim, began, limit + lease, limit)
+        await _check_arrivals(sim, streams, began, lease * sim.random.random(), limit)
+    await _check_arrivals(sim, streams, began, limit + lease, limit)
     flowing.cancel()
     await asyncio.sleep(20)
 
@@ -153,8 +154,16 @@ def _pair_seconds(kinds: list[str], lease_seconds: float) -> float:
     return takeover + (lease_seconds if deaths == 2 else 0.0) + CHILD_SECONDS
 
 
+def _streams_with_consumers(sim: Simulation, more_than: int) -> set[str]:
+    """Return the ARNs of streams that clients consume even if some of them end."""
+    counts = {name: sum(name in p.streams for p in sim.living) for name in sim.streams}
+    # All clients have all streams, also one that is deployed because none is left.
+    least = more_than if sim.scenario.mixed else 0
+    return {sim.arn(name) for name, count in counts.items() if count > least}
+
+
 async def _check_arrivals(
-    sim: Simulation, began: float, seconds: float, limit: float
+    sim: Simulation, streams: set[str], began: float, seconds: float, limit: float
 ) -> None:
     """Check for some seconds that no record since ``began`` waits for ``limit``."""
     until = sim.loop.real + seconds
@@ -162,7 +171,7 @@ async def _check_arrivals(
         await asyncio.sleep(min(1.0, until - sim.loop.real))
         now = sim.loop.services.wall()
         for (arn, _), trace in sim.checker.shards.items():
-            if not sim.is_consumed(arn.rpartition("/")[2]):
+            if arn not in streams:
                 continue
             due = bisect_left(trace.arrivals, now - limit)
             for index in range(bisect_left(trace.arrivals, began), due):
