@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesumer.wire import cbor
 from kinesumer.wire.cbor import MAX_DEPTH, CborError, CborReader, Milliseconds, encode
 
 numbers = st.integers(-(2**64), 2**64 - 1)
@@ -136,3 +137,13 @@ def test_a_value_that_is_cut_off_is_refused(value: object, data: st.DataObject) 
 
 def test_a_short_float_has_the_precision_that_it_was_sent_with() -> None:
     assert read(b"\xfa" + struct.pack(">f", 0.1)) == pytest.approx(0.1, rel=1e-6)
+
+
+@pytest.mark.parametrize("filling", [b"\x00", b"\xa0", b"\x80", b"\xf6"])
+def test_an_answer_has_a_limited_number_of_items(
+    monkeypatch: pytest.MonkeyPatch, filling: bytes
+) -> None:
+    monkeypatch.setattr(cbor, "MAX_ITEMS", 1_000)
+    assert len(str(read(b"\x9f" + filling * 999 + b"\xff"))) > 999
+    with pytest.raises(CborError, match="more than 1,000 items"):
+        read(b"\x9f" + filling * 1_000 + b"\xff")

@@ -16,6 +16,7 @@ from kinesumer.local.kinesis.subscription import encode_frame, exception_frame
 from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.wire.event_stream import (
     MAX_FRAME_BYTES,
+    MAX_HEADERS_BYTES,
     Frame,
     FrameReader,
     decode_event,
@@ -122,7 +123,10 @@ def test_malformed_headers_are_refused(headers: bytes) -> None:
         decode_frame(with_headers(headers))
 
 
-@pytest.mark.parametrize("sizes", [(15, 0), (20, 10), (MAX_FRAME_BYTES + 1, 0)])
+@pytest.mark.parametrize(
+    "sizes",
+    [(15, 0), (20, 10), (MAX_FRAME_BYTES + 1, 0), (1 << 20, MAX_HEADERS_BYTES + 1)],
+)
 def test_impossible_sizes_are_refused(sizes: tuple[int, int]) -> None:
     prelude = struct.pack(">II", *sizes)
     sent = prelude + struct.pack(">I", crc32(prelude))
