@@ -83,6 +83,7 @@ class Process:
         )
         self.leaving: bool = False
         self.group: GroupConsumer | None = None
+        self._has_started = False  # a client refreshes only after its start
         self.ended_with: BaseException | None = None
         self.refused: ClientIdInUseError | None = None
         self._unacked: list[Record] = []
@@ -142,7 +143,7 @@ class Process:
     def refresh(self, streams: tuple[str, ...]) -> None:
         """Change the streams that the process consumes."""
         self.streams = streams
-        if self.group is not None:
+        if self.group is not None and self._has_started:
             self._in_background(partial(self.group.refresh, self._requested_streams()))
 
     def _requested_streams(self) -> list[Stream]:
@@ -223,8 +224,11 @@ class Process:
 
         async def begin() -> None:
             if self.group is not group:
-                self.group = group
+                self.group, streams = group, self.streams
                 await group.start(self._requested_streams(), world.scenario.start)
+                self._has_started = True
+                if self.streams != streams:
+                    self.refresh(self.streams)
 
         loop = asyncio.get_running_loop()
         acking = None if world.auto else loop.create_task(self._ack(group))
@@ -238,7 +242,7 @@ class Process:
             else:
                 await self._each_record(Records(delivery, begin))
         finally:
-            self.group = None
+            self.group, self._has_started = None, False
             if acking is not None:
                 acking.cancel()
             self._unacked.clear()

@@ -135,9 +135,9 @@ async def pair(sim: Simulation) -> None:
     if sim.config.max_shards is not None:
         limit += sim.config.listing_interval_seconds / SLOWEST_CLOCK + PLAN_SECONDS
     for kind in kinds:
+        if sum(not process.leaving for process in sim.living) < 2:
+            sim.start_process()  # so that a client is left
         DISTURBANCES[kind](sim)
-        if all(process.leaving for process in sim.living):
-            sim.start_process()  # deploy another client, since none is left
         await _check_arrivals(sim, streams, began, lease * sim.random.random(), limit)
     await _check_arrivals(sim, streams, began, limit + lease, limit)
     flowing.cancel()
