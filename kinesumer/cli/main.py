@@ -139,16 +139,21 @@ class LazyGroup(click.Group):
 # A function's argument: with its value, such as app='a#b', or a name such as client_id.
 # What has a dash before it is an option already.
 _ARGUMENT = re.compile(r"(?<![\w-])(?:([a-z_]+)(=)(?=\W|\d)|([a-z]+(?:_[a-z]+)+)\b)")
+# An option that is followed by its value.
+_OPTION = re.compile(r"--[\w-]+ $")
 
 
 def with_options(text: str, options: Mapping[str, str]) -> str:
     """Return an error's text after replacing a function's arguments by options.
 
     ``options`` are the command's options by the names of the arguments. The name of
-    another argument is separated from its value by a space.
+    another argument is separated from its value by a space. What an option was given is
+    left as it is.
     """
 
     def replaced(match: re.Match[str]) -> str:
+        if _OPTION.search(text, 0, match.start()):
+            return match[0]
         name, equals = match[1] or match[3], match[2] or ""
         return options[name] + equals if name in options else name + " " * bool(equals)
 

@@ -289,5 +289,5 @@ def _check_start(stream: OpenStream) -> None:
     moment, info = stream.start.timestamp, stream.info
     if moment is None:
         return
-    if problem := info.future_start(moment):
-        raise ConfigurationError(f"{stream.label}: {problem}")
+    if advice := info.future_start(moment):
+        raise ConfigurationError(f"{stream.label}: {advice}")

@@ -128,7 +128,9 @@ class LetterBrowser:
         if outcome.failed:
             letter, reason = outcome.failed[0]
             left = counted(len(outcome.failed), "letter")
-            raise KinesumerError(f"{done}, {left} left: {letter.id}: {reason}")
+            raise KinesumerError(
+                f"{done}, {left} left: {letter.id}: {reason}; try again after that"
+            )
         return done
 
     @asynccontextmanager
@@ -145,7 +147,7 @@ class LetterBrowser:
         if missing := [one for one in ids if one not in by_id]:
             raise ConfigurationError(
                 f"{self.target} no longer has {counted(len(missing), 'letter')}, such "
-                f"as {missing[0]}: list the letters again"
+                f"as {missing[0]}: read the letters again"
             )
         return [by_id[one] for one in dict.fromkeys(ids)]
 

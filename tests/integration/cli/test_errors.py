@@ -359,6 +359,7 @@ def test_only_arguments_become_options() -> None:
         ("give client_id", "give --client-id"),
         ("an app of streams", "an app of streams"),
         ("table='t' of my_app", "table 't' of my_app"),
+        ("--stream a=3: give app=5", "--stream a=3: give --app=5"),
     ]:
         assert with_options(text, options) == expected
 
