@@ -10,6 +10,7 @@ from kinesumer.admin.fan_out import LIVE_SECONDS
 from kinesumer.admin.snapshot import Snapshot
 from kinesumer.model.streams import stream_name
 from kinesumer.wire import rows
+from kinesumer.wire.rows import timestamp_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,7 @@ class AppSummary(NamedTuple):
     clients: int  # that have written to their rows in the last minutes
     streams: list[str]  # the streams' ARNs
     shards: int  # that are to be read now
-    unread: int  # of these, the shards that nobody reads although they are not paused
+    unread: int  # shards of these that no client reads and that are not paused
     paused: bool  # whether a stream or the whole app is paused
     failures: str  # what user code could not handle in the last minute, in words
     last_seen: str  # when a client wrote to its row last; empty if no row says so
@@ -60,7 +61,9 @@ def report(table: str, apps: Iterable[AppSummary]) -> dict[str, Any]:
 def _summary(app: str, parts: dict[str, list[Row]], now: float) -> AppSummary:
     members = rows.parse_rows(rows.read_member, parts[MEMBERS])[0]
     # If an app's last client was killed, no other client marks its row as dead.
-    live = [m for m in members if now - _seconds(m.last_update) <= LIVE_SECONDS]
+    live = [
+        m for m in members if now - timestamp_seconds(m.last_update) <= LIVE_SECONDS
+    ]
     named = [row for row in parts[GROUPS] if row["sk"] != rows.GROUP_SK]
     groups = [row for row in parts[GROUPS] if row["sk"] == rows.GROUP_SK]
     streams = rows.parse_rows(rows.read_stream, named)[0]
@@ -80,9 +83,9 @@ def _summary(app: str, parts: dict[str, list[Row]], now: float) -> AppSummary:
         sum(len(snapshot.unconsumed(arn)) for arn in by_stream),
         bool(group and group.paused) or any(stream.paused for stream in streams),
         "" if failures is None else failures.counts,
-        max((member.last_update for member in members), key=_seconds, default=""),
+        max(
+            (member.last_update for member in members),
+            key=timestamp_seconds,
+            default="",
+        ),
     )
-
-
-def _seconds(last_update: str) -> float:
-    return rows.timestamp_seconds(last_update)

@@ -1,4 +1,4 @@
-"""Decide where reading ends that goes on only until a time."""
+"""Decide where a shard's reading ends if the client has ``until``."""
 
 from __future__ import annotations
 

@@ -135,11 +135,9 @@ class Http2Connection(asyncio.Protocol):
         )
         self._http.state_machine._transitions = _TRANSITIONS
         self._streams: dict[int, Http2Stream] = {}
-        # Received bytes that are not examined yet, whether this goes on, and how many
-        # bytes of the last frame have yet to arrive.
-        self._unread = b""
-        self._is_reading = False
-        self._frame_rest = 0
+        self._unread = b""  # received bytes that are not examined yet
+        self._is_reading = False  # whether further steps examine them
+        self._frame_rest = 0  # bytes of the last frame that have not arrived yet
         self._received = 0  # bytes since the last update of the connection's window
 
     async def open(
