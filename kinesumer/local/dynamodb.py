@@ -96,17 +96,16 @@ class Answer(NamedTuple):
 class DynamoDB:
     """All tables of all accounts and regions.
 
-    One thread runs all requests. It also loads moto, which takes almost a second. The
-    event loop serves Kinesis meanwhile.
+    One thread runs all requests. The event loop serves Kinesis meanwhile.
     """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "kinesumer-dynamodb")
-        self._tables: Any = None
+        # Not on the thread: moto imports boto3, whose modules import each other. If two
+        # threads import such modules at once, one of them gets a module without names.
+        from kinesumer.local.moto_tables import tables
 
-    def warm_up(self) -> None:
-        """Start to load moto, so that the first request needn't wait as long."""
-        self._thread.submit(self._load)
+        self._tables = tables()
+        self._thread = ThreadPoolExecutor(1, "kinesumer-dynamodb")
 
     def submit(
         self, account: str, region: str, operation: str, body: bytes
@@ -125,7 +124,7 @@ class DynamoDB:
             request["TableName"] = request["TableName"].rpartition("/")[2]
         if "TableName" in request and not _TABLE.fullmatch(str(request["TableName"])):
             return error_answer(invalid_request(_TABLE_RULE))
-        handler = self._load()(account, region, request)
+        handler = self._tables(account, region, request)
         measured = _Measured(handler.dynamodb_backend, operation, request)
         try:
             result = handler.perform(operation)
@@ -141,13 +140,6 @@ class DynamoDB:
                 "CapacityUnits": units.read + units.write,
             }
         return Answer(200, handler.encode(result), units)
-
-    def _load(self) -> Any:
-        if self._tables is None:
-            from kinesumer.local.moto_tables import tables
-
-            self._tables = tables()
-        return self._tables
 
 
 # The part of a KeyConditionExpression that compares the partition key.

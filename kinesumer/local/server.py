@@ -94,7 +94,6 @@ class EmbeddedAws:
             ) from error
         await web.SockSite(self._runner, self._socket).start()
         self.port = self._socket.getsockname()[1]
-        self._state.dynamodb.warm_up()
         return self
 
     async def __aexit__(self, *_: object) -> None:

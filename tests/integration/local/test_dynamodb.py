@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -163,3 +165,29 @@ async def test_the_state_stores_table_exists_from_the_start_unless_not_wanted() 
     async with EmbeddedAws() as aws, EmbeddedAws(table=None) as empty:
         aws.create_table()  # does nothing
         assert (tables(aws), tables(empty)) == (["kinesumer-state-store"], [])
+
+
+IMPORTS_ON_THREADS = """
+import sys, threading
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if threading.current_thread() is not threading.main_thread():
+            print(threading.current_thread().name, name)
+
+from kinesumer.local.server import EmbeddedAws, background
+
+aws = EmbeddedAws()
+sys.meta_path.insert(0, Finder())
+with background(aws):
+    import boto3
+    aws.create_table()
+"""
+
+
+def test_no_thread_of_the_server_imports_what_a_test_may_import_meanwhile() -> None:
+    # Two threads that import boto3 at once: one gets a module without its names.
+    command = [sys.executable, "-c", IMPORTS_ON_THREADS]
+    run = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert "boto" not in run.stdout
+    assert "moto" not in run.stdout
