@@ -13,7 +13,8 @@ from kinesumer.errors import SourceUnavailableError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kinesumer.aws.session import ClientFactory, OpenClient
+    from kinesumer.aws.clients import OpenClient
+    from kinesumer.aws.session import ClientFactory
 
 ANSWER_SECONDS = 10.0  # time limit of a call, even if bytes keep arriving
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from kinesumer.aws.errors import FOREIGN
+from kinesumer.aws.errors import foreign
 from kinesumer.errors import (
     ExpiredIteratorError,
     KeyUnavailableError,
@@ -62,7 +62,7 @@ class CborSupport:
         if isinstance(cause, TimeoutError):
             self._silence = error
             return False
-        if isinstance(cause, FOREIGN):
+        if isinstance(cause, foreign()):
             # Some servers close the connection when they can't read a request.
             is_dropped = isinstance(cause, ConnectionError)
             return is_dropped and not isinstance(cause, ConnectionRefusedError)

@@ -13,7 +13,6 @@ import random
 from contextvars import Context
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from aiobotocore.credentials import AioCredentials
 from botocore.exceptions import CredentialRetrievalError
 
 from kinesumer.aws.errors import KeysMissingError, cause_of
@@ -82,6 +81,11 @@ class SigningKeys(Protocol):
     """The keys of a client. The client asks for them at each request."""
 
     @property
+    def method(self) -> str:
+        """The kind of their source, as botocore names it in the user agent."""
+        ...
+
+    @property
     def trouble(self) -> KeyTrouble:
         """What is wrong with the keys."""
         ...
@@ -100,6 +104,10 @@ class SigningKeys(Protocol):
         """The id of the keys in use, or an empty text if there are none yet."""
         ...
 
+    async def get_account_id(self) -> str | None:
+        """Return the account of the keys, or None if the source doesn't say it."""
+        ...
+
     async def replace(self, refused: str) -> bool:
         """Ask the source for other keys than those with an id, which AWS refuses.
 
@@ -108,7 +116,7 @@ class SigningKeys(Protocol):
         ...
 
 
-class Keyring(AioCredentials):  # type: ignore[misc]
+class Keyring:
     """The keys of one source, for all calls of an event loop.
 
     ``now`` is any clock in seconds. Other threads may read the attributes.
@@ -119,7 +127,7 @@ class Keyring(AioCredentials):  # type: ignore[misc]
     def __init__(
         self, source: KeySource, trouble: KeyTrouble, now: Callable[[], float]
     ) -> None:
-        super().__init__("", "", method=source.method)
+        self.method: str = source.method
         self.trouble = trouble
         self.keys = FrozenCredentials("", "")
         self.renew_at = -math.inf  # when the keys are due; -inf if there are none
@@ -253,12 +261,14 @@ class Keyring(AioCredentials):  # type: ignore[misc]
             self.renew_at = max(self.renew_at, self._ask_at)
 
 
-class BorrowedKeys(AioCredentials):  # type: ignore[misc]
+class BorrowedKeys:
     """The keys of another event loop, for a thread that must not wait for that loop.
 
     Only the other loop renews the keys. While it is busy, the keys in use stay in use.
     They stay valid for longer than any stall of a loop that the group tolerates.
     """
+
+    method = "loaned"
 
     def __init__(
         self,
@@ -266,7 +276,6 @@ class BorrowedKeys(AioCredentials):  # type: ignore[misc]
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], float],
     ) -> None:
-        super().__init__("", "", method="loaned")
         self.trouble = owner.trouble
         self._owner, self._loop, self._now = owner, loop, now
 
@@ -307,14 +316,3 @@ def _retrieve_error(answer: asyncio.Future[bool]) -> None:
     """Retrieve a late error, so that asyncio doesn't log it."""
     if not answer.cancelled():
         answer.exception()
-
-
-class FixedProvider:
-    """A session's source of credentials, which always returns the same ones."""
-
-    def __init__(self, credentials: object) -> None:
-        self._credentials = credentials
-
-    async def load_credentials(self) -> object:
-        """Return the credentials."""
-        return self._credentials

@@ -67,7 +67,7 @@ class _SequenceNumbers(msgspec.Struct, rename="pascal"):
     ending_sequence_number: str | None = None
 
 
-class ListedShard(msgspec.Struct, rename="pascal"):
+class _ListedShard(msgspec.Struct, rename="pascal"):
     """A shard as ListShards describes it."""
 
     shard_id: str
@@ -85,3 +85,21 @@ class ListedShard(msgspec.Struct, rename="pascal"):
             tuple(parent for parent in parents if parent),
             self.sequence_number_range.ending_sequence_number,
         )
+
+
+class _Listing(msgspec.Struct, rename="pascal"):
+    shards: list[_ListedShard]
+    next_token: str | None = None
+
+
+_decode_listing = msgspec.json.Decoder(_Listing).decode
+
+
+def decode_shards(body: Body) -> tuple[list[Shard], str | None]:
+    """Return the shards of a listing, and the token of its next page.
+
+    Raise msgspec.DecodeError if the body isn't a response of Kinesis, and ValueError if
+    a shard's hash keys are invalid.
+    """
+    page = _decode_listing(body)
+    return [shard.read() for shard in page.shards], page.next_token or None

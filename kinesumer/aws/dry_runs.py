@@ -51,7 +51,7 @@ class DryRuns:
     async def _try(
         self, operation: str, arguments: Mapping[str, object], shard_id: str = ""
     ) -> bool:
-        if not self._source.knows(operation, DRY_RUN):
+        if not await self._source.knows(operation, DRY_RUN):
             return False
         try:
             await self._source.call(operation, {**arguments, DRY_RUN: True}, shard_id)

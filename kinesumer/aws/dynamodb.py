@@ -21,8 +21,9 @@ from kinesumer.wire.rows import DEFINITION, INDEX
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    from kinesumer.aws.clients import OpenClient
     from kinesumer.aws.dynamodb_calls import Answer
-    from kinesumer.aws.session import ClientFactory, Loan, OpenClient
+    from kinesumer.aws.session import ClientFactory, Loan
     from kinesumer.model.rows import Row
     from kinesumer.ports import Write
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from kinesumer.aws.errors import (
-    FOREIGN,
     Kind,
     describe,
     failure_of,
     fatal_error,
+    foreign,
     transient_error,
     translated_errors,
 )
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from botocore.exceptions import ClientError
 
-    from kinesumer.aws.session import OpenClient
+    from kinesumer.aws.clients import OpenClient
     from kinesumer.model.rows import Row
 
 Answer = dict[str, Any]
@@ -87,7 +87,7 @@ class TableCalls:
                 with translated_errors(operation, StoreUnavailableError):
                     body = await self._direct.call(operation, named)
                     return read(_decode(body))
-        except FOREIGN as error:
+        except foreign() as error:
             resource = f"table {self.table}"
             if "IndexName" in arguments:
                 # Name the index, since access to it needs its own permission.

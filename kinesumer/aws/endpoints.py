@@ -21,7 +21,11 @@ def service_time(answer: Mapping[str, Any]) -> float:
 
     Without this header, return the local time.
     """
-    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    return time_of(answer["ResponseMetadata"]["HTTPHeaders"].get("date"))
+
+
+def time_of(date: str | None) -> float:
+    """Return the time in a Date header. Without this header, return the local time."""
     now = datetime.now(UTC) if date is None else parsedate_to_datetime(date)
     return now.timestamp()
 

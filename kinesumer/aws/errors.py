@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import contextmanager
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import aiohttp
 import msgspec
 from botocore.exceptions import (
     BotoCoreError,
@@ -20,7 +20,6 @@ from botocore.exceptions import (
     ProfileNotFound,
 )
 from botocore.exceptions import ConnectionError as SdkConnectionError
-from botocore.parsers import ResponseParserError
 
 from kinesumer.aws.endpoints import masked
 from kinesumer.errors import (
@@ -38,14 +37,11 @@ from kinesumer.wire.cbor import CborError, CborReader, is_map
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# All errors that a call through aiobotocore may raise. TimeoutError is an OSError.
-FOREIGN = (
-    BotoCoreError,
-    ClientError,
-    ResponseParserError,
-    aiohttp.ClientError,
-    MemoryError,
-    OSError,
+# Errors of modules that take 0.2 s of CPU time to import. Many of Spark's processes
+# don't need these modules, and an error of a module that isn't loaded can't occur.
+_PARSER, _AIOHTTP = (
+    ("botocore.parsers", "ResponseParserError"),
+    ("aiohttp", "ClientError"),
 )
 # Errors that occur while a response is read, if it is truncated or from a proxy.
 MALFORMED = (
@@ -56,6 +52,21 @@ MALFORMED = (
     ValueError,
     msgspec.MsgspecError,
 )
+
+
+def foreign() -> tuple[type[Exception], ...]:
+    """Return all errors that a call through aiobotocore may raise."""
+    # TimeoutError is an OSError.
+    always = (BotoCoreError, ClientError, MemoryError, OSError)
+    return (*always, *_loaded(_PARSER), *_loaded(_AIOHTTP))
+
+
+def _loaded(name: tuple[str, str]) -> list[type[Exception]]:
+    """Return the error of a module if the module is loaded."""
+    module, error = name
+    # While another thread imports the module, it may lack the error.
+    found = getattr(sys.modules.get(module), error, None)
+    return [] if found is None else [found]
 
 
 class KeysMissingError(BotoCoreError):  # type: ignore[misc]
@@ -103,7 +114,7 @@ def call_errors(
     try:
         with translated_errors(action.partition(":")[2], unavailable):
             yield
-    except FOREIGN as error:
+    except foreign() as error:
         fault, call = failure_of(error), f"{action} on {resource}"
         if fault.kind is Kind.THROTTLED:
             raise unavailable(f"{call}: {describe(fault)}") from error
@@ -204,9 +215,6 @@ UNKNOWN = (
 )
 EXPIRED = "renew them, or use a profile or role that renews them automatically"
 
-# The errors of connections: those of the system, of aiohttp and of botocore.
-_OF_CONNECTIONS = (OSError, aiohttp.ClientError, HTTPClientError, SdkConnectionError)
-
 # AWS's text for a signature that is too old or too new, because the process was
 # suspended or a clock is wrong.
 _LATE = re.compile(r"signature (expired|not yet current)", re.IGNORECASE)
@@ -227,7 +235,8 @@ def failure_of(error: Exception) -> AwsFailure:
         return AwsFailure(Kind.NO_CREDENTIALS, code, text)
     if isinstance(error, ParamValidationError):
         return AwsFailure(Kind.OTHER, code, text)
-    if not isinstance(error, _OF_CONNECTIONS):
+    of_connections = (OSError, HTTPClientError, SdkConnectionError, *_loaded(_AIOHTTP))
+    if not isinstance(error, of_connections):
         return AwsFailure(Kind.UNAVAILABLE, code, text)
     if isinstance(error, TimeoutError):  # its text says it all
         code, text = "", text or "no answer in time"

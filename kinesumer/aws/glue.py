@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.aws.errors import FOREIGN, call_errors, failure_of
+from kinesumer.aws.errors import call_errors, failure_of, foreign
 from kinesumer.errors import SchemaRegistryUnavailableError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from kinesumer.aws.session import OpenClient
+    from kinesumer.aws.clients import OpenClient
 
 # AWS evaluates this action on all resources, since the request names no registry.
 ADVICE = "allow glue:GetSchemaVersion on resource * for the credentials in use"
@@ -44,7 +44,7 @@ async def get_schema_version(opened: OpenClient, id: UUID) -> SchemaVersion | No
     ):
         try:
             answer = await client.get_schema_version(SchemaVersionId=str(id))
-        except FOREIGN as error:
+        except foreign() as error:
             if failure_of(error).code == "EntityNotFoundException":
                 return None
             raise

@@ -11,7 +11,8 @@ from kinesumer.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesumer.aws.session import ClientFactory, OpenClient
+    from kinesumer.aws.clients import OpenClient
+    from kinesumer.aws.session import ClientFactory
 
 KEY = "leaseKey"
 COUNTER = "leaseCounter"

@@ -1,4 +1,4 @@
-"""Get keys from a session, or by assuming a role."""
+"""Get keys from a session."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import os
 import threading
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from aiobotocore.credentials import AioCredentials, AioRefreshableCredentials
@@ -23,21 +22,16 @@ from botocore.exceptions import (
 from botocore.utils import parse_to_aware_datetime
 
 from kinesumer.aws.credentials import FrozenCredentials, Keys
-from kinesumer.aws.errors import KEY_KINDS, call_errors, failure_of
+from kinesumer.aws.errors import KEY_KINDS, failure_of
 from kinesumer.aws.settings import LIBRARIES, inner_session
-from kinesumer.errors import ConfigurationError, SourceUnavailableError
+from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.secrets import SECRETS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator, Callable
 
     from aiobotocore.session import AioSession
 
-    from kinesumer.aws.key_use import KeyUse
-
-# If the local clock is off by more than this, the service's time is used.
-DATE_SECONDS = 2.0
 # How often a renewal looks whether that of another event loop is over.
 POLL_SECONDS = 0.02
 # The files with tokens that variables name.
@@ -231,95 +225,3 @@ def _seconds_until(expires: Any) -> float:
     if expires is None:
         return math.inf
     return float((parse_to_aware_datetime(expires) - datetime.now(UTC)).total_seconds())
-
-
-class Role(NamedTuple):
-    """A role to assume, with the arguments of AssumeRole."""
-
-    arn: str
-    session_name: str
-    external_id: str | None = None
-
-    @property
-    def account(self) -> str:
-        """The account that the role belongs to."""
-        return self.arn.split(":")[4]
-
-    def __repr__(self) -> str:
-        """Omit the external id, since error reports may contain local variables."""
-        return f"Role(arn={self.arn!r}, session_name={self.session_name!r}, …)"
-
-
-class RoleKeys:
-    """The keys of a role, which ``sts`` opens a client to assume."""
-
-    method = "assume-role"
-
-    def __init__(
-        self,
-        role: Role,
-        sts: Callable[[], AbstractAsyncContextManager[Any]],
-        use: KeyUse,
-    ) -> None:
-        self._role, self._sts, self._use = role, sts, use
-
-    async def fetch(self) -> Keys:
-        """Assume the role. Raise SourceUnavailableError, or say what is wrong."""
-        role = self._role
-        arguments = {"RoleArn": role.arn, "RoleSessionName": role.session_name}
-        if role.external_id is not None:
-            arguments["ExternalId"] = role.external_id
-            SECRETS.add(role.external_id)
-        with call_errors(
-            "sts:AssumeRole",
-            role.arn,
-            SourceUnavailableError,
-            self._use,
-            _denial_advice(role),
-        ):
-            async with self._sts() as sts:
-                answer = await sts.assume_role(**arguments)
-            return _keys(answer, role)
-
-
-def _denial_advice(role: Role) -> str:
-    """Return what to do if STS denies the role. STS doesn't say which part is wrong."""
-    external_id = (
-        "no external id was given: give the one that the role's trust policy requires"
-        if role.external_id is None
-        else "check the given external id against the role's trust policy"
-    )
-    return (
-        f"{external_id}; allow sts:AssumeRole on it for the credentials in use, and "
-        "trust them in the role's trust policy"
-    )
-
-
-def _keys(answer: Mapping[str, Any], role: Role) -> Keys:
-    keys = answer["Credentials"]
-    return Keys(
-        FrozenCredentials(
-            keys["AccessKeyId"],
-            keys["SecretAccessKey"],
-            keys["SessionToken"],
-            role.account,
-        ),
-        _lifetime(answer),
-    )
-
-
-def _lifetime(answer: Mapping[str, Any]) -> float:
-    """Return for how many seconds the keys stay valid.
-
-    If the local clock is wrong, use the service's time instead.
-    """
-    expires: datetime = answer["Credentials"]["Expiration"]
-    now = datetime.now(UTC)
-    date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
-    if date is not None:
-        theirs = parsedate_to_datetime(date)
-        # The Date header has only whole seconds, so a local clock that is almost right
-        # is more precise.
-        if abs((now - theirs).total_seconds()) > DATE_SECONDS:
-            now = theirs
-    return (expires - now).total_seconds()

@@ -11,16 +11,16 @@ import msgspec
 from botocore import xform_name
 
 from kinesumer.aws.cbor_support import CborSupport
-from kinesumer.aws.descriptions import ListedShard, decode_description
-from kinesumer.aws.endpoints import service_time
+from kinesumer.aws.descriptions import decode_description, decode_shards
+from kinesumer.aws.endpoints import time_of
 from kinesumer.aws.errors import (
-    FOREIGN,
     describe,
     failure_of,
+    foreign,
     refusal,
     translated_errors,
 )
-from kinesumer.aws.http.client import BODY, KINESIS, KinesisCalls
+from kinesumer.aws.http.client import KINESIS, DirectCalls, KinesisCalls
 from kinesumer.aws.kinesis_errors import (
     NOT_FOUND,
     OF_CONSUMER,
@@ -54,10 +54,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from kinesumer.aws.clients import OpenClient, PlainClient
     from kinesumer.aws.errors import AwsFailure
     from kinesumer.aws.http.event_stream import EventStream
     from kinesumer.aws.http.subscriptions import EventStreamPool
-    from kinesumer.aws.session import ClientFactory, OpenClient
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Stream
@@ -71,7 +72,7 @@ T = TypeVar("T")
 # Time limit for a whole response. A call also fails if no byte arrives for 10 s.
 ANSWER_SECONDS = 30.0
 DIRECT_CALLS = (*READS, PUT)
-DESCRIBE = "DescribeStreamSummary"
+DESCRIBE, LIST = "DescribeStreamSummary", "ListShards"
 
 
 async def open_source(clients: ClientFactory, stream: Stream) -> KinesisSource:
@@ -85,17 +86,18 @@ async def open_source(clients: ClientFactory, stream: Stream) -> KinesisSource:
     role = None
     if stream.role_arn is not None:
         role = clients.role(stream.role_arn, stream.external_id, stream.session_name)
-    opened = await clients.open("kinesis", named.region or stream.region, role)
+    opened = await clients.open_kinesis(named.region or stream.region, role)
     return KinesisSource(opened, named)
 
 
 class KinesisSource(PollingSource):
     """The source of one stream, without retries. See ``ports.StreamSource``."""
 
-    def __init__(self, opened: OpenClient, stream: StreamName) -> None:
-        self._client = opened.client
-        KINESIS.keep_bodies(opened.client.meta.events, DESCRIBE)
+    def __init__(self, opened: OpenClient | PlainClient, stream: StreamName) -> None:
+        self._opened = opened
         self._direct = KinesisCalls(opened)
+        # Their connections are others than those that read and put records.
+        self._others = DirectCalls(opened._replace(connections=opened.others), KINESIS)
         self._stream = stream
         self._keys = opened.keys
         self._connections = opened.connections
@@ -104,11 +106,10 @@ class KinesisSource(PollingSource):
     async def describe(self) -> StreamInfo:
         """Return the stream's current description. Raise StreamMissingError."""
         answer = await self._call(
-            DESCRIBE, self._client.describe_stream_summary, self._named
+            DESCRIBE, partial(self._others.ask, DESCRIBE), {"arguments": self._named}
         )
         with translated_errors(DESCRIBE, SourceUnavailableError):
-            # Older versions of botocore leave out the strategy of distribution.
-            info = decode_description(answer[BODY], service_time(answer))
+            info = decode_description(answer.body, time_of(answer.date))
         # Send the ARN from now on. If the credentials change, the name alone could mean
         # a stream of another account.
         self._stream = self._stream._replace(arn=info.arn)
@@ -128,17 +129,16 @@ class KinesisSource(PollingSource):
         while True:
             try:
                 answer = await self._call(
-                    "ListShards", self._client.list_shards, arguments
+                    LIST, partial(self._others.ask, LIST), {"arguments": arguments}
                 )
             except ExpiredTokenError:
                 # A token is valid for 300 s. A blocked event loop may delay the next
                 # call for longer.
                 return None
-            with translated_errors("ListShards", SourceUnavailableError):
-                page = msgspec.convert(answer["Shards"], list[ListedShard])
-                shards += [shard.read() for shard in page]
-            token = answer.get("NextToken")
-            if not token:
+            with translated_errors(LIST, SourceUnavailableError):
+                page, token = decode_shards(answer.body)
+            shards += page
+            if token is None:
                 return shards
             arguments = {"NextToken": token}
 
@@ -292,16 +292,18 @@ class KinesisSource(PollingSource):
         fault = failure_of(refusal(SUBSCRIBE, 400, _fault_body(code, text)))
         return await self._error(fault, SUBSCRIBE, shard_id)
 
-    def knows(self, operation: str, parameter: str) -> bool:
+    async def knows(self, operation: str, parameter: str) -> bool:
         """Return whether botocore knows a parameter of an operation."""
-        model = self._client.meta.service_model.operation_model(operation)
+        client = await self._opened.library_client()
+        model = client.meta.service_model.operation_model(operation)
         return parameter in model.input_shape.members
 
     async def call(
         self, operation: str, arguments: Mapping[str, object], shard_id: str = ""
     ) -> Any:
         """Make a call, and return its response."""
-        call = getattr(self._client, xform_name(operation))
+        client = await self._opened.library_client()
+        call = getattr(client, xform_name(operation))
         return await self._call(operation, call, arguments, shard_id)
 
     @property
@@ -335,7 +337,7 @@ class KinesisSource(PollingSource):
                     patient.limit = limit
                 with translated_errors(operation, SourceUnavailableError):
                     return await call(**arguments)
-        except FOREIGN as error:
+        except foreign() as error:
             raise await self._error(failure_of(error), operation, shard_id) from error
 
     async def _error(
@@ -347,7 +349,8 @@ class KinesisSource(PollingSource):
                 await self._require_stream()
             elif operation not in OF_CONSUMER:
                 name, arn = self._stream.name, self._stream.arn
-                return await missing_stream(self._client, name, arn, fault.text)
+                client = await self._opened.library_client()
+                return await missing_stream(client, name, arn, fault.text)
         if fault.code == NOT_FOUND and operation == SUBSCRIBE:
             # A missing shard counts as read to its end, a missing consumer must not.
             shards = await self.list_shards()

@@ -6,7 +6,7 @@ import re
 from difflib import get_close_matches
 from typing import Any
 
-from kinesumer.aws.errors import FOREIGN, translated_errors
+from kinesumer.aws.errors import foreign, translated_errors
 from kinesumer.errors import SourceUnavailableError, StreamMissingError
 from kinesumer.runtime.timeouts import timeout
 
@@ -58,7 +58,9 @@ async def _stream_names(client: Any) -> list[str] | None:
                     if not page["HasMoreStreams"]:
                         break
                     arguments = {"ExclusiveStartStreamName": names[-1]}
-    # The error to report is the missing stream. Often ListStreams isn't permitted.
-    except (*FOREIGN, SourceUnavailableError):
-        return None
+    except Exception as error:
+        # The error to report is the missing stream. Often ListStreams isn't permitted.
+        if isinstance(error, (SourceUnavailableError, *foreign())):
+            return None
+        raise
     return names

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore import xform_name
 
-from kinesumer.aws.errors import FOREIGN, call_errors, failure_of
+from kinesumer.aws.errors import call_errors, failure_of, foreign
 from kinesumer.aws.kinesis_errors import NOT_FOUND
 from kinesumer.core.backoff import backoff_seconds
 from kinesumer.errors import (
@@ -26,8 +26,9 @@ from kinesumer.wire.rows import DEFINITION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesumer.aws.key_sources import Role
-    from kinesumer.aws.session import ClientFactory, OpenClient
+    from kinesumer.aws.clients import OpenClient
+    from kinesumer.aws.roles import Role
+    from kinesumer.aws.session import ClientFactory
 
 MAX_TRIES = 12
 FIRST_WAIT_SECONDS = 0.2
@@ -77,7 +78,7 @@ class _Calls:
 
 def _is_missing(error: KinesumerError) -> bool:
     cause = error.__cause__
-    return isinstance(cause, FOREIGN) and failure_of(cause).code == NOT_FOUND
+    return isinstance(cause, foreign()) and failure_of(cause).code == NOT_FOUND
 
 
 class StreamResources:

@@ -6,35 +6,23 @@ import asyncio
 import re
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache, partial
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from aiobotocore.config import AioConfig
-from botocore.utils import get_environ_proxies
-
+from kinesumer.aws.clients import OpenClient, PlainClient
 from kinesumer.aws.credentials import BorrowedKeys, Keyring
-from kinesumer.aws.endpoints import (
-    check_port,
-    remember_passwords,
-    require_no_credentials,
-)
-from kinesumer.aws.errors import FOREIGN, Kind, describe, failure_of, no_credentials
+from kinesumer.aws.environment import plain_destination
+from kinesumer.aws.errors import Kind, describe, failure_of, no_credentials
+from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.pool import ConnectionPool
-from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.http.subscriptions import EventStreamPool
-from kinesumer.aws.key_sources import Role, RoleKeys, SessionKeys
 from kinesumer.aws.key_trouble import KeyTrouble
 from kinesumer.aws.key_use import KeyUse
-from kinesumer.aws.settings import Settings, new_session
+from kinesumer.aws.limits import CONNECT_SECONDS, OTHER_CONNECTIONS, READ_SECONDS
+from kinesumer.aws.roles import Role, RoleKeys
 from kinesumer.config import MAX_CONNECTIONS
-from kinesumer.errors import (
-    ConfigurationError,
-    KinesumerError,
-    SourceUnavailableError,
-)
-from kinesumer.runtime.refusals import is_refusal
-from kinesumer.runtime.versions import package_version
+from kinesumer.errors import ConfigurationError, KinesumerError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -43,32 +31,13 @@ if TYPE_CHECKING:
 
     from aiobotocore.session import AioSession
 
-    from kinesumer.aws.credentials import KeySource, SigningKeys
+    from kinesumer.aws.credentials import KeySource
+    from kinesumer.aws.http.sigv4 import Destination
+    from kinesumer.aws.session_clients import SessionClients
 
     # Opens a separate client on an event loop other than the factory's. The other loop
     # must enter the context manager.
     Loan = Callable[[], AbstractAsyncContextManager["OpenClient"]]
-
-CONNECT_SECONDS = 3.0
-READ_SECONDS = {
-    "kinesis": 10.0,
-    "dynamodb": 2.0,
-    "sts": 5.0,
-    "sqs": 10.0,
-    "s3": 30.0,
-    "glue": 5.0,
-}
-# Limit of each client's connections. For Kinesis, ``max_connections`` is added to it.
-OTHER_CONNECTIONS = 128
-
-
-class OpenClient(NamedTuple):
-    """A client, its credentials, and a pool for requests that bypass the client."""
-
-    client: Any
-    credentials: SigningKeys
-    keys: KeyUse
-    connections: ConnectionPool
 
 
 class ClientFactory:
@@ -81,6 +50,9 @@ class ClientFactory:
     credentials. So missing or refused credentials are an outage, and not an error that
     opening a client raises. ``on_trouble`` is called with a text while credentials are
     refused or can't be renewed, and with an empty text at the end.
+
+    ``keys`` are the factory's keys if they are known without a session. Then no client
+    of aiobotocore is created for Kinesis before a call needs it.
     """
 
     def __init__(
@@ -94,36 +66,34 @@ class ClientFactory:
         max_connections: int = MAX_CONNECTIONS,
         trusted: bool = False,
         on_trouble: Callable[[str], None] = lambda _: None,
+        keys: KeySource | None = None,
     ) -> None:
-        self._resolver = Resolver()
-        # The type is Any, since ``Settings`` checks the methods of the user's object.
-        self._session: Any = new_session(self._resolver) if session is None else session
-        self._settings = Settings(self._session)
+        self._addresses = AddressCache()
         self._region = region
         self._role_session_name = role_session_name
         self._now = now
-        self._max_connections = max_connections
-        self._connections = ConnectionPool(
-            CONNECT_SECONDS,
-            READ_SECONDS["kinesis"],
-            max_connections,
-            self._resolver.addresses,
-        )
-        self._store_connections = _store_connections(self._resolver)
+        self._connections = _pool("kinesis", max_connections, self._addresses)
+        self._others = _pool("kinesis", OTHER_CONNECTIONS, self._addresses)
+        self._store_connections = _store_connections(self._addresses)
         # The connections of subscriptions. ``max_connections`` does not limit them.
         self.event_streams: EventStreamPool = EventStreamPool(
-            CONNECT_SECONDS, self._resolver.addresses
+            CONNECT_SECONDS, self._addresses
         )
         self._endpoints = endpoints
+        self._session, self._max_connections = session, max_connections
+        self._known: SessionClients | None = None
+        self._is_plain = keys is not None
         self._stack = AsyncExitStack()
         self._users = AsyncExitStack()
         self._lock = asyncio.Lock()
         self._trusted, self._on_trouble = trusted, on_trouble
         self._troubles: dict[str, str] = {}  # by the source of the credentials
-        self._own = self._keyring("the session", SessionKeys(self._session))
+        source = self._library.keys() if keys is None else keys
+        self._own = self._keyring("the session", source)
         self._own_session: AioSession | None = None
         self._roles: dict[Role, tuple[AioSession, Keyring]] = {}
         self._clients: dict[tuple[str, str | None, Role | None], OpenClient] = {}
+        self._plain: dict[str, PlainClient] = {}  # by region
 
     async def __aenter__(self) -> Self:
         return self
@@ -138,7 +108,9 @@ class ClientFactory:
         for keyring in (self._own, *(keyring for _, keyring in self._roles.values())):
             await keyring.close()
         self._clients.clear()
+        self._plain.clear()
         await self._connections.close()
+        await self._others.close()
         await self._store_connections.close()
         await self.event_streams.close()
         await self._stack.aclose()
@@ -151,11 +123,20 @@ class ClientFactory:
     def region(self) -> str | None:
         """The region that was passed to the factory, or else the session's region."""
         if self._region is None:
-            try:
-                self._region = self._settings.region
-            except FOREIGN as error:
-                raise _refused(error) from error
+            self._region = self._library.region
         return self._region
+
+    @property
+    def _library(self) -> SessionClients:
+        """What creates the clients of aiobotocore."""
+        if self._known is None:
+            # Imported late: this takes 0.3 s of CPU time.
+            from kinesumer.aws.session_clients import SessionClients
+
+            self._known = SessionClients(
+                self._session, self._addresses, self._endpoints, self._max_connections
+            )
+        return self._known
 
     def role(
         self, arn: str, external_id: str | None = None, session_name: str | None = None
@@ -184,6 +165,35 @@ class ClientFactory:
                 self._clients[key] = await self._open(*key)
             return self._clients[key]
 
+    async def open_kinesis(
+        self, region: str | None = None, role: Role | None = None
+    ) -> OpenClient | PlainClient:
+        """Return the shared client of Kinesis for a region and role, as ``open()``."""
+        region = region or self.region
+        destination = self._plain_destination(region) if role is None else None
+        if region is None or destination is None:
+            return await self.open("kinesis", region, role)
+        if region not in self._plain:
+            await self._load_keys()
+            self._plain[region] = PlainClient(
+                destination,
+                self._own,
+                KeyUse(self._own, trusted=self._trusted),
+                self._connections,
+                self._others,
+                partial(self._library_client, region),
+            )
+        return self._plain[region]
+
+    def _plain_destination(self, region: str | None) -> Destination | None:
+        """Return where Kinesis is, or None if only aiobotocore can tell."""
+        if not self._is_plain or region is None:
+            return None
+        return plain_destination(self._endpoints.get("kinesis"), region)
+
+    async def _library_client(self, region: str) -> Any:
+        return (await self.open("kinesis", region)).client
+
     async def _open(
         self, service: str, region: str | None, role: Role | None
     ) -> OpenClient:
@@ -191,64 +201,22 @@ class ClientFactory:
         if role is not None:
             session, keyring = self._assumed(role, session)
         use = KeyUse(keyring, trusted=self._trusted)
-        connected = self._connected(session, use, service, region)
+        connected = self._library.connected(session, use, service, region)
         client = await self._stack.enter_async_context(connected)
         pool = self._connections
         if service == "dynamodb":
             pool = self._store_connections
-        return OpenClient(client, keyring, use, pool)
-
-    @asynccontextmanager
-    async def _connected(
-        self,
-        session: AioSession,
-        use: KeyUse,
-        service: str,
-        region: str | None,
-        *,
-        other_loop: Resolver | None = None,
-    ) -> AsyncIterator[Any]:
-        """Open a client for the block. Raise ConfigurationError if that fails.
-
-        ``other_loop`` is the resolver of a loop other than the factory's, on which the
-        client runs.
-        """
-        resolver = other_loop or self._resolver
-        own = limits(service, self._max_connections)
-        async with AsyncExitStack() as stack:
-            try:
-                client = await stack.enter_async_context(
-                    session.create_client(
-                        service,
-                        region_name=region,
-                        endpoint_url=self._endpoints.get(service),
-                        config=self._settings.config(
-                            own, resolver, other_loop=other_loop is not None
-                        ),
-                    )
-                )
-            except ValueError as error:
-                # Don't chain the error: its text has the malformed endpoint, which may
-                # contain a password.
-                raise _refused(error) from None
-            except FOREIGN as error:
-                raise _refused(error) from error
-            what = f"the endpoint of {service} (AWS_ENDPOINT_URL, or the profile's)"
-            require_no_credentials(what, client.meta.endpoint_url)
-            check_port(what, client.meta.endpoint_url)
-            remember_passwords(_proxies(client))
-            use.watch(client)
-            yield client
+        return OpenClient(client, keyring, use, pool, self._others)
 
     def _assumed(self, role: Role, owner: AioSession) -> tuple[AioSession, Keyring]:
         if role not in self._roles:
             use = KeyUse(self._own, trusted=self._trusted)
 
             def sts() -> AbstractAsyncContextManager[Any]:
-                return self._connected(owner, use, "sts", self.region)
+                return self._library.connected(owner, use, "sts", self.region)
 
             keyring = self._keyring(role.arn, RoleKeys(role, sts, use))
-            self._roles[role] = (self._settings.session(keyring), keyring)
+            self._roles[role] = (self._library.session(keyring), keyring)
         return self._roles[role]
 
     def _keyring(self, name: str, source: KeySource) -> Keyring:
@@ -268,18 +236,23 @@ class ClientFactory:
         Raise CredentialsError if there are none, unless the program is trusted.
         """
         if self._own_session is None:
-            if not self._trusted:
-                try:
-                    await self._own.load()
-                except KinesumerError:
-                    raise
-                except Exception as error:
-                    fault = failure_of(error)
-                    if fault.kind is not Kind.NO_CREDENTIALS:
-                        fault = fault._replace(text=describe(fault))
-                    raise no_credentials(fault) from error
-            self._own_session = self._settings.session(self._own)
+            await self._load_keys()
+            self._own_session = self._library.session(self._own)
         return self._own_session
+
+    async def _load_keys(self) -> None:
+        """Raise CredentialsError without keys, unless the program is trusted."""
+        if self._trusted:
+            return
+        try:
+            await self._own.load()
+        except KinesumerError:
+            raise
+        except Exception as error:
+            fault = failure_of(error)
+            if fault.kind is not Kind.NO_CREDENTIALS:
+                fault = fault._replace(text=describe(fault))
+            raise no_credentials(fault) from error
 
     async def lend(self) -> Loan:
         """Return a function with which another thread can open a DynamoDB client.
@@ -293,57 +266,23 @@ class ClientFactory:
 
     @asynccontextmanager
     async def _lent(self, keys: BorrowedKeys) -> AsyncIterator[OpenClient]:
-        session, resolver = self._settings.session(keys), Resolver()
-        use, pool = KeyUse(keys), _store_connections(resolver)
+        session, addresses = self._library.session(keys), AddressCache()
+        use, pool = KeyUse(keys), _store_connections(addresses)
         try:
-            async with self._connected(
-                session, use, "dynamodb", self.region, other_loop=resolver
+            async with self._library.connected(
+                session, use, "dynamodb", self.region, other_loop=addresses
             ) as client:
-                yield OpenClient(client, keys, use, pool)
+                yield OpenClient(client, keys, use, pool, pool)
         finally:
             await pool.close()
 
 
-def _proxies(client: Any) -> list[str]:
-    """Return the URLs of the proxies that a client may use."""
-    configured = client.meta.config.proxies
-    if configured is None:
-        configured = get_environ_proxies(client.meta.endpoint_url)
-    return [url for url in configured.values() if url]
+def _store_connections(addresses: AddressCache) -> ConnectionPool:
+    return _pool("dynamodb", OTHER_CONNECTIONS, addresses)
 
 
-def _store_connections(resolver: Resolver) -> ConnectionPool:
-    return ConnectionPool(
-        CONNECT_SECONDS,
-        READ_SECONDS["dynamodb"],
-        OTHER_CONNECTIONS,
-        resolver.addresses,
-    )
-
-
-def limits(service: str, max_connections: int = 0) -> AioConfig:
-    """Return the settings of a client that override the user's settings.
-
-    The client doesn't retry, since the engine does. A Kinesis client may open
-    ``max_connections`` more connections, since readers may call Kinesis through it.
-    """
-    reading = max_connections if service == "kinesis" else 0
-    return AioConfig(
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=READ_SECONDS[service],
-        max_pool_connections=OTHER_CONNECTIONS + reading,
-        tcp_keepalive=True,
-        user_agent=_user_agent(),
-    )
-
-
-@cache
-def _user_agent() -> str:
-    # Without this, botocore would build a user agent twice in each call, which takes a
-    # sixth of the call's time.
-    packages = ("kinesumer", "aiobotocore", "botocore")
-    return " ".join(f"{package}/{package_version(package)}" for package in packages)
+def _pool(service: str, limit: int, addresses: AddressCache) -> ConnectionPool:
+    return ConnectionPool(CONNECT_SECONDS, READ_SECONDS[service], limit, addresses)
 
 
 _ROLE = re.compile(r"arn:[^:\s]+:iam::[^:\s]+:role/\S+")
@@ -355,23 +294,3 @@ def role_session_name(text: str) -> str:
     The name has 2 to 64 characters, all of them in [A-Za-z0-9_+=,.@-].
     """
     return re.sub(r"[^A-Za-z0-9_+=,.@-]", "-", text)[:64].ljust(2, "-")
-
-
-def _refused(error: Exception) -> KinesumerError:
-    fault = failure_of(error)
-    if is_refusal(error):
-        return SourceUnavailableError(f"can't create an AWS client: {fault.text}")
-    if fault.kind is Kind.NO_CREDENTIALS:
-        return no_credentials(fault)
-    return ConfigurationError(
-        f"can't create an AWS client: {fault.text}; correct the session's settings"
-    )
-
-
-def _without_keys(error: Exception) -> KinesumerError:
-    fault = failure_of(error)
-    if is_refusal(error):
-        return SourceUnavailableError(f"can't get AWS credentials: {describe(fault)}")
-    if fault.kind is not Kind.NO_CREDENTIALS:
-        fault = fault._replace(text=describe(fault))
-    return no_credentials(fault)

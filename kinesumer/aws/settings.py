@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 from aiobotocore.config import AioConfig
+from aiobotocore.credentials import AioCredentials
 from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.session import AioSession
 from botocore.loaders import create_loader
 
-from kinesumer.aws.credentials import FixedProvider
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from aiobotocore.credentials import AioCredentials
     from botocore.loaders import Loader
+
+    from kinesumer.aws.credentials import FrozenCredentials, SigningKeys
 
 
 LOGGER = logging.getLogger("kinesumer")
@@ -75,8 +76,8 @@ class Settings:
             region = getattr(self._session, "region_name", None)
         return cast("str | None", region or os.environ.get("AWS_REGION") or None)
 
-    def session(self, credentials: AioCredentials) -> AioSession:
-        """Return a session with these settings and the given credentials."""
+    def session(self, keys: SigningKeys) -> AioSession:
+        """Return a session with these settings and the given keys."""
         if self._inner is None:
             made = AioSession(profile=_profile(self._session))
         else:
@@ -89,7 +90,8 @@ class Settings:
             # copies them again for each client.
             hooks = copy.copy(self._inner.get_component("event_emitter"))
             made.register_component("event_emitter", hooks)
-        made.register_component("credential_provider", FixedProvider(credentials))
+        provider = FixedProvider(_Credentials(keys))
+        made.register_component("credential_provider", provider)
         return made
 
     def config(
@@ -111,6 +113,33 @@ class Settings:
             connector.setdefault("resolver", resolver)
         made.http_session_cls, made.connector_args = kind, connector
         return made
+
+
+class FixedProvider:
+    """A session's source of credentials, which always returns the same ones."""
+
+    def __init__(self, credentials: AioCredentials) -> None:
+        self._credentials = credentials
+
+    async def load_credentials(self) -> AioCredentials:
+        """Return the credentials."""
+        return self._credentials
+
+
+class _Credentials(AioCredentials):  # type: ignore[misc]
+    """Lets the clients of a session sign with a client's keys."""
+
+    def __init__(self, keys: SigningKeys) -> None:
+        super().__init__("", "", method=keys.method)
+        self._keys = keys
+
+    async def get_frozen_credentials(self) -> FrozenCredentials:
+        """Return the keys in use."""
+        return await self._keys.get_frozen_credentials()
+
+    async def get_account_id(self) -> str | None:
+        """Return the account of the keys, or None if the source doesn't say it."""
+        return await self._keys.get_account_id()
 
 
 def new_session(resolver: Resolver) -> AioSession:

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinesumer.aws.errors import (
-    FOREIGN,
     Kind,
     describe,
     failure_of,
     fatal_error,
+    foreign,
     transient_error,
     translated_errors,
 )
@@ -28,8 +28,8 @@ from kinesumer.runtime.text import escape_unprintable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
+    from kinesumer.aws.clients import OpenClient
     from kinesumer.aws.errors import AwsFailure
-    from kinesumer.aws.session import OpenClient
     from kinesumer.dead_letters.letter import DeadLetter
 
     DeadLetterFunction = Callable[[DeadLetter], Awaitable[object]]
@@ -124,7 +124,7 @@ def translated(opened: OpenClient, action: str, resource: str) -> Iterator[None]
     try:
         with translated_errors(action, DeadLettersUnavailableError):
             yield
-    except FOREIGN as error:
+    except foreign() as error:
         raise _error(failure_of(error), opened, action, resource) from error
 
 

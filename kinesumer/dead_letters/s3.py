@@ -24,7 +24,8 @@ from kinesumer.runtime.secrets import SECRETS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from kinesumer.aws.session import ClientFactory, OpenClient
+    from kinesumer.aws.clients import OpenClient
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters.letter import DeadLetter
 
 PARALLEL_READS = 16

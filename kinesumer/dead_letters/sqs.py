@@ -26,7 +26,8 @@ from kinesumer.runtime.secrets import SECRETS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from kinesumer.aws.session import ClientFactory, OpenClient
+    from kinesumer.aws.clients import OpenClient
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.dead_letters.letter import DeadLetter
 
 # SQS's limit for any message. A queue's MaximumMessageSize may be lower.

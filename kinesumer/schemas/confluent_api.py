@@ -11,6 +11,7 @@ import msgspec
 from yarl import URL
 
 from kinesumer.aws.endpoints import check_port, require_no_credentials
+from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.errors import (
     ConfigurationError,
@@ -85,7 +86,7 @@ class ConfluentApi:
             SECRETS.add(token)
             headers["Authorization"] = f"Basic {token}"
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(resolver=Resolver()),
+            connector=aiohttp.TCPConnector(resolver=Resolver(AddressCache())),
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
             headers=headers,
         )

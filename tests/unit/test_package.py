@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 import kinesumer
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def run(program: str) -> str:
+    from kinesumer.local import EmbeddedAws
+
+
+# What takes 0.3 s of CPU time to import.
+LIBRARIES = ("aiobotocore", "aiohttp", "botocore.session", "httpx", "urllib3")
+
+
+def run(program: str, *arguments: str, env: dict[str, str] | None = None) -> str:
     """Return the output of a program in a new interpreter."""
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=env
+    ).stdout
 
 
 def test_slow_modules_are_loaded_when_they_are_used() -> None:
@@ -63,3 +76,40 @@ def test_what_spark_starts_for_planning_imports_little() -> None:
         " & set(sys.modules)))"
     )
     assert run(program) == "\n"
+
+
+PLANS_AND_READS = f"""
+import pickle, sys
+from pathlib import Path
+from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark_kinesumer import DefaultSource
+options = {{"streams": "orders", "startingPosition": "TRIM_HORIZON"}}
+source = DefaultSource(options)
+reader = source.streamReader(StructType([StructField("data", BinaryType())]))
+path = Path(sys.argv[1])
+if path.exists():
+    [task] = pickle.loads(path.read_bytes())
+    assert sum(batch.num_rows for batch in reader.read(task)) == 1
+else:
+    end = reader.latestOffset({{}}, reader.getDefaultReadLimit())
+    path.write_bytes(pickle.dumps(reader.partitions({{}}, end)))
+print(*sorted(set({LIBRARIES}) & set(sys.modules)))
+"""
+
+
+def test_a_query_with_keys_in_the_environment_never_loads_the_aws_client(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    """The process that plans batches, and each task, would need 0.3 s more."""
+    pytest.importorskip("pyspark")
+    kinesumer_aws.create_stream("orders", 1)
+    kinesumer_aws.put("orders", b"x", "key")
+    hidden = ("AWS_", "PROXY")
+    usual = {
+        name: value
+        for name, value in os.environ.items()
+        if not any(part in name.upper() for part in hidden)
+    }
+    env = usual | kinesumer_aws.environment() | {"HOME": str(tmp_path)}
+    for _ in ("plan", "task"):
+        assert run(PLANS_AND_READS, str(tmp_path / "tasks"), env=env) == "\n"

@@ -18,21 +18,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
-from aiobotocore.httpsession import AIOHTTPSession
 from botocore import xform_name
-from botocore.utils import get_environ_proxies
 
-from kinesumer.aws.errors import FOREIGN, refusal
+from kinesumer.aws.clients import OpenClient
+from kinesumer.aws.errors import foreign, refusal
+from kinesumer.aws.http.connection import Answer
 from kinesumer.aws.http.event_stream import RefusedError
-from kinesumer.aws.http.hooks import is_hooked
 from kinesumer.aws.http.pool import Address
-from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.http.sigv4 import (
     CONTENT_TYPE,
     Destination,
     SignedRequest,
     Signer,
 )
+from kinesumer.aws.http.subscriptions import PROTOCOLS
+from kinesumer.aws.http.tls import client_context
+from kinesumer.aws.limits import user_agent
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.runtime.refusals import is_refusal
 from kinesumer.wire import cbor
@@ -42,18 +43,15 @@ if TYPE_CHECKING:
 
     from botocore.awsrequest import AWSPreparedRequest
 
-    from kinesumer.aws.http.connection import Answer
+    from kinesumer.aws.clients import PlainClient
     from kinesumer.aws.http.event_stream import EventStream
     from kinesumer.aws.http.subscriptions import EventStreamPool
-    from kinesumer.aws.session import OpenClient
     from kinesumer.ports import Reservation
 
 LOGGER = logging.getLogger("kinesumer")
 
 SUBSCRIBE = "SubscribeToShard"
 LARGE_BYTES = 1 << 20
-# The arguments for aiohttp that a client has even if the user has set none.
-USUAL_SETTINGS = {"keepalive_timeout", "resolver"}
 # The key under which ``Service.keep_body()`` adds the body to botocore's result.
 BODY = "kinesumer.body"
 
@@ -105,12 +103,16 @@ class Route:
     """Signs and sends requests to one endpoint, through the connection pool."""
 
     def __init__(
-        self, opened: OpenClient, destination: Destination, tls: ssl.SSLContext | None
+        self,
+        opened: OpenClient | PlainClient,
+        destination: Destination,
+        tls: ssl.SSLContext | None,
+        agent: str,
     ) -> None:
         parts = urlsplit(destination.url)
         port = parts.port or (443 if tls else 80)
         self._opened, self._signer = opened, Signer(destination)
-        self._user_agent = opened.client.meta.config.user_agent
+        self._user_agent = agent
         self.address: Address = Address(parts.hostname or "", port, tls)
         self._path = parts.path or "/"
 
@@ -141,7 +143,7 @@ class DirectCalls:
 
     def __init__(
         self,
-        opened: OpenClient,
+        opened: OpenClient | PlainClient,
         service: Service,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -155,7 +157,17 @@ class DirectCalls:
         sample: dict[str, object] | None = None,
         reservation: Reservation | None = None,
     ) -> bytearray:
-        """Return a response's body. Raise the same errors as the AWS client.
+        """Return a response's body. See ``ask()``."""
+        return (await self.ask(operation, arguments, sample, reservation)).body
+
+    async def ask(
+        self,
+        operation: str,
+        arguments: dict[str, object],
+        sample: dict[str, object] | None = None,
+        reservation: Reservation | None = None,
+    ) -> Answer:
+        """Return a response. Raise the same errors as the AWS client.
 
         The AWS client gets ``sample`` instead of the arguments to select the endpoint.
         """
@@ -178,18 +190,18 @@ class DirectCalls:
         body: bytes,
         content_type: str,
         reservation: Reservation | None,
-    ) -> bytearray:
+    ) -> Answer:
         """Send a request, and send it once more if there are other keys."""
         target, keys = f"{self._service.target}.{operation}", self._opened.keys
         is_repeated = False
         while True:
             request = await route.sign(target, body, self._now(), content_type)
-            status, content = await route.send(request, reservation)
-            if status == 200:
+            answer = await route.send(request, reservation)
+            if answer.status == 200:
                 if not keys.works:
                     keys.accept()
-                return content
-            error = refusal(operation, status, content)
+                return answer
+            error = refusal(operation, answer.status, answer.body)
             if is_repeated or not await keys.replaces(error, request.key_id):
                 raise error
             is_repeated = True
@@ -213,25 +225,28 @@ class DirectCalls:
         This uses private attributes of aiobotocore. If an unknown version lacks one of
         them, log a warning and return None.
         """
+        opened = self._opened
+        if not isinstance(opened, OpenClient):
+            is_tls = urlsplit(opened.destination.url).scheme == "https"
+            tls = client_context() if is_tls else None
+            return Route(opened, opened.destination, tls, user_agent())
+        # Imported late: this module imports aiobotocore.
+        from kinesumer.aws.http.hooks import is_hooked
+
         try:
-            if is_hooked(
-                self._opened.client.meta.events, self._service.name, operation
-            ):
+            if is_hooked(opened.client.meta.events, self._service.name, operation):
                 return None
-            return await self._ask_client(operation, arguments)
-        except (KinesumerError, *FOREIGN):
-            raise
+            return await self._ask_client(opened.client, operation, arguments)
         except Exception as error:
-            if is_refusal(error):
+            if is_refusal(error) or isinstance(error, (KinesumerError, *foreign())):
                 raise
             _warn(self._service.name, f"{type(error).__name__}: {error}")
             return None
 
     async def _ask_client(
-        self, operation: str, arguments: dict[str, object]
+        self, client: Any, operation: str, arguments: dict[str, object]
     ) -> Route | None:
         """Return a route to the client's endpoint, or None for unusual settings."""
-        client = self._opened.client
         # The endpoint may depend on the account in the stream's ARN. To learn it, let
         # the client create a presigned URL, which takes no request.
         signed = await client.generate_presigned_url(
@@ -241,7 +256,9 @@ class DirectCalls:
         [scope] = parse_qs(parts.query)["X-Amz-Credential"]
         _, _, region, service, _ = scope.rsplit("/", 4)
         url = parts._replace(query="").geturl()
-        if not self._is_plain(url):
+        from kinesumer.aws.http.hooks import has_usual_settings
+
+        if not has_usual_settings(client, url):
             return None
         context = None
         if parts.scheme == "https":
@@ -251,41 +268,30 @@ class DirectCalls:
                 return None
             # In older versions of aiobotocore, the context doesn't check the host name.
             context.check_hostname = context.verify_mode is ssl.CERT_REQUIRED
-        return Route(self._opened, Destination(url, region, service), context)
-
-    def _is_plain(self, url: str) -> bool:
-        """Return whether the user has set neither a proxy nor connection settings."""
-        client = self._opened.client
-        config = client.meta.config
-        connector = config.connector_args
-        proxies = config.proxies
-        if proxies is None:
-            proxies = get_environ_proxies(url)
-        return (
-            isinstance(client._endpoint.http_session, AIOHTTPSession)
-            and set(connector) <= USUAL_SETTINGS
-            and isinstance(connector.get("resolver"), Resolver)
-            and not proxies.get(urlsplit(url).scheme)
-        )
+        agent = client.meta.config.user_agent
+        return Route(self._opened, Destination(url, region, service), context, agent)
 
     async def _through_client(
         self, operation: str, arguments: dict[str, object]
-    ) -> bytearray:
-        """Make the call through the client, and return the response's body."""
-        client = self._opened.client
+    ) -> Answer:
+        """Make the call through the client, and return the response."""
+        client = await self._opened.library_client()
         self._service.keep_bodies(client.meta.events, operation)
         hook = f"before-send.{self._service.name}.{operation}"
         client.meta.events.register_first(hook, _send_as_file, unique_id=hook)
         plain = msgspec.to_builtins(arguments, builtin_types=(bytes,))
         answer = await getattr(client, xform_name(operation))(**plain)
-        return bytearray(answer[BODY])
+        date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        return Answer(200, bytearray(answer[BODY]), date)
 
 
 class KinesisCalls(DirectCalls):
     """Makes the calls of one Kinesis client directly. See the module's docstring."""
 
     def __init__(
-        self, opened: OpenClient, now: Callable[[], float] = time.time
+        self,
+        opened: OpenClient | PlainClient,
+        now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(opened, KINESIS, now)
 
@@ -321,8 +327,7 @@ class KinesisCalls(DirectCalls):
         body, target = _encode(arguments), f"{KINESIS.target}.{SUBSCRIBE}"
         address, keys = route.address, self._opened.keys
         if address.tls is not None:
-            session = self._opened.client._endpoint.http_session
-            address = address._replace(tls=await pool.context(session))
+            address = address._replace(tls=await self._streams_context(pool))
         is_repeated = False
         while True:
             request = await route.sign(target, body, self._now())
@@ -340,6 +345,11 @@ class KinesisCalls(DirectCalls):
                 if not keys.works:
                     keys.accept()
                 return stream
+
+    async def _streams_context(self, pool: EventStreamPool) -> ssl.SSLContext:
+        if isinstance(self._opened, OpenClient):
+            return await pool.context(self._opened.client._endpoint.http_session)
+        return client_context(*PROTOCOLS)
 
     async def require_subscriptions(self, **arguments: object) -> None:
         """Raise ConfigurationError if the user's settings prevent ``subscribe()``."""

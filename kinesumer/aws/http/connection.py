@@ -31,6 +31,7 @@ _NUMBER = re.compile(rb"[0-9]{1,18}")
 _SPACES = (b" :", b"\t:", b"\r\n ", b"\r\n\t")
 # A name that ends with a space, or a continued line.
 _SPACED = re.compile(rb"\r\n(?:[ \t]|[^:\r\n]*[ \t]:)")
+_DATE = re.compile(rb"\r\ndate:[ \t]*([^\r]*)", re.I)
 _CLOSING = re.compile(rb"\r\nconnection:[^\r]*\bclose\b", re.I)
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n\Z")
 
@@ -40,10 +41,16 @@ class MalformedAnswerError(ConnectionError):
 
 
 class Answer(NamedTuple):
-    """A response's status and body."""
+    """A response's status, body and Date header."""
 
     status: int
     body: bytearray
+    date: str | None = None
+
+
+def _date(head: bytes) -> str | None:
+    found = _DATE.search(head)
+    return None if found is None else found[1].decode("latin-1")
 
 
 class _Head(NamedTuple):
@@ -191,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             if status < 200:
                 self._scratch[: len(early)] = early
                 self._filled = len(early)
-        return Answer(status, (yield from self._body(status, head, early)))
+        return Answer(status, (yield from self._body(status, head, early)), _date(head))
 
     def _head(self) -> Generator[None, None, int]:
         seen = 0

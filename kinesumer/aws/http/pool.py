@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import ssl
     from typing import Any
 
+    from kinesumer.aws.http.addresses import AddressCache
     from kinesumer.aws.http.connection import Answer
-    from kinesumer.aws.http.resolver import AddressCache
     from kinesumer.ports import Reservation
 
 # A connection that was idle for longer isn't used again, since servers close idle

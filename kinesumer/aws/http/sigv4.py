@@ -8,8 +8,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from botocore.utils import normalize_url_path
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -43,8 +41,14 @@ class Destination(NamedTuple):
     @property
     def path(self) -> str:
         """The path in the form that is signed."""
+        path = urlsplit(self.url).path
+        if path in ("", "/"):
+            return "/"
+        # Imported late: this takes 0.1 s of CPU time, and few endpoints have a path.
+        from botocore.utils import normalize_url_path
+
         # For all services except S3, AWS signs a path that is encoded twice.
-        return quote(normalize_url_path(urlsplit(self.url).path), safe="/~")
+        return quote(normalize_url_path(path), safe="/~")
 
 
 class SignedRequest(NamedTuple):

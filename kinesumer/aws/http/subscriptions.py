@@ -16,10 +16,10 @@ from kinesumer.runtime.timeouts import timeout
 if TYPE_CHECKING:
     from aiobotocore.httpsession import AIOHTTPSession
 
+    from kinesumer.aws.http.addresses import AddressCache
     from kinesumer.aws.http.event_stream import EventStream
     from kinesumer.aws.http.http2 import Http2Connection
     from kinesumer.aws.http.pool import Address
-    from kinesumer.aws.http.resolver import AddressCache
     from kinesumer.aws.http.sigv4 import SignedRequest
 
 # The longest wait for a byte before an HTTP/1.1 connection counts as broken. The

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyspark import TaskContext
 
+from kinesumer.aws.environment import environment_keys
 from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
@@ -46,6 +47,7 @@ class Sources:
             },
             # The driver has read the stream before it runs tasks.
             trusted=TaskContext.get() is not None,
+            keys=environment_keys(),
         )
         # By stream: when it was last described, and its description.
         self.infos: dict[Stream, tuple[float, StreamInfo]] = {}

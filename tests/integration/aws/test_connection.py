@@ -97,8 +97,9 @@ def test_an_answer_is_whole_however_it_is_cut(
     cuts = data.draw(st.lists(st.integers(0, len(answer)), max_size=8))
     bounds = [0, *sorted(cuts), len(answer)]
     pieces = [answer[a:b] for a, b in itertools.pairwise(bounds)]
-    status, body = asyncio.run(fed(pieces))
-    assert status == 200
+    received = asyncio.run(fed(pieces))
+    body = received.body
+    assert received.status == 200
     assert body in (BODY, b"")
     assert bool(body) == (BODY[:100] in answer)
 
@@ -107,6 +108,12 @@ def test_an_answer_is_whole_however_it_is_cut(
 async def test_an_answer_is_whole_byte_by_byte(answer: bytes) -> None:
     pieces = [answer[at : at + 1] for at in range(len(answer))]
     assert (await fed(pieces)).body == b"abc"
+
+
+@pytest.mark.parametrize(("line", "date"), [("DATE:  now \r\n", "now "), ("", None)])
+async def test_an_answer_has_the_date_of_its_head(line: str, date: str | None) -> None:
+    head = f"HTTP/1.1 200 OK\r\n{line}content-length: 0\r\n\r\n"
+    assert (await fed([head.encode()])).date == date
 
 
 async def test_an_answer_without_a_length_ends_with_the_connection() -> None:

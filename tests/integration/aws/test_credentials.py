@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from kinesumer.aws.session import OpenClient
+    from kinesumer.aws.clients import OpenClient
     from tests.integration.aws.stub import AwsStub
 
     Call = Callable[[], Awaitable[object]]

@@ -28,8 +28,8 @@ from kinesumer.errors import FatalError, SourceUnavailableError
 from kinesumer.model.streams import Stream
 
 if TYPE_CHECKING:
+    from kinesumer.aws.clients import OpenClient
     from kinesumer.aws.http.pool import Address
-    from kinesumer.aws.session import OpenClient
     from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned

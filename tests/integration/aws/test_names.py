@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kinesumer import Config, Kinesumer, Start
-from kinesumer.aws.http import resolver
+from kinesumer.aws.http import addresses as address_cache
 from kinesumer.errors import CommitTimeoutError
 from kinesumer.local import EmbeddedAws
 from kinesumer.local.server import background
@@ -47,7 +47,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_leaving_waits_for_no_name_server(
     environment: pytest.MonkeyPatch, names: NameServer
 ) -> None:
-    environment.setattr(resolver, "CACHE_SECONDS", 0.0)
+    environment.setattr(address_cache, "CACHE_SECONDS", 0.0)
     aws = EmbeddedAws()
     config = Config(
         heartbeat_interval_seconds=0.2,

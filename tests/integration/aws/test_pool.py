@@ -18,8 +18,8 @@ from cryptography.x509.oid import NameOID
 
 from kinesumer.aws import kinesis
 from kinesumer.aws.http import pool as module
+from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.pool import Address, ConnectionPool
-from kinesumer.aws.http.resolver import AddressCache
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.aws.http import resolver
-from kinesumer.aws.http.resolver import AddressCache
+from kinesumer.aws.http import addresses as address_cache
+from kinesumer.aws.http.addresses import AddressCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +109,7 @@ async def test_without_a_thread_the_last_addresses_are_used(
     addresses = AddressCache()
     server.answers.set()
     assert await hosts(addresses) == HOSTS
-    monkeypatch.setattr(resolver, "CACHE_SECONDS", -1.0)
+    monkeypatch.setattr(address_cache, "CACHE_SECONDS", -1.0)
     assert await hosts(addresses) == HOSTS[::-1]
     monkeypatch.setattr(threading.Thread, "start", _refuse)
     assert await hosts(addresses) == HOSTS

@@ -11,10 +11,11 @@ from aiobotocore.credentials import AioCredentials
 from aiobotocore.session import AioSession
 from botocore.session import Session as BotocoreSession
 
-from kinesumer.aws.credentials import FixedProvider, FrozenCredentials
+from kinesumer.aws.credentials import FrozenCredentials
 from kinesumer.aws.dynamodb import open_borrowed_store, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.settings import FixedProvider
 from kinesumer.errors import (
     ConfigurationError,
     CredentialsError,

@@ -15,10 +15,12 @@ from botocore.config import Config
 
 from kinesumer.aws.dynamodb import open_borrowed_store, open_store
 from kinesumer.aws.http import client as direct
+from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.kinesis import KinesisSource, open_source
-from kinesumer.aws.session import ClientFactory, limits
+from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.session_clients import limits
 from kinesumer.aws.settings import Settings
 from kinesumer.aws.stream_names import StreamName
 from kinesumer.model.rows import Key
@@ -170,7 +172,7 @@ async def test_a_resolver_of_the_session_is_used_on_its_own_loop_only() -> None:
     class Theirs(aiohttp.ThreadedResolver):
         """A user's resolver, which belongs to one event loop."""
 
-    theirs, ours = Theirs(), Resolver()
+    theirs, ours = Theirs(), Resolver(AddressCache())
     session = of_aiobotocore()
     session.set_default_client_config(AioConfig(connector_args={"resolver": theirs}))
     settings = Settings(session)

@@ -1,0 +1,197 @@
+"""Test calls with what the environment alone says, which need no botocore."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import TYPE_CHECKING
+
+import pytest
+from aiobotocore.session import AioSession
+
+from kinesumer.aws.clients import OpenClient, PlainClient
+from kinesumer.aws.environment import environment_keys, plain_destination
+from kinesumer.aws.http.tls import client_context
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
+from kinesumer.errors import CredentialsError, StreamMissingError
+from kinesumer.model.streams import Stream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.aws.stub import AwsStub
+
+KEYS = {"AWS_ACCESS_KEY_ID": "OWN", "AWS_SECRET_ACCESS_KEY": "secret"}
+REGION = "eu-west-1"
+ARN = f"arn:aws:kinesis:{REGION}:123456789012:stream/orders"
+
+
+@pytest.fixture(autouse=True)
+def home(environment: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return an empty home directory. Leave the environment without AWS's variables."""
+    for name in [*os.environ]:
+        if name.startswith("AWS_") or name.upper().endswith(("_PROXY", "CA_BUNDLE")):
+            environment.delenv(name)
+    environment.setenv("HOME", str(tmp_path))
+    environment.setenv("USERPROFILE", str(tmp_path))
+    return tmp_path
+
+
+def plain_clients(aws: AwsStub) -> ClientFactory:
+    """Return a factory that takes its keys from the environment."""
+    keys = environment_keys({**KEYS, "AWS_SESSION_TOKEN": "token"})
+    return ClientFactory(region=REGION, endpoints={"kinesis": aws.url}, keys=keys)
+
+
+@pytest.mark.parametrize("token", [{}, {"AWS_SESSION_TOKEN": "token"}])
+async def test_the_keys_are_those_that_botocore_finds(
+    environment: pytest.MonkeyPatch, token: dict[str, str]
+) -> None:
+    for name, value in (KEYS | token).items():
+        environment.setenv(name, value)
+    source = environment_keys()
+    assert source is not None
+    found = await AioSession().get_credentials()
+    assert source.method == found.method
+    assert (await source.fetch()).frozen == tuple(await found.get_frozen_credentials())
+
+
+async def test_the_keys_are_read_anew_each_time() -> None:
+    variables = dict(KEYS)
+    source = environment_keys(variables)
+    assert source is not None
+    variables["AWS_ACCESS_KEY_ID"] = "NEW"
+    assert (await source.fetch()).frozen.access_key == "NEW"
+
+
+async def test_keys_that_were_removed_are_reported(aws: AwsStub) -> None:
+    variables = dict(KEYS)
+    keys = environment_keys(variables)
+    del variables["AWS_SECRET_ACCESS_KEY"]
+    async with ClientFactory(
+        region=REGION, endpoints={"kinesis": aws.url}, keys=keys
+    ) as clients:
+        with pytest.raises(CredentialsError, match="AWS_SECRET_ACCESS_KEY is not set"):
+            await open_source(clients, Stream("orders"))
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "AWS_PROFILE",
+        "AWS_CONFIG_FILE",
+        "AWS_CREDENTIAL_EXPIRATION",
+        "AWS_USE_FIPS_ENDPOINT",
+        "AWS_SECURITY_TOKEN",
+        "AWS_SOMETHING_NEW",
+        "HTTPS_PROXY",
+        "http_proxy",
+        "all_proxy",
+    ],
+)
+def test_botocore_decides_with_any_other_variable(variable: str) -> None:
+    assert environment_keys(KEYS) is not None
+    assert environment_keys(KEYS | {variable: "x"}) is None
+
+
+@pytest.mark.parametrize("missing", KEYS)
+def test_botocore_decides_without_both_keys(missing: str) -> None:
+    assert environment_keys(KEYS | {missing: ""}) is None
+
+
+@pytest.mark.parametrize("file", ["config", "credentials"])
+def test_botocore_decides_if_there_is_a_file_of_profiles(home: Path, file: str) -> None:
+    (home / ".aws").mkdir()
+    (home / ".aws" / file).touch()
+    assert environment_keys(KEYS) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "region"),
+    [
+        (None, REGION),
+        ("", REGION),
+        ("localhost:4566", REGION),
+        ("ftp://localhost", REGION),
+        ("http://localhost:99999", REGION),
+        ("http://localhost:0", REGION),
+        ("http://user@localhost", REGION),
+        ("http://localhost?a=b", REGION),
+        ("http://localhost#a", REGION),
+        ("http://[", REGION),
+        ("http://localhost", "here"),
+        ("http://localhost", "eu-west-1/x"),
+    ],
+)
+def test_botocore_finds_or_refuses_other_endpoints(
+    url: str | None, region: str
+) -> None:
+    assert plain_destination(url, region) is None
+
+
+async def test_a_stream_is_described_listed_and_read_without_a_library_client(
+    aws: AwsStub,
+) -> None:
+    summary = {
+        "StreamARN": ARN,
+        "StreamStatus": "ACTIVE",
+        "StreamCreationTimestamp": 1.0,
+        "RetentionPeriodHours": 24,
+    }
+    answer = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
+    aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
+    aws.answer("ListShards", {"Shards": []})
+    aws.answer("GetRecords", answer)
+    async with plain_clients(aws) as clients:
+        opened = await clients.open_kinesis()
+        source = await open_source(clients, Stream("orders"))
+        assert (await source.describe()).arn == ARN
+        assert await source.list_shards() == []
+        assert (await source.get_records("x", 10)).records == []
+    assert isinstance(opened, PlainClient)
+    assert {seen.access_key for seen in aws.seen} == {"OWN"}
+    assert {seen.user_agent for seen in aws.seen} == {aws.seen[0].user_agent}
+    assert "kinesumer/" in aws.seen[0].user_agent
+
+
+async def test_other_calls_create_a_library_client_with_the_same_keys(
+    aws: AwsStub,
+) -> None:
+    aws.refuse("DescribeStreamSummary", "ResourceNotFoundException")
+    aws.answer("ListStreams", {"StreamNames": ["order"], "HasMoreStreams": False})
+    async with plain_clients(aws) as clients:
+        source = await open_source(clients, Stream("orders"))
+        with pytest.raises(StreamMissingError, match="Did you mean 'order'"):
+            await source.describe()
+    assert aws.keys("ListStreams") == ["OWN"]
+
+
+async def test_a_role_and_an_unknown_endpoint_need_a_library_client(
+    aws: AwsStub,
+) -> None:
+    aws.assume_role(3600)
+    async with plain_clients(aws) as clients:
+        role = clients.role("arn:aws:iam::210987654321:role/reader")
+        assert isinstance(await clients.open_kinesis(role=role), OpenClient)
+    keys = environment_keys(KEYS)
+    async with ClientFactory(region=REGION, keys=keys) as clients:
+        assert isinstance(await clients.open_kinesis(), OpenClient)
+
+
+def test_a_context_checks_certificates_and_host_names() -> None:
+    context = client_context("h2")
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.get_ca_certs()
+    assert context is client_context("h2")
+    assert context is not client_context()
+
+
+@pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+def test_the_environment_may_name_the_authorities(
+    environment: pytest.MonkeyPatch, variable: str, tmp_path: Path
+) -> None:
+    environment.setenv(variable, str(tmp_path / "missing.pem"))
+    with pytest.raises(FileNotFoundError):
+        client_context()
