@@ -5,7 +5,7 @@
 Spark starts five Python processes for a query: they find the format, create the source
 and its reader, plan batches, and run a task. The benchmark makes their calls without
 Spark, each in a process of its own, which has imported PySpark's modules before. The
-query has one record in one shard.
+query has one record in one shard. All modules are compiled, as in an installed package.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ PROCESSES = {
     "plan": "pyspark.sql.streaming.python_streaming_source_runner",
     "task": "pyspark.worker",
 }
+# With a variable that Kinesumer doesn't know, aiobotocore finds keys and endpoint.
+UNKNOWN = {"AWS_USE_FIPS_ENDPOINT": "false"}
 OPTIONS = {"streams": "orders", "startingPosition": "TRIM_HORIZON"}
 
 
@@ -44,18 +46,37 @@ def main() -> None:
     from kinesumer.local import EmbeddedAws, background
 
     report = Report(f"start of a query beyond PySpark's imports: CPU, best of {RUNS}")
-    total = 0.0
     with background(EmbeddedAws()) as aws, tempfile.TemporaryDirectory() as directory:
         aws.create_stream("orders", 1)
         aws.put("orders", b"x", "key")
-        environment = os.environ | aws.environment()
-        for step in PROCESSES:
-            command = [sys.executable, "-m", __spec__.name, step, f"{directory}/tasks"]
-            seconds = min(_seconds(command, environment) for _ in range(RUNS))
+        environment = _environment(directory) | aws.environment()
+        steps = _measure(environment, directory)
+        for step, seconds in steps.items():
             report.note(f"process that does the step {step!r}", f"{seconds:.2f} s")
-            total += seconds
-    report.at_most("all processes", total, AIM_SECONDS, " s")
+        report.at_most("all processes", sum(steps.values()), AIM_SECONDS, " s")
+        steps = _measure(environment | UNKNOWN, directory)
+        note = f"{sum(steps.values()):.2f} s"
+        report.note("all processes, where aiobotocore finds the keys", note)
     report.print()
+
+
+def _environment(directory: str) -> dict[str, str]:
+    """Return the environment without AWS's settings, with a place for bytecode."""
+    usual = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("AWS_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
+    return usual | {"HOME": directory, "PYTHONPYCACHEPREFIX": f"{directory}/compiled"}
+
+
+def _measure(environment: dict[str, str], directory: str) -> dict[str, float]:
+    """Return the CPU seconds of each step."""
+    steps = {}
+    for step in PROCESSES:
+        command = [sys.executable, "-m", __spec__.name, step, f"{directory}/tasks"]
+        steps[step] = min(_seconds(command, environment) for _ in range(RUNS))
+    return steps
 
 
 def _seconds(command: list[str], environment: dict[str, str]) -> float:

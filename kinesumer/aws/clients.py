@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.credentials import SigningKeys
     from kinesumer.aws.http.pool import ConnectionPool
-    from kinesumer.aws.http.sigv4 import Destination
     from kinesumer.aws.key_use import KeyUse
+    from kinesumer.aws.kinesis_endpoints import KinesisEndpoint
 
 
 class OpenClient(NamedTuple):
@@ -34,7 +34,7 @@ class OpenClient(NamedTuple):
 class PlainClient(NamedTuple):
     """What the calls to Kinesis need if they don't need a client of aiobotocore."""
 
-    destination: Destination
+    endpoint: KinesisEndpoint
     credentials: SigningKeys
     keys: KeyUse
     connections: ConnectionPool

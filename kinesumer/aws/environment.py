@@ -10,12 +10,10 @@ import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from botocore.exceptions import CredentialRetrievalError
 
 from kinesumer.aws.credentials import FrozenCredentials, Keys
-from kinesumer.aws.http.sigv4 import Destination
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +28,6 @@ _KNOWN = re.compile(
 # Other variables that change how botocore sends a call.
 _OTHERS = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _FILES = ("~/.aws/config", "~/.aws/credentials")
-_REGION = re.compile(r"[a-z]+(-[a-z0-9]+)+")
 
 
 def environment_keys(environ: Mapping[str, str] = os.environ) -> EnvironmentKeys | None:
@@ -62,18 +59,3 @@ class EnvironmentKeys:
             )
         token = self._environ.get(TOKEN) or None
         return Keys(FrozenCredentials(key_id, secret, token))
-
-
-def plain_destination(url: str | None, region: str) -> Destination | None:
-    """Return Kinesis's endpoint, or None if botocore must find or refuse it."""
-    if url is None or not _REGION.fullmatch(region):
-        return None
-    try:
-        parts = urlsplit(url)
-        is_valid = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return None
-    is_whole = not (parts.query or parts.fragment or parts.username)
-    if parts.scheme not in ("http", "https") or not (is_valid and is_whole):
-        return None
-    return Destination(url, region, "kinesis")

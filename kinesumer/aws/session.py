@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kinesumer.aws.clients import OpenClient, PlainClient
 from kinesumer.aws.credentials import BorrowedKeys, Keyring
-from kinesumer.aws.environment import plain_destination
 from kinesumer.aws.errors import Kind, describe, failure_of, no_credentials
 from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.http.subscriptions import EventStreamPool
 from kinesumer.aws.key_trouble import KeyTrouble
 from kinesumer.aws.key_use import KeyUse
+from kinesumer.aws.kinesis_endpoints import plain_endpoint
 from kinesumer.aws.limits import CONNECT_SECONDS, OTHER_CONNECTIONS, READ_SECONDS
 from kinesumer.aws.roles import Role, RoleKeys
 from kinesumer.config import MAX_CONNECTIONS
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from aiobotocore.session import AioSession
 
     from kinesumer.aws.credentials import KeySource
-    from kinesumer.aws.http.sigv4 import Destination
     from kinesumer.aws.session_clients import SessionClients
 
     # Opens a separate client on an event loop other than the factory's. The other loop
@@ -170,13 +169,15 @@ class ClientFactory:
     ) -> OpenClient | PlainClient:
         """Return the shared client of Kinesis for a region and role, as ``open()``."""
         region = region or self.region
-        destination = self._plain_destination(region) if role is None else None
-        if region is None or destination is None:
+        endpoint = None
+        if self._is_plain and region is not None and role is None:
+            endpoint = plain_endpoint(self._endpoints.get("kinesis"), region)
+        if region is None or endpoint is None:
             return await self.open("kinesis", region, role)
         if region not in self._plain:
             await self._load_keys()
             self._plain[region] = PlainClient(
-                destination,
+                endpoint,
                 self._own,
                 KeyUse(self._own, trusted=self._trusted),
                 self._connections,
@@ -184,12 +185,6 @@ class ClientFactory:
                 partial(self._library_client, region),
             )
         return self._plain[region]
-
-    def _plain_destination(self, region: str | None) -> Destination | None:
-        """Return where Kinesis is, or None if only aiobotocore can tell."""
-        if not self._is_plain or region is None:
-            return None
-        return plain_destination(self._endpoints.get("kinesis"), region)
 
     async def _library_client(self, region: str) -> Any:
         return (await self.open("kinesis", region)).client

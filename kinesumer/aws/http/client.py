@@ -227,9 +227,10 @@ class DirectCalls:
         """
         opened = self._opened
         if not isinstance(opened, OpenClient):
-            is_tls = urlsplit(opened.destination.url).scheme == "https"
+            destination = opened.endpoint.find(operation, arguments)
+            is_tls = urlsplit(destination.url).scheme == "https"
             tls = client_context() if is_tls else None
-            return Route(opened, opened.destination, tls, user_agent())
+            return Route(opened, destination, tls, user_agent())
         # Imported late: this module imports aiobotocore.
         from kinesumer.aws.http.hooks import is_hooked
 

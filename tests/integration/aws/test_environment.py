@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import ssl
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from aiobotocore.session import AioSession
+from botocore import xform_name
 
 from kinesumer.aws.clients import OpenClient, PlainClient
-from kinesumer.aws.environment import environment_keys, plain_destination
+from kinesumer.aws.environment import environment_keys
 from kinesumer.aws.http.tls import client_context
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.kinesis_endpoints import plain_endpoint
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import CredentialsError, StreamMissingError
 from kinesumer.model.streams import Stream
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 KEYS = {"AWS_ACCESS_KEY_ID": "OWN", "AWS_SECRET_ACCESS_KEY": "secret"}
 REGION = "eu-west-1"
+RECORD = {"Data": b"", "PartitionKey": "-"}
+SHARD = {"StreamName": "orders", "ShardId": "shardId-0"}
 ARN = f"arn:aws:kinesis:{REGION}:123456789012:stream/orders"
 
 
@@ -110,7 +115,7 @@ def test_botocore_decides_if_there_is_a_file_of_profiles(home: Path, file: str) 
 @pytest.mark.parametrize(
     ("url", "region"),
     [
-        (None, REGION),
+        (None, "eu-west-1/x"),
         ("", REGION),
         ("localhost:4566", REGION),
         ("ftp://localhost", REGION),
@@ -127,7 +132,66 @@ def test_botocore_decides_if_there_is_a_file_of_profiles(home: Path, file: str) 
 def test_botocore_finds_or_refuses_other_endpoints(
     url: str | None, region: str
 ) -> None:
-    assert plain_destination(url, region) is None
+    assert plain_endpoint(url, region) is None
+
+
+@pytest.mark.parametrize("region", [REGION, "us-gov-west-1", "cn-north-1", "xx-new-9"])
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [
+        ("DescribeStreamSummary", {"StreamName": "orders"}),
+        ("DescribeStreamSummary", {"StreamARN": ARN}),
+        ("ListShards", {"StreamARN": ARN}),
+        ("ListShards", {"NextToken": "token"}),
+        ("GetShardIterator", {**SHARD, "ShardIteratorType": "LATEST"}),
+        ("GetRecords", {"ShardIterator": "x"}),
+        ("GetRecords", {"ShardIterator": "x", "StreamARN": ARN}),
+        ("PutRecords", {"Records": [RECORD], "StreamARN": ARN}),
+        (
+            "SubscribeToShard",
+            {
+                "ConsumerARN": f"{ARN}/consumer/app:1",
+                "ShardId": "shardId-0",
+                "StartingPosition": {"Type": "LATEST"},
+            },
+        ),
+    ],
+)
+async def test_the_endpoint_of_a_call_is_that_of_botocore(
+    region: str, operation: str, arguments: dict[str, object]
+) -> None:
+    partition = {"us": "aws-us-gov", "cn": "aws-cn"}.get(region[:2], "aws")
+    arguments = {
+        name: value.replace("arn:aws:", f"arn:{partition}:")
+        if isinstance(value, str)
+        else value
+        for name, value in arguments.items()
+    }
+    endpoint = plain_endpoint(None, region)
+    assert endpoint is not None
+    found = endpoint.find(operation, arguments)
+    session = AioSession()
+    session.set_credentials("OWN", "secret")
+    async with session.create_client("kinesis", region_name=region) as client:
+        url = await client.generate_presigned_url(
+            xform_name(operation), Params=arguments
+        )
+    parts = urlsplit(url)
+    assert urlsplit(found.url)[:2] == parts[:2]
+    scope = f"/{found.region}/{found.service}/aws4_request"
+    assert parse_qs(parts.query)["X-Amz-Credential"][0].endswith(scope)
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [None, lambda self, **_: None, lambda self, **_: [][0]],
+)
+def test_botocore_finds_the_endpoint_if_its_rules_work_otherwise(
+    environment: pytest.MonkeyPatch, replacement: object
+) -> None:
+    kind = "botocore.endpoint_provider.EndpointProvider.resolve_endpoint"
+    environment.setattr(kind, replacement)
+    assert plain_endpoint(None, REGION) is None
 
 
 async def test_a_stream_is_described_listed_and_read_without_a_library_client(
@@ -167,7 +231,7 @@ async def test_other_calls_create_a_library_client_with_the_same_keys(
     assert aws.keys("ListStreams") == ["OWN"]
 
 
-async def test_a_role_and_an_unknown_endpoint_need_a_library_client(
+async def test_a_role_and_an_odd_endpoint_need_a_library_client(
     aws: AwsStub,
 ) -> None:
     aws.assume_role(3600)
@@ -175,7 +239,8 @@ async def test_a_role_and_an_unknown_endpoint_need_a_library_client(
         role = clients.role("arn:aws:iam::210987654321:role/reader")
         assert isinstance(await clients.open_kinesis(role=role), OpenClient)
     keys = environment_keys(KEYS)
-    async with ClientFactory(region=REGION, keys=keys) as clients:
+    endpoints = {"kinesis": f"{aws.url}?a=b"}
+    async with ClientFactory(region=REGION, endpoints=endpoints, keys=keys) as clients:
         assert isinstance(await clients.open_kinesis(), OpenClient)
 
 
