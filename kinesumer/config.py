@@ -58,11 +58,11 @@ class Config:
     max_connections: int = MAX_CONNECTIONS
     """Maximum number of connections for reading, over all streams. A shard needs one
     while a request is under way. If all are in use, shards wait their turn."""
-    assignor: Literal["range", "sticky", "load"] = "range"
-    """``range`` assigns contiguous ranges of shards to each client. ``sticky`` moves as
-    few shards as possible. ``load`` assigns contiguous ranges with equal work: it
-    balances the bytes and records of the shards, and the time that user code takes.
-    The leader's setting applies, so set the same for all clients."""
+    assignor: Literal["range", "load"] = "range"
+    """Each client gets a contiguous range of shards. ``range`` gives each the same
+    number. ``load`` gives each the same work, from the bytes and records of the shards
+    and the time that user code takes, and moves few shards. The leader's setting
+    applies, so set the same for all clients."""
     rebalance_interval_seconds: float = 20.0
     """Minimum time between two plans that ``assignor="load"`` makes only because the
     load has changed."""
@@ -110,10 +110,10 @@ class Config:
             raise ConfigurationError("max_records_per_read must be from 1 to 10,000")
         _check_label(self.label)
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
+            if (value := getattr(self, name)) not in choices:
                 raise ConfigurationError(
-                    f"{name}={getattr(self, name)!r} must be one of "
-                    f"{', '.join(choices)}"
+                    f"{name}={value!r} must be one of {', '.join(choices)}"
+                    f"{REMOVED.get(str(value), '')}"
                 )
 
 
@@ -123,8 +123,11 @@ MAX_COUNT = 10**15
 MAX_LABEL_CHARACTERS = 128
 CHOICES: dict[str, tuple[str, ...]] = {
     "commit": ("auto", "manual"),
-    "assignor": ("range", "sticky", "load"),
+    "assignor": ("range", "load"),
     "wire_format": ("auto", "json", "cbor"),
+}
+REMOVED = {
+    "sticky": ": it no longer exists; load also moves few shards as clients come and go"
 }
 
 

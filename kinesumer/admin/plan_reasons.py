@@ -8,7 +8,6 @@ from kinesumer.admin.doctor.finding import first_three
 from kinesumer.core import lineage, plan
 from kinesumer.core.load import KnownLoads
 from kinesumer.core.load_reason import load_reason
-from kinesumer.core.rebalance import CHANGED_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +16,10 @@ if TYPE_CHECKING:
     from kinesumer.admin.snapshot import Snapshot
     from kinesumer.model.rows import LeaderRow, MemberRow
 
-BY_COUNT = {
-    "range": "the assignor range gives each client successive shards, in proportion "
-    "to its weight; loads don't matter",
-    "sticky": "the assignor sticky gives each client a number of shards in proportion "
-    "to its weight, and moves few; loads don't matter",
-}
+BY_COUNT = (
+    "the assignor range gives each client successive shards, in proportion to its "
+    "weight; loads don't matter"
+)
 
 
 class PlanReasons(NamedTuple):
@@ -65,8 +62,8 @@ def _decision(
 ) -> tuple[str, bool]:
     """Return why ranges are as they are, and whether the loads have to be known."""
     if leader.assignor != "load":
-        usual = f"the assignor is {leader.assignor}"
-        return BY_COUNT.get(leader.assignor, usual), False
+        is_range = leader.assignor == "range"
+        return BY_COUNT if is_range else f"the assignor is {leader.assignor}", False
     interval_seconds = leader.rebalance_ms / 1000
     if age is not None and age < interval_seconds:
         return (
@@ -87,12 +84,7 @@ def _decision(
     every = {(arn, start) for arn, starts in shards.items() for start in starts}
     unknown = len(awaited & every - known.loads.keys())
     sizes, _ = known.work(shards, 0.0)
-    work = plan.Work(
-        sizes,
-        is_known=bool(known.loads) and not unknown,
-        # The leader counts from the last change, about which a report knows less.
-        has_changed=age is not None and age < CHANGED_SECONDS,
-    )
+    work = plan.Work(sizes, is_known=bool(known.loads) and not unknown)
     reason = load_reason(members, shards, work, unknown or len(every))
     return reason, not work.is_known
 

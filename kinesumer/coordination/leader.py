@@ -268,8 +268,6 @@ class Leader:
             return
         reports = (read_loads(m.load, m.streams) for m in self.watcher.members)
         self._loads.observe(chain.from_iterable(reports), self._shards)
-        clients = len(self.watcher.members)
-        self._load_schedule.observe(self._loads.known_work, clients, now)
         is_better = self._make_plan() != self._plan
         if self._load_schedule.is_due(now, is_better=is_better):
             self._schedule.request()
@@ -280,9 +278,7 @@ class Leader:
         return plan.make_plan(members, self._shards, assignor, self.reachable, work)
 
     def _work(self) -> plan.Work:
-        now = self._context.clock.now()
-        sizes, is_known = self._loads.work(self._shards, now)
-        return plan.Work(sizes, is_known, self._load_schedule.has_changed(now))
+        return plan.Work(*self._loads.work(self._shards, self._context.clock.now()))
 
     def _reason(self) -> str:
         """Return why a plan by load is as it is."""

@@ -8,13 +8,12 @@ over all rows together.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from itertools import groupby
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.core.balance import Pool, Weights, balance, shares_of
+from kinesumer.core.quotas import Claimant, whole_shares
 from kinesumer.model.streams import HASH_KEYS, Interval, Range
 
 if TYPE_CHECKING:
@@ -35,6 +34,11 @@ class Member(NamedTuple):
     label: str = ""
     max_shards: int | None = None
 
+    @property
+    def limit(self) -> int:
+        """The greatest number of slots that it may have."""
+        return sys.maxsize if self.max_shards is None else self.max_shards
+
 
 def assign_range(
     members: Sequence[Member], shards: Mapping[str, Sequence[int]]
@@ -43,55 +47,45 @@ def assign_range(
 
     ``members`` are sorted by client id. ``shards`` holds each stream's open shards as
     ascending starting hash keys; a stream without shards counts as one slot. Streams
-    that no member requests are left out. If all members request the same streams and
-    have equal weights, their numbers of slots differ by at most one. Without labels, a
-    row is cut at the same places as by Kinesumer for Go. With labels, each label's
-    total differs from its fair share by less than one slot.
+    that no member requests are left out.
+
+    Members get fair shares of slots, by weight. If all members request the same
+    streams, each member's number of slots differs from its share by less than one, and
+    so does each label's. Otherwise the rows are divided one after the other, those with
+    the fewest members first, so that the members of later rows make up for earlier
+    ones.
 
     No member gets more than ``max_shards`` slots. If too few slots are permitted, the
-    last slots of each row belong to no member.
+    last slots of a row belong to no member.
     """
     rows = make_rows(members, shards)
-    pools, claims = [row.pool for row in rows], _weights_of(members)
-    owned = [shares_of(claims, pool) for pool in pools]
-    if len(rows) > 1 or any(
-        size > claims.limits[member]
-        for counts in owned
-        for member, size in counts.items()
-    ):
-        owned = [dict.fromkeys(row.requesters, 0) for row in rows]
-        balance(claims, pools, owned)
-    owners = []
-    for row, counts in zip(rows, owned, strict=True):
-        owner = [m for m in row.requesters for _ in range(counts[m])]
+    owners, held = [], [0] * len(members)
+    for row in rows:
+        sizes = _sizes(members, row, held)
+        owner = [m for m in row.requesters for _ in range(sizes[m])]
         owners.append(owner + [FREE] * (len(row.slots) - len(owner)))
+        for m, size in sizes.items():
+            held[m] += size
     return plan_of(members, rows, owners)
 
 
-def assign_sticky(
-    members: Sequence[Member],
-    shards: Mapping[str, Sequence[int]],
-    previous: Mapping[str, Range],
-) -> Plan:
-    """Assign all ranges again, and move as few shards as possible.
+def _sizes(
+    members: Sequence[Member], row: SlotRow, held: Sequence[int]
+) -> dict[int, int]:
+    """Return how many slots of a row each member gets. It has ``held`` of other rows.
 
-    The arguments are those of ``assign_range``; ``previous`` holds each client's range.
-    Adjacent slots of one owner form a run. A member that owns too many slots gives up
-    slots at the ends of its shortest runs. Free slots go first to the members that own
-    an adjacent slot, so that each member has few runs. Members also give up the slots
-    that their label owns above its share.
+    The members of a label follow each other, so that rounding favours no label. For
+    example, two clusters of 100 members share 500 slots, and their ids alternate.
+    Rounded in the order of ids, each member of one cluster could get three slots, and
+    each member of the other cluster two.
     """
-    rows = make_rows(members, shards)
-    owners = [previous_owners(row, members, previous) for row in rows]
-    owned = [
-        dict.fromkeys(row.requesters, 0) | Counter(filter(FREE.__lt__, owner))
-        for row, owner in zip(rows, owners, strict=True)
+    slots = len(row.slots)
+    order = sorted(row.requesters, key=lambda m: members[m].label)
+    claimants = [
+        Claimant(members[m].weight, min(slots, members[m].limit - held[m]), held[m])
+        for m in order
     ]
-    balance(_weights_of(members), [row.pool for row in rows], owned)
-    for owner, counts in zip(owners, owned, strict=True):
-        _release_excess(owner, counts)
-        _fill(owner, counts)
-    return plan_of(members, rows, owners)
+    return dict(zip(order, whole_shares(slots, claimants), strict=True))
 
 
 # --- rows ----------------------------------------------------------------------------
@@ -104,16 +98,6 @@ class SlotRow(NamedTuple):
     # Pairs of stream ARN and starting hash key, ascending. Each stream's first key is
     # 0.
     slots: list[tuple[str, int]]
-
-    @property
-    def pool(self) -> Pool:
-        """The argument for ``balance()`` that describes this row."""
-        return Pool(self.requesters, len(self.slots))
-
-
-def _weights_of(members: Sequence[Member]) -> Weights:
-    limits = [inf if m.max_shards is None else m.max_shards for m in members]
-    return Weights([m.weight for m in members], [m.label for m in members], limits)
 
 
 def make_rows(
@@ -173,59 +157,6 @@ def previous_owners(
                 if owner[slot] == FREE:
                     owner[slot] = requester
     return owner
-
-
-# --- which slots ---------------------------------------------------------------------
-
-
-def _release_excess(owner: list[int], counts: Mapping[int, int]) -> None:
-    """Free the slots that members own beyond their counts.
-
-    The slots are taken from the ends of each member's shortest runs.
-    """
-    excess = Counter(filter(FREE.__lt__, owner))
-    excess.subtract(counts)
-    for begin, end in sorted(runs_of(owner), key=lambda run: run[1] - run[0]):
-        holder = owner[begin]
-        count = min(excess[holder], end - begin)
-        if count > 0:
-            excess[holder] -= count
-            owner[end - count : end] = [FREE] * count
-
-
-def _fill(owner: list[int], counts: Mapping[int, int]) -> None:
-    """Assign free slots to members that own fewer slots than their counts.
-
-    The owners of adjacent slots come first.
-    """
-    missing = dict(counts)
-    for holder, number in Counter(filter(FREE.__lt__, owner)).items():
-        missing[holder] -= number
-    for begin, end in _free_runs(owner):
-        if begin:
-            begin += _give(owner, begin, end, owner[begin - 1], missing)
-        if end < len(owner):
-            receiver = owner[end]
-            _give(owner, max(begin, end - missing[receiver]), end, receiver, missing)
-    for begin, end in _free_runs(owner):
-        # If limits are low, slots remain that no member may take.
-        while begin < end and any(missing.values()):
-            receiver = max(missing, key=lambda m: (missing[m], -m))
-            begin += _give(owner, begin, end, receiver, missing)
-
-
-def _give(
-    owner: list[int], begin: int, end: int, receiver: int, missing: dict[int, int]
-) -> int:
-    """Assign the first slots of a free run to a member, and return their number."""
-    count = min(end - begin, missing[receiver])
-    owner[begin : begin + count] = [receiver] * count
-    missing[receiver] -= count
-    return count
-
-
-def _free_runs(owner: Sequence[int]) -> list[tuple[int, int]]:
-    return [run for run in runs_of(owner) if owner[run[0]] == FREE]
 
 
 def runs_of(owner: Sequence[int]) -> list[tuple[int, int]]:

@@ -185,11 +185,6 @@ class KnownLoads:
         """The known loads, by stream ARN and starting hash key."""
         return self._loads
 
-    @property
-    def known_work(self) -> dict[tuple[str, int], int]:
-        """The work of each shard whose load is known."""
-        return {shard: work_of(load) for shard, load in self._loads.items()}
-
     def work(
         self, shards: Mapping[str, Sequence[int]], now: float
     ) -> tuple[dict[str, list[int]], bool]:
@@ -199,7 +194,7 @@ class KnownLoads:
             s: self._unknown_since.get(s, now) for s in every if s not in self._loads
         }
         self._unknown_since = since
-        known = self.known_work
+        known = {shard: work_of(load) for shard, load in self._loads.items()}
         usual = sum(known.values()) // len(known) if known else SHARD_MICROSECONDS
         work = {
             arn: [known.get((arn, key), usual) for key in keys]

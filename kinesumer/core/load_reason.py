@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.core.load_assignor import LABELS_SLACK, MEMBERS_SLACK, judge_load
+from kinesumer.core.load_assignor import LABELS_SLACK, MEMBERS_SLACK, assign_load
 from kinesumer.core.plan import previous_ranges, receivers_of
 
 if TYPE_CHECKING:
@@ -27,13 +27,9 @@ def load_reason(
     ``unknown_shards`` isn't known.
     """
     previous = previous_ranges(members)
-    ranges, verdicts = judge_load(
-        receivers_of(members),
-        shards,
-        work.of_shards,
-        previous,
-        is_known=work.is_known,
-        has_changed=work.has_changed,
+    receivers = receivers_of(members)
+    ranges, verdicts = assign_load(
+        receivers, shards, work.of_shards, previous, is_known=work.is_known
     )
     if any(m.range != ranges.get(m.client_id, ()) for m in members):
         return _changed_text([verdict for verdict in verdicts if not verdict.is_kept])
@@ -43,7 +39,7 @@ def load_reason(
             f"ranges are kept: the load of {count} isn't known yet, and for up to a "
             "minute only shards without a client move"
         )
-    return _kept_text(verdicts, has_changed=work.has_changed)
+    return _kept_text(verdicts)
 
 
 def _gain(verdict: Verdict) -> int:
@@ -71,17 +67,12 @@ def _changed_text(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def _kept_text(verdicts: Sequence[Verdict], *, has_changed: bool) -> str:
+def _kept_text(verdicts: Sequence[Verdict]) -> str:
     uneven = [verdict for verdict in verdicts if not verdict.is_even]
     if not uneven:
-        keep = MEMBERS_SLACK.keep
-        text = (
-            f"ranges are kept: no client with several shards has more than {keep} % "
-            "above its share of the work"
-        )
-        # Soon after a change, clients beside a hot shard are evened out, too.
         return (
-            f"{text}, or {2 * keep} % above the least possible" if has_changed else text
+            "ranges are kept: no client with several shards has more than "
+            f"{MEMBERS_SLACK.keep} % above its share of the work"
         )
     worst = max(uneven, key=lambda verdict: verdict.top_percent)
     top, other = worst.top_percent, worst.other_percent

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from kinesumer.core.assignment import Member, assign_range, assign_sticky
+from kinesumer.core.assignment import Member, assign_range
 from kinesumer.core.claims import contains
 from kinesumer.core.load_assignor import assign_load
 from kinesumer.model.rows import CLIENT
@@ -84,14 +84,12 @@ class Work(NamedTuple):
 
     of_shards: Mapping[str, Sequence[int]]
     is_known: bool  # false if the work of some shards wasn't measured yet
-    # Whether members or loads have just changed, so that small gains count.
-    has_changed: bool = False
 
 
 def make_plan(
     members: Sequence[MemberRow],
     shards: Mapping[str, Sequence[int]],
-    assignor: Literal["range", "sticky", "load"],
+    assignor: Literal["range", "load"],
     synced_by_leader: frozenset[str],
     work: Work | None = None,
 ) -> Plan:
@@ -101,18 +99,12 @@ def make_plan(
     syncs the shard rows of the streams in ``synced_by_leader`` itself. The assignor
     ``load`` needs ``work``.
     """
-    receivers, previous = receivers_of(members), previous_ranges(members)
-    if assignor == "sticky":
-        ranges = assign_sticky(receivers, shards, previous)
-    elif assignor == "load":
+    receivers = receivers_of(members)
+    if assignor == "load":
         assert work is not None
-        ranges = assign_load(
-            receivers,
-            shards,
-            work.of_shards,
-            previous,
-            is_known=work.is_known,
-            has_changed=work.has_changed,
+        previous = previous_ranges(members)
+        ranges, _ = assign_load(
+            receivers, shards, work.of_shards, previous, is_known=work.is_known
         )
     else:
         ranges = assign_range(receivers, shards)

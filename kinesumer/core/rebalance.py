@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kinesumer.core import plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from kinesumer.model.rows import MemberRow
 
@@ -26,12 +26,6 @@ LOAD_LOOK_SECONDS = 5.0
 # Another plan must be better at each look for this long. So noise moves less, and when
 # loads change, the plan is made from the new averages.
 LASTING_SECONDS = 10.0
-# For so long after clients or loads have changed, small gains count. Plans that only
-# follow the load are no changes. Otherwise noise could cause plan after plan.
-CHANGED_SECONDS = 60.0
-# A shard's work has changed if it differs by more than so many percent of itself, and
-# by more than so many percent of an average client's work.
-SHARD_CHANGE_PERCENT, CLIENT_CHANGE_PERCENT = 15, 3
 
 
 class RebalanceSchedule:
@@ -93,11 +87,6 @@ class LoadSchedule:
         self._next_look = 0.0
         self._next_plan = 0.0
         self._better_since: float | None = None
-        self._changed_at = -math.inf
-        # The work of each shard when the last change was over.
-        self._settled_work: Mapping[tuple[str, int], int] = {}
-        # Whether the next plan is made because of the load.
-        self._is_by_load = False
 
     def looks(self, now: float) -> bool:
         """Return whether to look at the loads now."""
@@ -106,49 +95,17 @@ class LoadSchedule:
         self._next_look = now + LOAD_LOOK_SECONDS
         return True
 
-    def observe(
-        self, work: Mapping[tuple[str, int], int], clients: int, now: float
-    ) -> None:
-        """Note the work of each shard whose load is known, and whether it has changed.
-
-        The keys are those of ``KnownLoads.loads``.
-        """
-        settled = {shard: self._settled_work.get(shard, work[shard]) for shard in work}
-        # A table that was created again has no client's row.
-        average = sum(work.values()) / max(1, clients)
-        if not self.has_changed(now) and any(
-            _differs(size, settled[shard], average) for shard, size in work.items()
-        ):
-            self._changed_at = now
-        self._settled_work = work if self.has_changed(now) else settled
-
     def is_due(self, now: float, *, is_better: bool) -> bool:
         """Return whether to plan. ``is_better`` tells whether this look's plan is."""
         if not is_better:
-            self._better_since, self._is_by_load = None, False
+            self._better_since = None
             return False
         if self._better_since is None:
             self._better_since = now
         has_lasted = now - self._better_since >= LASTING_SECONDS
-        self._is_by_load = has_lasted and now >= self._next_plan
-        return self._is_by_load
-
-    def has_changed(self, now: float) -> bool:
-        """Return whether members or loads have changed a short time ago."""
-        return now - self._changed_at < CHANGED_SECONDS
+        return has_lasted and now >= self._next_plan
 
     def record_plan(self, now: float) -> None:
         """Note that a plan was made, for whatever reason."""
-        if not self._is_by_load:
-            self._changed_at = now
-        self._better_since, self._is_by_load = None, False
+        self._better_since = None
         self._next_plan = now + self._rebalance_interval_seconds
-
-
-def _differs(work: int, before: int, average: float) -> bool:
-    """Return whether a shard's work has changed more than noise changes it."""
-    percent = 100 * abs(work - before)
-    return (
-        percent > SHARD_CHANGE_PERCENT * before
-        and percent > CLIENT_CHANGE_PERCENT * average
-    )

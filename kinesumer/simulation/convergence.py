@@ -114,7 +114,7 @@ def _ranges(sim: Simulation, name: str, members: Members) -> list[Range]:
 def _check_tiling(sim: Simulation, name: str, ranges: list[Range]) -> None:
     """Check that ranges cover all hash keys without gaps and overlaps (I12).
 
-    Except with the assignor ``sticky``, each member may have only one of the ranges.
+    Each member may have only one of the ranges.
     """
     expected = 0
     for first, last, session in ranges:
@@ -124,7 +124,7 @@ def _check_tiling(sim: Simulation, name: str, ranges: list[Range]) -> None:
     if expected != HASH_KEYS:
         sim.checker.fail("I12", f"{name}: no member has {expected:x} and up")
     sessions = [session for *_, session in ranges]
-    if sim.config.assignor != "sticky" and len(sessions) != len({*sessions}):
+    if len(sessions) != len({*sessions}):
         sim.checker.fail("I12", f"{name}: a member's range isn't contiguous")
 
 

@@ -153,10 +153,10 @@ class LoadFleet:
 
     def plan(self) -> plans.Plan:
         """Return the plan for the present members and their loads."""
-        sizes, is_known = self._loads.work(self.shards, self.now)
-        work = plans.Work(sizes, is_known, self._schedule.has_changed(self.now))
+        work = plans.Work(*self._loads.work(self.shards, self.now))
         members = list(self.members.values())
-        return plans.make_plan(members, self.shards, "load", STREAMS, work)
+        assignor = self.config.assignor
+        return plans.make_plan(members, self.shards, assignor, STREAMS, work)
 
     def _join(self, client_id: str) -> None:
         row = MemberRow(client_id, client_id, streams=STREAMS)
@@ -192,8 +192,6 @@ class LoadFleet:
     def _follow_load(self) -> None:
         reports = (read_loads(m.load, m.streams) for m in self.members.values())
         self._loads.observe(chain.from_iterable(reports), self.shards)
-        work = self._loads.known_work
-        self._schedule.observe(work, len(self.members), self.now)
         is_better = self.plan() != self._plan
         is_due = self._schedule.is_due(self.now, is_better=is_better)
         if is_due and self.now >= self._moves_at:

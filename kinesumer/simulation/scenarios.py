@@ -36,7 +36,7 @@ class Scenario:
     """The total rate of records over all streams."""
     aggregated: float = 0.0
     """Share of the Kinesis records that hold several user records."""
-    assignor: Literal["range", "sticky", "load"] = "range"
+    assignor: Literal["range", "load"] = "range"
     commit: Literal["auto", "manual"] = "auto"
     batches: bool = False
     concurrency: int = 0
@@ -87,14 +87,13 @@ NAMED = (
     Scenario("plain"),
     Scenario("alone", members=1, shards=(4,)),
     Scenario(
-        "sticky",
+        "ids",
         members=5,
         shards=(6, 4),
-        assignor="sticky",
         static_ids=True,
         aggregated=0.1,
     ),
-    Scenario("labels", members=6, shards=(10, 5), labels=2, assignor="sticky"),
+    Scenario("labels", members=6, shards=(10, 5), labels=2),
     Scenario("manual", shards=(4, 4), commit="manual", aggregated=0.3),
     Scenario("batches", members=4, shards=(1, 1, 1), batches=True, together=True),
     Scenario(
@@ -261,7 +260,7 @@ def draw_scenario(seed: int) -> Scenario:
         members=_between(draw, *members),
         shards=_streams(draw, total),
         aggregated=draw.choice((0.0, 0.0, 0.1, 0.3)),
-        assignor=draw.choice(("range", "load", "sticky")),
+        assignor=draw.choice(("range", "load")),
         commit=draw.choice(("auto", "auto", "manual")),
         batches=draw.random() < 0.3,
         start=draw.choice((Start.TRIM_HORIZON, Start.LATEST)),

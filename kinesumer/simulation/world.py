@@ -94,7 +94,6 @@ class World:
         self.checker: InvariantChecker = InvariantChecker(
             self.loop,
             self.config.max_uncommitted_records,
-            scenario.assignor,
             self.config.max_shards,
         )
         self.checker.is_by_key = scenario.concurrency > 1

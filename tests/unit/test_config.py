@@ -70,6 +70,11 @@ def test_an_unknown_choice_is_refused_and_the_choices_are_named(
         Config(**{name: value})
 
 
+def test_the_removed_assignor_is_refused_and_another_one_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="load also moves few shards"):
+        Config(assignor="sticky")  # type: ignore[arg-type]
+
+
 def test_a_configuration_never_changes() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().weight = 2  # type: ignore[misc]

@@ -42,7 +42,6 @@ class InvariantChecker(Checker):
         self,
         loop: VirtualLoop,
         max_uncommitted_records: int = 1 << 60,
-        assignor: str = "range",
         max_shards: int | None = None,
     ) -> None:
         super().__init__(loop)
@@ -60,7 +59,7 @@ class InvariantChecker(Checker):
         self.pauses: Pauses = Pauses(self)
         self.calls: Calls = Calls(self)
         self.turns: Turns = Turns(self, self.calls)
-        membership = Membership(self, assignor, self.pauses)
+        membership = Membership(self, self.pauses)
         self._checks: dict[str, Callable[[Write, Row | None, Row | None], None]] = {
             "shard": self._shard_write,
             "member": membership.member_write,

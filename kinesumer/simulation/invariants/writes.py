@@ -51,7 +51,6 @@ class Plans:
     """
 
     _checker: Checker
-    _assignor: str
     _parts: dict[tuple[int, int], list[tuple[Part, object]]] = field(
         default_factory=dict
     )
@@ -59,7 +58,7 @@ class Plans:
     def assigned(self, row: Row) -> None:
         """Check the range that a plan gives to a member."""
         plan, parts = plan_id(row), parse_ranges(row)
-        if self._assignor != "sticky" and len(parts) > len({arn for arn, *_ in parts}):
+        if len(parts) > len({arn for arn, *_ in parts}):
             self._fail(plan, row["sk"], "has a range that isn't contiguous")
         if plan not in self._parts and len(self._parts) == MAX_PLANS:
             del self._parts[next(iter(self._parts))]
@@ -77,9 +76,9 @@ class Plans:
 class Membership:
     """Checks each write to the row of a member or of the leader (I6, I7, I11, I12)."""
 
-    def __init__(self, checker: Checker, assignor: str, pauses: Pauses) -> None:
+    def __init__(self, checker: Checker, pauses: Pauses) -> None:
         self._checker = checker
-        self._plans = Plans(checker, assignor)
+        self._plans = Plans(checker)
         self._pauses = pauses
         # The session of each leader epoch.
         self._leaders: dict[int, str] = {}

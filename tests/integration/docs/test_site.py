@@ -193,5 +193,6 @@ def navigation(entries: Any) -> Iterator[str]:
 
 def test_every_page_is_in_the_navigation() -> None:
     project = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
-    pages = sorted(file.name for file in (ROOT / "docs").glob("*.md"))
-    assert sorted(navigation(project["nav"])) == pages
+    pages = ROOT / "docs"
+    names = [str(file.relative_to(pages)) for file in pages.rglob("*.md")]
+    assert sorted(navigation(project["nav"])) == sorted(names)

@@ -47,7 +47,7 @@ def test_l1_a_crashed_clients_shards_are_delivered_again_in_time(
     simulate(play, seed)
 
 
-@pytest.mark.parametrize("assignor", ["range", "sticky"])
+@pytest.mark.parametrize("assignor", ["range", "load"])
 def test_l2_a_join_ends_in_the_plan_without_a_record_repeated(assignor: str) -> None:
     async def play(sim: Simulation) -> None:
         await steady(sim)

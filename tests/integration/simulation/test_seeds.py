@@ -75,7 +75,7 @@ def test_a_group_ends_by_each_fault_that_no_client_survives(
 
 
 @pytest.mark.parametrize("ending", AT_REST)
-@pytest.mark.parametrize("name", ["mixed", "sticky"])
+@pytest.mark.parametrize("name", ["mixed", "ids"])
 def test_a_group_at_rest_keeps_each_final_phases_limits(ending: str, name: str) -> None:
     run = Run(scenario_for(name, 1), 1, 0.1, (), ending)
     assert not execute_run(run).violation

@@ -35,13 +35,6 @@ _ROW_TESTS = ("wire/test_rows", "wire/test_row_texts")
 TESTS = {
     "core/assignment": (
         "core/test_assignment",
-        "core/test_assignment_sticky",
-        "core/test_balance_labels",
-        "core/test_max_shards",
-    ),
-    "core/balance": (
-        "core/test_assignment",
-        "core/test_assignment_sticky",
         "core/test_balance_labels",
         "core/test_max_shards",
     ),

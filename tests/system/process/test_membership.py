@@ -208,26 +208,5 @@ def test_latest_is_resolved_once_though_the_first_owner_dies(fleet: Fleet) -> No
     assert min(h.number for h in fleet.handled()) == 0
 
 
-@scenario
-def test_the_sticky_assignor_moves_what_has_to_move(fleet: Fleet) -> None:
-    fleet.config |= {"assignor": "sticky"}
-    fleet.stream("orders", 6)
-    fleet.stream("payments", 6)
-    fleet.started("a", "b", "c")
-    fleet.produce()
-    before = fleet.look().owners
-    [d] = fleet.started("d")
-    joined = fleet.look().owners
-    fleet.leave(d)
-    fleet.settle("a", "b", "c")
-    fleet.pause(1)
-    fleet.finish()
-
-    moved = {key for key in before if joined[key] != before[key]}
-    fleet.note(f"a fourth client moved {len(moved)} of 12 shards")
-    assert moved == {key for key in before if joined[key] == "d"}
-    assert len(moved) == 3
-
-
 def epochs(fleet: Fleet) -> dict[object, int]:
     return {key: row.epoch for key, row in fleet.look().shards.items()}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.core import plan as plans
-from kinesumer.core.assignment import Member, assign_range, assign_sticky
+from kinesumer.core.assignment import Member, assign_range
 from kinesumer.core.claims import Pauses, decide_claims
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
@@ -45,53 +45,29 @@ def requested(members: Sequence[Member], shards: Shards) -> Shards:
     return {arn: keys for arn, keys in shards.items() if arn in asked}
 
 
-def most(members: Sequence[Member], shards: Shards) -> int:
-    """Return how many shards the members may own together, by augmenting paths."""
-    slots = [(arn, key) for arn, keys in shards.items() for key in keys]
-    taken: dict[int, list[tuple[str, int]]] = {n: [] for n in range(len(members))}
-
-    def place(slot: tuple[str, int], tried: set[int]) -> bool:
-        for number, member in enumerate(members):
-            if slot[0] not in member.streams or number in tried:
-                continue
-            tried.add(number)
-            limit = len(slots) if member.max_shards is None else member.max_shards
-            if len(taken[number]) < limit:
-                taken[number].append(slot)
-                return True
-            for other in list(taken[number]):
-                if place(other, tried):
-                    taken[number].remove(other)
-                    taken[number].append(slot)
-                    return True
-        return False
-
-    return sum(place(slot, set()) for slot in slots)
-
-
 def check_limits(members: Sequence[Member], plan: Plan, shards: Shards) -> None:
-    """Check that no member exceeds its limit, and that no slot is left needlessly."""
+    """Check that no member exceeds its limit, and that no range overlaps another."""
     sizes = loads(plan, shards)
     for member, size in zip(members, sizes, strict=True):
         assert member.max_shards is None or size <= member.max_shards
-    assert sum(sizes) == most(members, shards)
     if sum(sizes) == sum(map(len, requested(members, shards).values())):
         check_tiling(plan, shards, members)
 
 
-@given(limited(), all_shards)
+@given(limited("xy"), all_shards)
 def test_a_range_has_max_shards_at_most(members: list[Member], shards: Shards) -> None:
-    plan = assign_range(members, shards)
-    check_limits(members, plan, shards)
-
-
-@given(limited("xy"), limited("xy"), all_shards)
-def test_sticky_and_labels_keep_to_max_shards(
-    before: list[Member], members: list[Member], shards: Shards
-) -> None:
     check_limits(members, assign_range(members, shards), shards)
-    previous = assign_sticky(before, shards, {})
-    check_limits(members, assign_sticky(members, shards, previous), shards)
+
+
+@given(limited("xy"), all_shards)
+def test_no_shard_is_left_that_a_limit_permits(
+    members: list[Member], shards: Shards
+) -> None:
+    members = [m._replace(streams=frozenset(shards)) for m in members]
+    plan = assign_range(members, shards)
+    slots = sum(map(len, shards.values()))
+    limits = [slots if m.max_shards is None else m.max_shards for m in members]
+    assert sum(loads(plan, shards)) == min(slots, sum(limits))
 
 
 @given(fleets(labels="xy"), all_shards, st.data())
@@ -100,7 +76,6 @@ def test_limits_that_are_high_enough_change_nothing(
 ) -> None:
     ample = [m._replace(max_shards=data.draw(st.none() | st.just(99))) for m in members]
     assert assign_range(ample, shards) == assign_range(members, shards)
-    assert assign_sticky(ample, shards, {}) == assign_sticky(members, shards, {})
 
 
 def test_the_others_share_what_a_limit_leaves() -> None:
@@ -121,26 +96,13 @@ def test_shards_beyond_all_limits_belong_to_no_range() -> None:
     ]
 
 
-def test_sticky_leaves_the_shards_that_a_lower_limit_frees() -> None:
-    members = fleet(2, "a")
-    previous = assign_sticky(members, {"a": even(8)}, {})
-    fewer = [m._replace(max_shards=3) for m in members]
-    plan = assign_sticky(fewer, {"a": even(8)}, previous)
-    assert loads(plan, {"a": even(8)}) == [3, 3]
-    held = owners(plan, {"a": even(8)})
-    before = owners(previous, {"a": even(8)})
-    assert all(before[slot] == client for slot, client in held.items())
-
-
-def test_a_full_member_passes_on_a_shard_of_another_stream() -> None:
-    members = [
-        Member("c1", 1, frozenset({"a", "b"}), max_shards=2),
-        Member("c2", 1, frozenset({"a"}), max_shards=9),
-        Member("c3", 1, frozenset({"b", "c"}), max_shards=1),
-        Member("c4", 1, frozenset({"c"}), max_shards=1),
-    ]
-    shards = {"a": even(2), "b": even(3), "c": even(2)}
-    check_limits(members, assign_range(members, shards), shards)
+def test_of_nested_requests_no_shard_is_left_that_a_limit_permits() -> None:
+    """A stream is added while clients are replaced one after the other."""
+    old, new = frozenset({"a"}), frozenset({"a", "b"})
+    members = [Member(f"c{n}", 1, [old, new][n % 2], max_shards=3) for n in range(6)]
+    for count in range(1, 10):
+        shards = {"a": even(18 - count), "b": even(count)}
+        assert loads(assign_range(members, shards), shards) == [3] * 6
 
 
 # --- when to plan, and what to claim ---

@@ -1,0 +1,108 @@
+"""Test the cuts of linear partitioning, against trying all of them."""
+
+from __future__ import annotations
+
+from itertools import accumulate, combinations_with_replacement, pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.core.linear_partition import Partition, Taker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+NO_LIMIT = 99
+
+
+def row(work: Sequence[int], takers: Sequence[Taker]) -> Partition:
+    return Partition([*accumulate(work, initial=0)], takers)
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> Partition:
+    """Return rows of which the limits permit all slots."""
+    takers = st.builds(
+        Taker,
+        st.integers(1, 3),
+        st.integers(0, 4) | st.just(NO_LIMIT),
+        st.just(0) | st.integers(0, 20),
+    )
+    drawn = draw(st.lists(takers, min_size=1, max_size=4))
+    permitted = min(7, sum(taker.limit for taker in drawn))
+    return row(draw(st.lists(st.integers(0, 20), max_size=permitted)), drawn)
+
+
+def all_bounds(partition: Partition) -> Iterator[list[int]]:
+    """Yield all ways to cut a row that the limits permit."""
+    count = len(partition.sums) - 1
+    inner = range(count + 1)
+    for cuts in combinations_with_replacement(inner, len(partition.takers) - 1):
+        bounds = [0, *cuts, count]
+        spans = zip(partition.takers, pairwise(bounds), strict=True)
+        if all(end - begin <= taker.limit for taker, (begin, end) in spans):
+            yield bounds
+
+
+def test_the_example_of_the_module() -> None:
+    partition = row([5, 1, 1, 1, 4, 4], [Taker(1, NO_LIMIT)] * 3)
+    assert partition.lowest_top() == 6
+    assert partition.nearest([0, 6, 6, 6], 6) == [0, 2, 5, 6]
+    for first in (1, 2, 3):
+        assert partition.fits([0, first, 5, 6], 7)
+        assert partition.nearest([0, first, 5, 6], 7) == [0, first, 5, 6]
+    assert not partition.fits([0, 4, 5, 6], 7)
+
+
+@given(partitions())
+def test_the_lowest_top_is_that_of_the_best_of_all_cuts(partition: Partition) -> None:
+    lowest, every = partition.lowest_top(), [*all_bounds(partition)]
+    assert any(partition.fits(bounds, lowest) for bounds in every)
+    if lowest:
+        assert not any(partition.fits(bounds, lowest - 1) for bounds in every)
+
+
+@given(partitions(), st.integers(0, 100))
+def test_bounds_fit_exactly_if_their_top_is_not_too_high(
+    partition: Partition, top: int
+) -> None:
+    for bounds in all_bounds(partition):
+        assert partition.fits(bounds, top) is (partition.top(bounds) <= top)
+
+
+@given(partitions(), st.integers(0, 20), st.data())
+def test_bounds_move_only_as_far_as_the_top_requires(
+    partition: Partition, more: int, data: st.DataObject
+) -> None:
+    top, count = partition.lowest_top() + more, len(partition.sums) - 1
+    inner = st.lists(
+        st.integers(0, count),
+        min_size=len(partition.takers) - 1,
+        max_size=len(partition.takers) - 1,
+    )
+    wanted = [0, *sorted(data.draw(inner)), count]
+    found = partition.nearest(wanted, top)
+    possible = [b for b in all_bounds(partition) if partition.fits(b, top)]
+    assert found in possible
+    for at in range(1, len(wanted)):
+        # Of all cuts with the same bounds before it, each bound is the nearest.
+        same = [bounds for bounds in possible if bounds[:at] == found[:at]]
+        nearest = min(abs(bounds[at] - wanted[at]) for bounds in same)
+        assert abs(found[at] - wanted[at]) == nearest
+
+
+@given(partitions())
+def test_bounds_that_fit_stay(partition: Partition) -> None:
+    top = partition.lowest_top()
+    for bounds in all_bounds(partition):
+        if partition.fits(bounds, top):
+            assert partition.nearest(bounds, top) == bounds
+
+
+@pytest.mark.parametrize(("load", "top"), [(0, 0.0), (1, 10.0)])
+def test_a_single_slot_counts_only_beside_work_elsewhere(load: int, top: float) -> None:
+    partition = row([9], [Taker(1, NO_LIMIT, load)])
+    assert partition.top([0, 1]) == top
+    assert partition.lowest_top() == top
