@@ -37,7 +37,8 @@ def environment_keys(environ: Mapping[str, str] = os.environ) -> EnvironmentKeys
     for name in map(str.upper, environ):
         if name in _OTHERS or (name.startswith("AWS_") and not _KNOWN.fullmatch(name)):
             return None
-    if any(Path(file).expanduser().exists() for file in _FILES):
+    # Path.expanduser() fails for a user without a home directory.
+    if any(Path(os.path.expanduser(file)).exists() for file in _FILES):
         return None
     return EnvironmentKeys(environ)
 

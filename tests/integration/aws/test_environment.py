@@ -112,6 +112,16 @@ def test_botocore_decides_if_there_is_a_file_of_profiles(home: Path, file: str) 
     assert environment_keys(KEYS) is None
 
 
+def test_a_user_without_a_home_directory_has_no_profiles(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    """A container may run as a user that the system doesn't know."""
+    environment.delenv("HOME")
+    environment.delenv("USERPROFILE")
+    environment.setattr("os.getuid", lambda: 123_456_789)
+    assert environment_keys(KEYS) is not None
+
+
 @pytest.mark.parametrize(
     ("url", "region"),
     [
