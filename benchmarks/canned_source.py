@@ -16,11 +16,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from benchmarks.pages import Layout, iterator, numbered
 from kinesumer.config import Config
 from kinesumer.consuming.decoded_delivery import DecodedDelivery
-from kinesumer.consuming.decoders import read_policy
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.records import Records
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
+from kinesumer.decoding.decoders import read_policy
 from kinesumer.model.records import Page
 from kinesumer.model.streams import HASH_KEYS, Shard, Start, Stream, StreamInfo
 from kinesumer.ports import Polled

@@ -29,7 +29,7 @@ from benchmarks.decode import SOURCE, cheapest, each
 from benchmarks.http_server import served_kinesis
 from benchmarks.pages import JSON, LAYOUTS, Order
 from benchmarks.report import Report, percentile
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.records import decode_page
 

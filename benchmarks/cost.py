@@ -30,11 +30,11 @@ from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
-from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 
 if TYPE_CHECKING:
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
     from kinesumer.testing.memory import MemorySource
 
 SLACK = 1.05

@@ -23,7 +23,7 @@ from benchmarks.handover import Seen, gaps_of_moves, parsed, repeated
 from benchmarks.http_server import served
 from benchmarks.report import Report, percentile
 from benchmarks.worker import IDLE_SECONDS
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws, background
 from tests.support.tls_front import make_certificate
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from queue import Queue
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.http_server import TLS_DIRECTORY, served
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws, background
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -31,7 +31,7 @@ from statistics import median
 from typing import NamedTuple
 
 from kinesumer.config import Config
-from kinesumer.simulation.load_fleet import LoadFleet, zipf
+from kinesumer.testing.simulation.load_fleet import LoadFleet, zipf
 
 AIM = 1.15
 SETTLE_SECONDS = 60

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.flatness import MIB, RULE, Trend, trends
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.put_records import Entry, aggregate
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from benchmarks.report import Report, percentile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 APPS = (1, 2, 3, 5)
 MOST_SECONDS = {1: 0.4, 2: 0.8, 3: 1.3, 5: 2.0}

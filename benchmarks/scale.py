@@ -39,10 +39,10 @@ from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
-from kinesumer.simulation.event_loop import VirtualLoop
-from kinesumer.simulation.memory_kinesis import MemoryKinesis, MemorySource
-from kinesumer.simulation.memory_store import MemoryStore
-from kinesumer.simulation.run import reduce_logging
+from kinesumer.testing.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.memory_kinesis import MemoryKinesis, MemorySource
+from kinesumer.testing.simulation.memory_store import MemoryStore
+from kinesumer.testing.simulation.run import reduce_logging
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Key, Row
     from kinesumer.model.streams import Shard, StreamInfo
     from kinesumer.ports import Reservation, Write, WriteResult
-    from kinesumer.simulation.machine import Machine
+    from kinesumer.testing.simulation.machine import Machine
 
 T = TypeVar("T")
 

@@ -27,10 +27,10 @@ from pyspark.sql.types import StructType
 
 from benchmarks.http_server import served
 from benchmarks.report import Report
-from kinesumer.local import EmbeddedAws, background
 from kinesumer.model.streams import Start, Stream
 from kinesumer.spark.options.parser import Connection, ReadOptions
 from kinesumer.spark.readers import NO_LIMIT, StreamReader
+from kinesumer.testing import EmbeddedAws, background
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,14 +26,14 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import SourceThrottledError
-from kinesumer.local import EmbeddedAws, background
-from kinesumer.local.kinesis.limits import Limits
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.spark.offsets.model import BEGINNING, After
 from kinesumer.spark.options.parser import connection_from, parse_read
 from kinesumer.spark.planning.tasks import ShardRange, Task
 from kinesumer.spark.reading.task_reader import read
+from kinesumer.testing import EmbeddedAws, background
+from kinesumer.testing.embedded_aws.kinesis.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

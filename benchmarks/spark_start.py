@@ -43,7 +43,7 @@ OPTIONS = {"streams": "orders", "startingPosition": "TRIM_HORIZON"}
 def main() -> None:
     """Print the CPU time of each process, and the sum."""
     # Imported here, because the processes must not have imported this before.
-    from kinesumer.local import EmbeddedAws, background
+    from kinesumer.testing import EmbeddedAws, background
 
     report = Report(f"start of a query beyond PySpark's imports: CPU, best of {RUNS}")
     with background(EmbeddedAws()) as aws, tempfile.TemporaryDirectory() as directory:

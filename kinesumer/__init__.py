@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kinesumer import blocking as blocking
     from kinesumer import dead_letters as dead_letters
-    from kinesumer import local as local
     from kinesumer import schemas as schemas
     from kinesumer import testing as testing
     from kinesumer.aws.state_table import StateTable, create_table
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 else:
     # Modules are imported on first use. Spark starts many processes that need only one
     # subpackage, and pytest loads the plugin where no test uses it.
-    _SUBPACKAGES = ("blocking", "dead_letters", "local", "schemas", "testing")
+    _SUBPACKAGES = ("blocking", "dead_letters", "schemas", "testing")
     # All other names are errors.
     _MODULES = {
         "AssignedShard": "model.owned",

@@ -12,7 +12,6 @@ from kinesumer.aws.state_table import default_table
 from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
 from kinesumer.consuming.decoded_delivery import make_delivery
-from kinesumer.consuming.decoders import read_policy
 from kinesumer.consuming.owned_report import (
     report_assignment,
     report_lag,
@@ -23,6 +22,7 @@ from kinesumer.consuming.records import Records
 from kinesumer.consuming.streams import as_streams, check_until
 from kinesumer.coordination import pauses
 from kinesumer.coordination.lifecycle import ClientLifecycle, Identity
+from kinesumer.decoding.decoders import read_policy
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT
@@ -37,19 +37,18 @@ if TYPE_CHECKING:
     from types import TracebackType, UnionType
     from typing import Unpack
 
-    from kinesumer.consuming.assignment_callbacks import OnAssigned, OnRevoked
-    from kinesumer.consuming.decoders import (
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.consuming.streams import StreamLike, Streams
+    from kinesumer.coordination.group import GroupConsumer
+    from kinesumer.decoding.decoders import (
         AsyncDecode,
         ConsumeKeywords,
         Decode,
         DecodeKeywords,
         OnDecodeError,
     )
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.streams import StreamLike, Streams
-    from kinesumer.coordination.group import GroupConsumer
-    from kinesumer.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers import Middleware
+    from kinesumer.handlers.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers.failure_policy import OnFailure
     from kinesumer.handlers.handler import (
         Handle,
@@ -58,7 +57,13 @@ if TYPE_CHECKING:
         RunKeywords,
     )
     from kinesumer.handlers.tracing import Traceparent
-    from kinesumer.model.owned import ShardAssignment, ShardLag, ShardPositions
+    from kinesumer.model.owned import (
+        OnAssigned,
+        OnRevoked,
+        ShardAssignment,
+        ShardLag,
+        ShardPositions,
+    )
     from kinesumer.model.records import Record
     from kinesumer.model.streams import ShardKey, StartLike, Stream
     from kinesumer.model.times import Until, UntilLike

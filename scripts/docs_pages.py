@@ -29,8 +29,8 @@ import griffe
 from markdown import Extension
 from markdown.preprocessors import Preprocessor
 
-from kinesumer.cli.main import cli
 from kinesumer.model.incidents import IncidentKind
+from kinesumer.ops.cli.main import cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

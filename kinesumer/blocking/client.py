@@ -16,8 +16,8 @@ from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
-from kinesumer.consuming.decoders import read_policy
 from kinesumer.consuming.record_limit import RecordLimit
+from kinesumer.decoding.decoders import read_policy
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT
@@ -34,21 +34,26 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from kinesumer.aws.state_table import StateTable
-    from kinesumer.consuming.assignment_callbacks import OnAssigned, OnRevoked
-    from kinesumer.consuming.decoders import (
+    from kinesumer.consuming.streams import StreamLike, Streams
+    from kinesumer.decoding.decoders import (
         AsyncDecode,
         ConsumeKeywords,
         Decode,
         DecodeKeywords,
         OnDecodeError,
     )
-    from kinesumer.consuming.streams import StreamLike, Streams
-    from kinesumer.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers import Middleware
+    from kinesumer.handlers.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers.failure_policy import OnFailure
     from kinesumer.handlers.handler import Handle, Handlers, RunKeywords
     from kinesumer.handlers.tracing import Traceparent
-    from kinesumer.model.owned import ShardAssignment, ShardLag, ShardPositions
+    from kinesumer.model.owned import (
+        OnAssigned,
+        OnRevoked,
+        ShardAssignment,
+        ShardLag,
+        ShardPositions,
+    )
     from kinesumer.model.records import Record
     from kinesumer.model.streams import ShardKey, StartLike
     from kinesumer.model.times import UntilLike

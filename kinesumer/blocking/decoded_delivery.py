@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from kinesumer.blocking.portal import LoopThread
-    from kinesumer.consuming.decoders import DecodePolicy
     from kinesumer.consuming.delivered_batch import DeliveredBatch
+    from kinesumer.decoding.decoders import DecodePolicy
     from kinesumer.model.records import Batch, Record
     from kinesumer.ports import Clock
 

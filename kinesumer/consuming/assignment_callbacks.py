@@ -5,24 +5,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.model.owned import AssignedShard, RevokeReason
+from kinesumer.model.owned import AssignedShard, OnAssigned, OnRevoked, RevokeReason
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import Threads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.streams import ShardKey
     from kinesumer.ports import Clock
     from kinesumer.runtime.context import ClientContext
-
-OnAssigned = Callable[[AssignedShard], object]
-OnRevoked = Callable[[AssignedShard, RevokeReason], object]
 
 # Maximum number of threads for callbacks that aren't async.
 MAX_THREADS = 32

@@ -15,9 +15,9 @@ from kinesumer.runtime.decompression import DECOMPRESSED
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from kinesumer.consuming.decoders import DecodePolicy
     from kinesumer.consuming.delivered_batch import DeliveredBatch, Iteration
     from kinesumer.consuming.delivery_protocol import Starter
+    from kinesumer.decoding.decoders import DecodePolicy
     from kinesumer.model.records import Record
     from kinesumer.ports import Clock
 

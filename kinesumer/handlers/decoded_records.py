@@ -11,7 +11,7 @@ from kinesumer.model.records import decode_error
 from kinesumer.runtime.decompression import DECOMPRESSED, DecompressionRoom
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.decoders import Decoder
+    from kinesumer.decoding.decoders import Decoder
     from kinesumer.handlers.invokers import Gate
     from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.model.records import Record

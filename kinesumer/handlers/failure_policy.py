@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-    from kinesumer.dead_letters import DeadLetter, DeadLetters
+    from kinesumer.handlers.dead_letters.base import DeadLetters
+    from kinesumer.handlers.dead_letters.letter import DeadLetter
     from kinesumer.handlers.invokers import Gate
     from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.ports import Clock
@@ -83,7 +84,7 @@ class DeadLetterPolicy:
 
     async def __call__(self, item: WorkItem, failure: Failure) -> None:
         """Store the dead letter. Raises DeadLetterNotStoredError."""
-        from kinesumer.dead_letters import DeadLetter
+        from kinesumer.handlers.dead_letters.letter import DeadLetter
 
         letter = DeadLetter.of(
             item.records[item.done],

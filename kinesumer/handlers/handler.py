@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import UnionType
 
-    from kinesumer.consuming.assignment_callbacks import OnAssigned, OnRevoked
-    from kinesumer.consuming.decoders import Decode
-    from kinesumer.dead_letters.base import DeadLetterFunction
+    from kinesumer.decoding.decoders import Decode
+    from kinesumer.handlers.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers.failure_policy import OnFailure
     from kinesumer.handlers.middleware import Middleware
     from kinesumer.handlers.retry import RetryPolicy
     from kinesumer.handlers.tracing import Traceparent
+    from kinesumer.model.owned import OnAssigned, OnRevoked
     from kinesumer.model.records import Batch, Record
     from kinesumer.model.streams import StartLike
     from kinesumer.model.times import UntilLike

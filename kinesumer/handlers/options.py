@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from kinesumer.consuming.decoders import read_decoder
+from kinesumer.decoding.decoders import read_decoder
 from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT, read_limit
 from kinesumer.handlers.failure_policy import OnFailure
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
-    from kinesumer.consuming.decoders import Decoder
-    from kinesumer.dead_letters.base import DeadLetterFunction
+    from kinesumer.decoding.decoders import Decoder
+    from kinesumer.handlers.dead_letters.base import DeadLetterFunction
     from kinesumer.handlers.handler import HandlerDefaults
     from kinesumer.handlers.middleware import Middleware
     from kinesumer.handlers.signature import HandlerFunction
@@ -113,7 +113,7 @@ def _policy(
                 "on_failure='dead-letter' needs a target: give run() dead_letters="
             )
         return on_failure or "stop-client"
-    from kinesumer.dead_letters import check_target
+    from kinesumer.handlers.dead_letters.targets import check_target
 
     check_target(dead_letters)
     if on_failure not in (None, "dead-letter"):

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.streams import OpenStream
-    from kinesumer.dead_letters import DeadLetters
-    from kinesumer.dead_letters.base import DeadLetterFunction
+    from kinesumer.handlers.dead_letters.base import DeadLetterFunction, DeadLetters
     from kinesumer.handlers.failure_policy import FailurePolicy
     from kinesumer.handlers.invokers import Gate
     from kinesumer.handlers.options import RunOptions
@@ -134,7 +133,10 @@ class StreamCallers:
 
     async def _open(self, target: str | DeadLetterFunction) -> DeadLetters:
         """Return a target of dead letters. A target with a name is opened once."""
-        from kinesumer.dead_letters.targets import CallableLetters, open_readable
+        from kinesumer.handlers.dead_letters.targets import (
+            CallableLetters,
+            open_readable,
+        )
 
         if not isinstance(target, str):
             return CallableLetters(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class AssignedShard(NamedTuple):
     def key(self) -> ShardKey:
         """The stream's ARN and the shard's id, as in ``record.fence.shard``."""
         return self.fence.shard
+
+
+OnAssigned = Callable[[AssignedShard], object]
+OnRevoked = Callable[[AssignedShard, RevokeReason], object]
 
 
 class ShardAssignment(NamedTuple):

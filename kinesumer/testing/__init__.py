@@ -3,16 +3,36 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kinesumer.testing.embedded_aws.kinesis.limits import UNTHROTTLED, Limits
+    from kinesumer.testing.embedded_aws.request import AwsError
+    from kinesumer.testing.embedded_aws.server import EmbeddedAws, background
     from kinesumer.testing.values import batch, record
 else:
+    _MODULES = {
+        "AwsError": "embedded_aws.request",
+        "EmbeddedAws": "embedded_aws.server",
+        "Limits": "embedded_aws.kinesis.limits",
+        "UNTHROTTLED": "embedded_aws.kinesis.limits",
+        "background": "embedded_aws.server",
+        "batch": "values",
+        "record": "values",
+    }
 
     def __getattr__(name: str) -> object:
-        """Import the functions on first use: pytest always loads the plugin here."""
-        if name not in __all__:
+        """Import a name on first use: pytest always loads the plugin here."""
+        from importlib import import_module
+
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from kinesumer.testing import values
-
-        return getattr(values, name)
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
-__all__ = ["batch", "record"]
+__all__ = [
+    "UNTHROTTLED",
+    "AwsError",
+    "EmbeddedAws",
+    "Limits",
+    "background",
+    "batch",
+    "record",
+]

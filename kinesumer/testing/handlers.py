@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from kinesumer.consuming.assignment_callbacks import read_callbacks
 from kinesumer.handlers.signature import read_function
 from kinesumer.model.validation import require_error_types
-from kinesumer.simulation.event_log import format_events
-from kinesumer.simulation.invariants.base import ViolationError
-from kinesumer.simulation.run import Outcome, draw_run, play
-from kinesumer.simulation.scenarios import Scenario
-from kinesumer.simulation.schedule import parse_rates
-from kinesumer.simulation.simulation import Simulation
-from kinesumer.simulation.world import UserCode
+from kinesumer.testing.simulation.event_log import format_events
+from kinesumer.testing.simulation.invariants.base import ViolationError
+from kinesumer.testing.simulation.run import Outcome, draw_run, play
+from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.testing.simulation.schedule import parse_rates
+from kinesumer.testing.simulation.simulation import Simulation
+from kinesumer.testing.simulation.world import UserCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.consuming.assignment_callbacks import OnAssigned, OnRevoked
     from kinesumer.handlers.handler import Handle
+    from kinesumer.model.owned import OnAssigned, OnRevoked
 
 PLAIN = Scenario()
 # Prefixes of the names of the invariants that are checked after all faults have ended.

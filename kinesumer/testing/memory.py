@@ -1,13 +1,13 @@
 """Replacements, in memory, for the state store and for Kinesis."""
 
-from kinesumer.simulation.memory_kinesis import (
+from kinesumer.testing.simulation.memory_kinesis import (
     MemoryKinesis,
     MemoryShard,
     MemorySource,
     MemoryStream,
     StoredRecord,
 )
-from kinesumer.simulation.memory_store import MemoryStore, Usage
+from kinesumer.testing.simulation.memory_store import MemoryStore, Usage
 
 __all__ = [
     "MemoryKinesis",

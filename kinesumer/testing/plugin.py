@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing.embedded_aws.server import EmbeddedAws
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def kinesumer_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
     they were before. ``kinesumer_aws.create_stream("orders", shards=2)`` and
     ``kinesumer_aws.put("orders", b"data", "key")`` create a stream and put a record.
     """
-    from kinesumer.local import EmbeddedAws, background
+    from kinesumer.testing.embedded_aws.server import EmbeddedAws, background
 
     with background(EmbeddedAws()) as aws:
         # With a profile or a configuration file of this machine, a test could use a

@@ -9,12 +9,12 @@ from unittest import mock
 
 import pytest
 
-from kinesumer.local.state import RequestLog
+from kinesumer.testing.embedded_aws.state import RequestLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kinesumer.local.faults import Call
+    from kinesumer.testing.embedded_aws.faults import Call
 
 
 class AwsCall(NamedTuple):

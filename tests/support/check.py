@@ -102,7 +102,7 @@ def _is_simulated(path: Path) -> bool:
 def _simulated_files() -> list[Path]:
     # Use a separate process, since this process may have imported more modules.
     program = (
-        "import sys, kinesumer.simulation.run;"
+        "import sys, kinesumer.testing.simulation.run;"
         "print(*(m.__file__ for m in sys.modules.values()"
         " if getattr(m, '__file__', None)), sep='\\n')"
     )
@@ -124,7 +124,7 @@ def _static(paths: Sequence[str], *, contracts: bool) -> list[Check]:
 
 def _simulation() -> Check:
     seeds = ("--count=20", "--seed=1", "--minutes=1", "--shape=each", "--no-shrink")
-    return Check("simulation", ("python", "-m", "kinesumer.simulation", *seeds))
+    return Check("simulation", ("python", "-m", "kinesumer.testing.simulation", *seeds))
 
 
 def _tests(tests: Sequence[str], workers: int) -> Check:

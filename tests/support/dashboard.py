@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.record_query import FoundRecords
-from kinesumer.dashboard.actions import Preview
-from kinesumer.dashboard.records import answer
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
+from kinesumer.ops.dashboard.actions import Preview
+from kinesumer.ops.dashboard.records import answer
+from kinesumer.ops.group.record_query import FoundRecords
 from tests.support.toy_fleet import ToyFleet
 
 if TYPE_CHECKING:
-    from kinesumer.admin.snapshot import Snapshot
-    from kinesumer.dashboard.actions import Action
-    from kinesumer.dashboard.poller import StreamMeasurements
-    from kinesumer.dashboard.records import RecordsAnswer, RecordsRequest
     from kinesumer.model.records import Record
+    from kinesumer.ops.dashboard.actions import Action
+    from kinesumer.ops.dashboard.poller import StreamMeasurements
+    from kinesumer.ops.dashboard.records import RecordsAnswer, RecordsRequest
+    from kinesumer.ops.group.snapshot import Snapshot
 
 
 class FakeActions:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming import batch_builder
 from kinesumer.consuming.decoded_delivery import DecodedDelivery
-from kinesumer.consuming.decoders import read_policy
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer, memory_size
 from kinesumer.consuming.records import Records
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
+from kinesumer.decoding.decoders import read_policy
 from kinesumer.telemetry.api import Telemetry
 from tests.support.checkpoints import FakeCheckpointer
 from tests.support.world import FaultySource, World, batch_of, hold, shard_row
@@ -21,8 +21,8 @@ from tests.support.world import FaultySource, World, batch_of, hold, shard_row
 if TYPE_CHECKING:
     import pytest
 
-    from kinesumer.consuming.decoders import OnDecodeError
     from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.decoding.decoders import OnDecodeError
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Record, Source
 

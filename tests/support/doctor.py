@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.admin.doctor.observation import AppObservation, StreamObservation
-from kinesumer.admin.sampling import ArrivalSample, LagSample
-from kinesumer.admin.snapshot import Snapshot
 from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import (
     HASH_KEYS,
@@ -16,11 +13,14 @@ from kinesumer.model.streams import (
     Start,
     StreamInfo,
 )
+from kinesumer.ops.group.doctor.observation import AppObservation, StreamObservation
+from kinesumer.ops.group.sampling import ArrivalSample, LagSample
+from kinesumer.ops.group.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kinesumer.admin.doctor.finding import Finding, Severity
+    from kinesumer.ops.group.doctor.finding import Finding, Severity
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 OTHER = "arn:aws:kinesis:us-east-1:000000000000:stream/clicks"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesumer.local import EmbeddedAws
-    from kinesumer.local.identity import Credentials
+    from kinesumer.testing import EmbeddedAws
+    from kinesumer.testing.embedded_aws.identity import Credentials
 
 
 class KeyFile:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.simulation.memory_kinesis import MemorySource
+from kinesumer.testing.simulation.memory_kinesis import MemorySource
 
 if TYPE_CHECKING:
     from kinesumer.model.records import Page
-    from kinesumer.simulation.memory_kinesis import MemoryKinesis
+    from kinesumer.testing.simulation.memory_kinesis import MemoryKinesis
 
 
 class OddPages(MemorySource):

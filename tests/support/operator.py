@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from kinesumer.admin import seek
 from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.model.rows import Key, MemberRow
+from kinesumer.ops.group import seek
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import writes
 from tests.support.world import APP, ARN, FaultyStore, World

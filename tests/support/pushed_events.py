@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import EventStreamError
 
 if TYPE_CHECKING:
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 DELIVERY_SECONDS = 0.07
 DEADLINE_SECONDS = 10.0

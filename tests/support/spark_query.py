@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Shard, Start, StreamInfo
     from kinesumer.ports import Reservation
-    from kinesumer.simulation.event_loop import VirtualLoop
-    from kinesumer.simulation.memory_kinesis import MemoryShard
     from kinesumer.spark.planning.tasks import Task
+    from kinesumer.testing.simulation.event_loop import VirtualLoop
+    from kinesumer.testing.simulation.memory_kinesis import MemoryShard
 
 Row = tuple[str, str]  # a shard's id and a sequence number
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.acceptance.contract.subscription_reader import SubscriptionReader
 from kinesumer.aws import fan_out, stream_consumers
 from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
-from kinesumer.local import UNTHROTTLED, EmbeddedAws
-from kinesumer.local.kinesis.limits import Limits
 from kinesumer.model.streams import Start, Stream
+from kinesumer.testing import UNTHROTTLED, EmbeddedAws
+from kinesumer.testing.embedded_aws.kinesis.limits import Limits
+from kinesumer.testing.trial.acceptance.contract.subscription_reader import (
+    SubscriptionReader,
+)
 from tests.support.tls_front import tls_front
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.lag import Lags
-from kinesumer.admin.snapshot import Snapshot
-from kinesumer.dashboard.poller import StreamMeasurements
 from kinesumer.model.loads import Load
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import GroupRow, LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.ops.dashboard.poller import StreamMeasurements
+from kinesumer.ops.group.lag import Lags
+from kinesumer.ops.group.snapshot import Snapshot
 from tests.support.stored_loads import stored_loads
 
 if TYPE_CHECKING:

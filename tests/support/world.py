@@ -32,9 +32,9 @@ from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
-from kinesumer.simulation.event_loop import VirtualLoop
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ def test_the_tests_that_concern_a_path_are_found(path: str, expected: str) -> No
 @pytest.mark.parametrize(
     ("path", "names"),
     [
-        ("kinesumer/cli", ["lint", "format", "types", "import contracts", "tests"]),
+        ("kinesumer/ops/cli", ["lint", "format", "types", "import contracts", "tests"]),
         ("tests/unit/core", ["lint", "format", "types", "tests"]),
         ("docs/testing.md", ["tests"]),
         ("LICENSE", []),

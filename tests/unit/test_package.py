@@ -14,7 +14,7 @@ import kinesumer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 
 # What takes 0.3 s of CPU time to import.
@@ -31,7 +31,7 @@ def run(program: str, *arguments: str, env: dict[str, str] | None = None) -> str
 
 def test_slow_modules_are_loaded_when_they_are_used() -> None:
     modules = "opentelemetry botocore aiobotocore aiohttp moto".split()
-    subpackages = ("blocking", "dead_letters", "local", "testing")
+    subpackages = ("blocking", "dead_letters", "schemas", "testing")
     modules += [f"kinesumer.{name}" for name in subpackages]
     program = (
         "import sys, kinesumer;"

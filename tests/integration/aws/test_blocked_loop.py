@@ -17,7 +17,7 @@ from kinesumer.model.streams import Stream
 if TYPE_CHECKING:
     import pytest
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 TABLE = "kinesumer-state-store"
 ANSWER_SECONDS = 0.5

@@ -17,8 +17,6 @@ from kinesumer.aws.account import read_caller
 from kinesumer.aws.dynamodb import open_borrowed_store, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
-from kinesumer.dead_letters.letter import DeadLetter
-from kinesumer.dead_letters.sqs import open_queue
 from kinesumer.errors import (
     AccessDeniedError,
     CredentialsError,
@@ -26,6 +24,8 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TransientError,
 )
+from kinesumer.handlers.dead_letters.letter import DeadLetter
+from kinesumer.handlers.dead_letters.sqs import open_queue
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
 from kinesumer.wire.put_records import Entry

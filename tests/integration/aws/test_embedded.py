@@ -14,8 +14,8 @@ from kinesumer.errors import (
     SourceUnavailableError,
     StreamMissingError,
 )
-from kinesumer.local import EmbeddedAws, background
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
+from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.put_records import Entry
 
 if TYPE_CHECKING:

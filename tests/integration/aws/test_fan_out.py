@@ -20,9 +20,9 @@ from kinesumer.errors import (
     StartInFutureError,
     StreamMissingError,
 )
-from kinesumer.local.kinesis import service
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
+from kinesumer.testing.embedded_aws.kinesis import service
 from tests.support.subscriptions import (
     FIRST_SHARD,
     TRANSPORTS,

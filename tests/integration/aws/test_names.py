@@ -13,8 +13,8 @@ import pytest
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.aws.http import addresses as address_cache
 from kinesumer.errors import CommitTimeoutError
-from kinesumer.local import EmbeddedAws
-from kinesumer.local.server import background
+from kinesumer.testing import EmbeddedAws
+from kinesumer.testing.embedded_aws.server import background
 
 HANGS_SECONDS = 60.0
 

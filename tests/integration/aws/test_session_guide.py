@@ -20,7 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 GUIDE = Path(__file__).parents[3] / "examples" / "session"
 ACCOUNT, OTHER = "123456789012", "210987654321"

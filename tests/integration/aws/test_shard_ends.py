@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from kinesumer.local.faults import Kind
     from kinesumer.ports import StreamSource
+    from kinesumer.testing.embedded_aws.faults import Kind
 
 FAULTS: dict[str, Kind] = {"polled": "no_iterator", "pushed": "no_continuation"}
 both = pytest.mark.parametrize("how", FAULTS)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.aws import kinesis
 from kinesumer.core import congestion
-from kinesumer.local import UNTHROTTLED, EmbeddedAws
+from kinesumer.testing import UNTHROTTLED, EmbeddedAws
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -10,7 +10,7 @@ import pytest
 import kinesumer
 import kinesumer.blocking
 from kinesumer.errors import ConfigurationError
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws, background
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

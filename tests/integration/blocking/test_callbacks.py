@@ -13,7 +13,7 @@ from kinesumer.blocking import Kinesumer
 
 if TYPE_CHECKING:
     from kinesumer import AssignedShard, Record
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 QUICK: dict[str, Any] = {
     "heartbeat_interval_seconds": 0.3,

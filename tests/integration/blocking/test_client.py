@@ -25,7 +25,7 @@ from kinesumer.errors import (
 
 if TYPE_CHECKING:
     from kinesumer import Batch, Record
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 TABLE = "kinesumer-state-store"
 QUICK: dict[str, Any] = {

@@ -21,13 +21,13 @@ from kinesumer import (
 )
 from kinesumer.handlers import failure_policy
 from kinesumer.handlers.retry import RetryPolicy
-from kinesumer.local.identity import DEFAULT_ACCOUNT
+from kinesumer.testing.embedded_aws.identity import DEFAULT_ACCOUNT
 from tests.support.key_file import KeyFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 QUICK = Config(
     heartbeat_interval_seconds=0.2,

@@ -17,7 +17,7 @@ from kinesumer.model.incidents import IncidentKind
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 KeyProblem = Literal[
     "KMSAccessDeniedException",

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer import Config, Kinesumer, Start, Stream
-from kinesumer.admin.snapshot import read_snapshot
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.wire.rows import STATE_STORE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 PATIENCE_SECONDS = 60
 QUICK = Config(

@@ -14,7 +14,7 @@ from kinesumer.coordination import leader, lifecycle
 if TYPE_CHECKING:
     import pytest
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 STORE_THREAD = "kinesumer-state-store"
 

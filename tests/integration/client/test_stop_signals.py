@@ -21,7 +21,7 @@ from kinesumer.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 PATIENCE_SECONDS = 60
 INT, TERM = signal.SIGINT, signal.SIGTERM
@@ -69,7 +69,7 @@ def test_a_signal_lets_the_client_leave_and_the_program_end(
 def assert_left() -> None:
     """Assert that the record is done, and that the client has left."""
     info = subprocess.check_output(
-        [sys.executable, "-m", "kinesumer.cli", "status", "--app=app", "--json"]
+        [sys.executable, "-m", "kinesumer.ops.cli", "status", "--app=app", "--json"]
     )
     status = json.loads(info)
     assert status["members"] == []

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 HIDE = """
 import importlib.metadata
@@ -28,7 +28,7 @@ with Kinesumer("app", config=Config(heartbeat_interval_seconds=0.3)) as client:
     print(next(client.consume("orders", start="TRIM_HORIZON")).data)
 """
 COMMAND = """
-from kinesumer.cli.main import cli
+from kinesumer.ops.cli.main import cli
 
 cli(["--version"], prog_name="kinesumer")
 """

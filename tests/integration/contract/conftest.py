@@ -17,14 +17,14 @@ import pytest_asyncio
 from aiobotocore.session import AioSession
 from botocore.loaders import create_loader
 
-from kinesumer.acceptance.check import CheckSkippedError
-from kinesumer.acceptance.contract.streams import AwsStreams
-from kinesumer.acceptance.resources import PREFIX, TAG
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.resources import StreamResources, TableResources
 from kinesumer.aws.session import ClientFactory
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws, background
 from kinesumer.testing.memory import MemoryStore
+from kinesumer.testing.trial.acceptance.check import CheckSkippedError
+from kinesumer.testing.trial.acceptance.contract.streams import AwsStreams
+from kinesumer.testing.trial.acceptance.resources import PREFIX, TAG
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import deviation
 from tests.integration.contract.streams import (
@@ -36,8 +36,8 @@ from tests.integration.contract.streams import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator
 
-    from kinesumer.acceptance.contract.streams import Streams
     from kinesumer.ports import StateStore
+    from kinesumer.testing.trial.acceptance.contract.streams import Streams
 
 TAGS = {TAG: "test"}
 ENDPOINT = "KINESUMER_TEST_ENDPOINT"

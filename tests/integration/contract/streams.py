@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.acceptance.contract.streams import READ_PAUSE_SECONDS, AwsStreams
 from kinesumer.testing.memory import MemoryKinesis
+from kinesumer.testing.trial.acceptance.contract.streams import (
+    READ_PAUSE_SECONDS,
+    AwsStreams,
+)
 
 if TYPE_CHECKING:
-    from kinesumer.local import EmbeddedAws
     from kinesumer.ports import StreamSource
+    from kinesumer.testing import EmbeddedAws
 
 
 class ManualClock:

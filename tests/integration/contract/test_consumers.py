@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.acceptance.contract.consumers import CONSUMER_CHECKS
-from kinesumer.acceptance.contract.streams import AwsStreams
+from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
+from kinesumer.testing.trial.acceptance.contract.streams import AwsStreams
 from tests.integration.contract.conftest import passes
 
 if TYPE_CHECKING:
-    from kinesumer.acceptance.check import Check
-    from kinesumer.acceptance.contract.streams import FanOutStreams, Streams
+    from kinesumer.testing.trial.acceptance.check import Check
+    from kinesumer.testing.trial.acceptance.contract.streams import (
+        FanOutStreams,
+        Streams,
+    )
 
 # The module's tests share AWS clients, so they must run on one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")

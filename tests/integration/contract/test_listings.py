@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.acceptance.contract.streams import tiles
 from kinesumer.model.streams import HASH_KEYS
+from kinesumer.testing.trial.acceptance.contract.streams import tiles
 
 if TYPE_CHECKING:
-    from kinesumer.acceptance.contract.streams import Streams
+    from kinesumer.testing.trial.acceptance.contract.streams import Streams
     from tests.integration.contract.conftest import Backend
 
 SHARDS = 1100

@@ -17,7 +17,7 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 COMPOSE = Path(__file__).parents[3] / "docker-compose.yml"
 KINESIS, DYNAMODB = "Kinesis_20131202.ListStreams", "DynamoDB_20120810.ListTables"

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.acceptance.contract.store import STORE_CHECKS, Stores
+from kinesumer.testing.trial.acceptance.contract.store import STORE_CHECKS, Stores
 from tests.integration.contract.conftest import passes
 
 if TYPE_CHECKING:
-    from kinesumer.acceptance.check import Check
     from kinesumer.ports import StateStore
+    from kinesumer.testing.trial.acceptance.check import Check
 
 # The module's tests share AWS clients, so they must run on one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.acceptance.contract.source import SOURCE_CHECKS
+from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
 from tests.integration.contract.conftest import passes
 
 if TYPE_CHECKING:
-    from kinesumer.acceptance.check import Check
-    from kinesumer.acceptance.contract.streams import Streams
+    from kinesumer.testing.trial.acceptance.check import Check
+    from kinesumer.testing.trial.acceptance.contract.streams import Streams
 
 # The module's tests share AWS clients, so they must run on one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 from kinesumer import Config, Kinesumer, Start
-from kinesumer.cli.main import cli
-from kinesumer.cli.options import CommonOptions
+from kinesumer.ops.cli.main import cli
+from kinesumer.ops.cli.options import CommonOptions
 from tests.integration.docs.pages import ROOT, blocks, command_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 # Programs that a page may use besides the ones of this repository. Every system has
 # them, or the page installs them.
 SYSTEM = {"cat", "grep", "seq", "pip", "python", "python3", "zensical", "."}

@@ -12,7 +12,7 @@ from unittest import mock
 
 import click
 
-from kinesumer.cli.main import COMMANDS, cli
+from kinesumer.ops.cli.main import COMMANDS, cli
 from kinesumer.telemetry import otel
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ PUBLIC = (
     "kinesumer.blocking",
     "kinesumer.dead_letters",
     "kinesumer.handlers",
-    "kinesumer.local",
+    "kinesumer.testing",
 )
 API = re.compile(r"^<!-- api:\s([^>]+?)\s-->", re.MULTILINE)
 TEXTS = {file.name: file.read_text() for file in DOCS}

@@ -28,7 +28,7 @@ from tests.support.glue_registry import avro, glue_data, serve_glue_registry
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 TABLE = "kinesumer-state-store"
 OTHER = "210987654321"
@@ -532,7 +532,7 @@ def test_the_quickstart_without_aws(
     section = page.partition("## Without AWS")[2].partition("\n## ")[0]
     serve, *others = re.findall(r"^\$ (.*)$", section, re.MULTILINE)
     (tmp_path / "kinesumer").write_text(
-        f'#!/bin/sh\nexec "{sys.executable}" -m kinesumer.cli "$@"\n'
+        f'#!/bin/sh\nexec "{sys.executable}" -m kinesumer.ops.cli "$@"\n'
     )
     (tmp_path / "kinesumer").chmod(0o755)
     environment = {

@@ -21,7 +21,7 @@ from tests.integration.examples.crowd import EXAMPLES, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 USER = "postgres"
 TABLES = (EXAMPLES / "postgresql" / "tables.sql").read_text()

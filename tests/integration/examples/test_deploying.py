@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from kinesumer.admin.connect import connect
-from kinesumer.admin.snapshot import read_snapshot
+from kinesumer.ops.group.connect import connect
+from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.wire.rows import STATE_STORE
 from tests.integration.examples.crowd import EXAMPLES, PATIENCE_SECONDS, until
 from tests.integration.examples.recipes import (
@@ -34,7 +34,7 @@ from tests.integration.examples.recipes import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
     from tests.integration.examples.recipes import Recipe
 
 # The longest time for leaving, according to docs/operations.md.

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.examples.crowd import Crowd, ended, is_stopped, until
 
 if TYPE_CHECKING:
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
     from tests.integration.examples.conftest import DynamoDB, PostgreSQL, Sink
 
 

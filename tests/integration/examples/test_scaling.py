@@ -12,9 +12,9 @@ import pytest
 import yaml
 from botocore.validate import ParamValidator
 
-from kinesumer.cli.main import cli
-from kinesumer.cli.serve import LISTEN, metrics
-from kinesumer.exporter.metrics import GAUGES, GOALS, PREFIX
+from kinesumer.ops.cli.main import cli
+from kinesumer.ops.cli.serve import LISTEN, metrics
+from kinesumer.ops.exporter.metrics import GAUGES, GOALS, PREFIX
 from tests.integration.examples.recipes import (
     ecs_dimensions,
     scaling_file,

@@ -18,7 +18,7 @@ from tests.integration.producer.test_client import (
 )
 
 if TYPE_CHECKING:
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 __all__ = ["nobody_else_joins"]
 

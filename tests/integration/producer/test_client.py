@@ -28,7 +28,7 @@ from kinesumer.blocking import Producer as BlockingProducer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 QUICK = Config(
     heartbeat_interval_seconds=0.3,

@@ -18,7 +18,7 @@ from kinesumer.errors import ConfigurationError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 OPENED = """
 from kinesumer.blocking import Producer
@@ -145,7 +145,14 @@ def test_a_client_gives_up_its_shards_and_the_process_ends(
     kinesumer_aws.put("orders", b"data", "key")
     done = run(kinesumer_aws, program + end)
     assert (done.returncode, done.stdout, done.stderr) == (0, "b'data'\n", "")
-    status = [sys.executable, "-m", "kinesumer.cli", "status", "--app=app", "--json"]
+    status = [
+        sys.executable,
+        "-m",
+        "kinesumer.ops.cli",
+        "status",
+        "--app=app",
+        "--json",
+    ]
     assert json.loads(subprocess.check_output(status))["members"] == []
 
 

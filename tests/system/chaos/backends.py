@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws, background
 from tests.integration.contract import servers
 from tests.system.chaos.endpoint import Endpoint
 from tests.system.chaos.mishaps import RESHARDS, SUBSCRIPTIONS

@@ -16,7 +16,7 @@ from aiohttp import web
 from botocore.config import Config
 from botocore.session import Session
 
-from kinesumer.local.faults import Call, Fault, Faults
+from kinesumer.testing.embedded_aws.faults import Call, Fault, Faults
 from kinesumer.wire.rows import DEFINITION
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from multidict import CIMultiDictProxy
 
-    from kinesumer.local.faults import Kind
+    from kinesumer.testing.embedded_aws.faults import Kind
 
 WAIT_SECONDS = 30.0
 OPERATIONS = {"Query": "query", "CreateTable": "create_table"}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.schemas.avro import AvroSchema, payload_decoder
-from kinesumer.schemas.avro_costs import (
+from kinesumer.decoding.avro import AvroSchema, payload_decoder
+from kinesumer.decoding.avro_costs import (
     MAX_DECIMAL_BYTES,
     MAX_FREE_VALUES,
     MAX_VALUES_PER_BYTE,

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kinesumer.cli.main import cli
-from kinesumer.cli.options import FiniteFloat
-from kinesumer.local import EmbeddedAws, background
-from tests.integration.cli import lease_table
-from tests.integration.cli.conftest import PYTHON, environment, store_positions
+from kinesumer.ops.cli.main import cli
+from kinesumer.ops.cli.options import FiniteFloat
+from kinesumer.testing import EmbeddedAws, background
+from tests.integration.ops.cli import lease_table
+from tests.integration.ops.cli.conftest import PYTHON, environment, store_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

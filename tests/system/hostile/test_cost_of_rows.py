@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.admin.observation import FleetView
-from kinesumer.admin.snapshot import Snapshot
-from kinesumer.admin.status import report
-from kinesumer.cli.report_tables import show_status
 from kinesumer.coordination.store_queries import MAX_STREAM_QUERIES, read_range
 from kinesumer.core import claims, plan
 from kinesumer.core.plan import Assignment
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.ops.cli.report_tables import show_status
+from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.snapshot import Snapshot
+from kinesumer.ops.group.status import report
 from kinesumer.wire import rows
 from kinesumer.wire.loads import MAX_TEXT_LETTERS, read_loads
 from tests.support.clients import counts, numbers, settled, spread

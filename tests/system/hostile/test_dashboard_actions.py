@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from kinesumer.admin.connect import NO_ROLES
-from kinesumer.dashboard.actions import ActionHandler, Drain, Pause, Resume, Seek
 from kinesumer.errors import ConfigurationError
+from kinesumer.ops.dashboard.actions import ActionHandler, Drain, Pause, Resume, Seek
+from kinesumer.ops.group.connect import NO_ROLES
 from tests.support.world import APP, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.dashboard.actions import Action
+    from kinesumer.ops.dashboard.actions import Action
 
 SHARD = "shardId-000000000000"
 IMPOSSIBLE: list[Action] = [

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import pytest
 import pytest_asyncio
 
-from kinesumer.dashboard.auth import TOKEN_HEADER
-from tests.integration.dashboard.conftest import served
+from kinesumer.ops.dashboard.auth import TOKEN_HEADER
+from tests.integration.ops.dashboard.conftest import served
 from tests.support.dashboard import FakeActions, FakeRecords
 from tests.support.toy_fleet import ToyFleet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kinesumer.dashboard.actions import ActionHandler
-    from kinesumer.dashboard.records import RecordBrowser
+    from kinesumer.ops.dashboard.actions import ActionHandler
+    from kinesumer.ops.dashboard.records import RecordBrowser
 
 DEEP = b'{"x":' + b"[" * 100_000
 

@@ -10,24 +10,30 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinesumer.admin.redrive import Filter, StoredLetter, shard_order, to_entry
 from kinesumer.aws.session import ClientFactory
-from kinesumer.cli import dlq
 from kinesumer.dead_letters import DeadLetter
-from kinesumer.dead_letters.letter import decode_letter, encode_letter
-from kinesumer.dead_letters.targets import open_readable
 from kinesumer.errors import ConfigurationError, CorruptDeadLetterError
-from kinesumer.local import EmbeddedAws
+from kinesumer.handlers.dead_letters.letter import decode_letter, encode_letter
+from kinesumer.handlers.dead_letters.targets import open_readable
+from kinesumer.ops.cli import dlq
+from kinesumer.ops.group.redrive import Filter, StoredLetter, shard_order, to_entry
+from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.put_records import refusal
-from tests.integration.cli.conftest import environment, run
+from tests.integration.ops.cli.conftest import environment, run
 from tests.support.put_targets import INFO
 from tests.system.hostile.strategies import json_values
-from tests.unit.dead_letters.test_targets import LETTER, clients, stored, target, url
+from tests.unit.handlers.dead_letters.test_targets import (
+    LETTER,
+    clients,
+    stored,
+    target,
+    url,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.cli.conftest import Run
+    from tests.integration.ops.cli.conftest import Run
 
 __all__ = ["clients", "environment", "run", "target", "url"]
 
@@ -153,7 +159,7 @@ async def leave(clients: ClientFactory, target: str, name: str, content: bytes) 
 async def test_invalid_objects_are_named_and_remain(
     clients: ClientFactory, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinesumer.dead_letters.s3.MAX_BYTES", 1 << 17)
+    monkeypatch.setattr("kinesumer.handlers.dead_letters.s3.MAX_BYTES", 1 << 17)
     letters = await open_readable(target, clients)
     await letters.put(LETTER)
     large = b"x" * (1 << 18)

@@ -13,9 +13,9 @@ from uuid import UUID
 
 import pytest
 
+from kinesumer.decoding.wire_format import parse_glue
 from kinesumer.model.positions import Position
 from kinesumer.runtime.decompression import DECOMPRESSED
-from kinesumer.schemas.wire_format import parse_glue
 from tests.support.delivery import deliver
 from tests.support.world import World, hold, in_virtual_time
 from tests.unit.blocking.test_decoded_delivery import DecodedDesk

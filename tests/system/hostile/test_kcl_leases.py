@@ -9,19 +9,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kinesumer.admin.distribution import report
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.migration.kcl import (
+from kinesumer.ops.group.distribution import report
+from kinesumer.ops.migration.kcl import (
     distribution_of,
     read_table,
     resume_point_of_lease,
     streams_to_open,
 )
-from kinesumer.migration.kcl_export import plan_kcl_export
-from kinesumer.migration.kcl_import import plan_kcl_import
-from tests.integration.cli.lease_table import lease
+from kinesumer.ops.migration.kcl_export import plan_kcl_export
+from kinesumer.ops.migration.kcl_import import plan_kcl_import
+from tests.integration.ops.cli.lease_table import lease
 from tests.support.steps import growth
-from tests.unit.migration.fleet import ORDERS, S0, S1, World, leases
+from tests.unit.ops.migration.fleet import ORDERS, S0, S1, World, leases
 
 AGGREGATE = "49017952649043560000000000000000000000000000002300000000"
 

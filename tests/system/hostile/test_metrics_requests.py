@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kinesumer.cli import serve
+from kinesumer.ops.cli import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

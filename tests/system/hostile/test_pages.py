@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinesumer.cli.record_output import as_json
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS
+from kinesumer.ops.cli.record_output import as_json
 from kinesumer.spark.columnar.arrow import Columns
 from kinesumer.spark.columnar.rows import RecordRows, Slice, parse
 from kinesumer.spark.options.table import COLUMNS

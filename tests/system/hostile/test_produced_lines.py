@@ -10,18 +10,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kinesumer.admin.produce import MAX_LINE_BYTES, LineParser, parse_key
-from kinesumer.cli.produce import LineSplitter
 from kinesumer.errors import ConfigurationError
+from kinesumer.ops.cli.produce import LineSplitter
+from kinesumer.ops.group.produce import MAX_LINE_BYTES, LineParser, parse_key
 from kinesumer.wire.put_records import Entry
-from tests.integration.cli.conftest import aws, environment, run
+from tests.integration.ops.cli.conftest import aws, environment, run
 from tests.system.hostile.strategies import json_values
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesumer.local import EmbeddedAws
-    from tests.integration.cli.conftest import Run
+    from kinesumer.testing import EmbeddedAws
+    from tests.integration.ops.cli.conftest import Run
 
 __all__ = ["aws", "environment", "run"]
 

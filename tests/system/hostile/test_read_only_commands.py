@@ -12,27 +12,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from kinesumer.admin import distribution, status
-from kinesumer.admin.distribution import Consumer, Distribution, ShardLoad
-from kinesumer.admin.doctor.observation import AppObservation
-from kinesumer.admin.doctor.runner import APP_CHECK_FUNCTIONS
-from kinesumer.admin.lag import NO_LAGS, Lags
-from kinesumer.admin.observation import FleetView, observe
-from kinesumer.admin.snapshot import Snapshot, read_snapshot
-from kinesumer.dashboard.events import find_events
-from kinesumer.dashboard.view_model import (
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.rows import ShardRow, StreamRow
+from kinesumer.model.streams import ShardKey, Start
+from kinesumer.ops.dashboard.events import find_events
+from kinesumer.ops.dashboard.view_model import (
     DashboardInfo,
     ViewInput,
     assign_lanes,
     build_state,
 )
-from kinesumer.errors import ConfigurationError
-from kinesumer.exporter.collector import DEFAULT_OPTIONS
-from kinesumer.exporter.metrics import AppMetrics, AppReading, build_metrics
-from kinesumer.exporter.scale import ScaleObserver
-from kinesumer.migration import positions
-from kinesumer.model.rows import ShardRow, StreamRow
-from kinesumer.model.streams import ShardKey, Start
+from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS
+from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, build_metrics
+from kinesumer.ops.exporter.scale import ScaleObserver
+from kinesumer.ops.group import distribution, status
+from kinesumer.ops.group.distribution import Consumer, Distribution, ShardLoad
+from kinesumer.ops.group.doctor.observation import AppObservation
+from kinesumer.ops.group.doctor.runner import APP_CHECK_FUNCTIONS
+from kinesumer.ops.group.lag import NO_LAGS, Lags
+from kinesumer.ops.group.observation import FleetView, observe
+from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
+from kinesumer.ops.migration import positions
 from kinesumer.wire.rows import timestamp_text
 from tests.support.row_edits import put
 from tests.support.world import APP, ARN, World, in_virtual_time

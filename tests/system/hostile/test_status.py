@@ -9,24 +9,30 @@ import boto3
 import pytest
 from rich.cells import cell_len
 
-from kinesumer.admin import status
-from kinesumer.admin.observation import FleetView
-from kinesumer.admin.snapshot import Snapshot
-from kinesumer.cli import console
-from kinesumer.cli.console import Names, print_lines, table
 from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.ops.cli import console
+from kinesumer.ops.cli.console import Names, print_lines, table
+from kinesumer.ops.group import status
+from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.rows import STATE_STORE
-from tests.integration.cli.conftest import aws, environment, report, run, stopped_app
+from tests.integration.ops.cli.conftest import (
+    aws,
+    environment,
+    report,
+    run,
+    stopped_app,
+)
 from tests.support.steps import growth
 from tests.support.world import ARN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.local import EmbeddedAws
-    from tests.integration.cli.conftest import Run
+    from kinesumer.testing import EmbeddedAws
+    from tests.integration.ops.cli.conftest import Run
 
 __all__ = ["aws", "environment", "run", "stopped_app"]
 

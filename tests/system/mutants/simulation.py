@@ -13,7 +13,7 @@ import logging
 from pathlib import Path
 
 import kinesumer
-from kinesumer.simulation.run import draw_dense_run, execute_run
+from kinesumer.testing.simulation.run import draw_dense_run, execute_run
 
 
 def simulate(seeds: int, minutes: float) -> tuple[str, int]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from kinesumer.local.faults import Kind
+    from kinesumer.testing.embedded_aws.faults import Kind
 
 
 # This clock also counts the time in which the machine is suspended.

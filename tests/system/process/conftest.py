@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.local import EmbeddedAws, Limits, background
+from kinesumer.testing import EmbeddedAws, Limits, background
 from tests.system.process.fleet import Fleet
 from tests.system.process.scenarios import AT_ONCE, Ahead
 

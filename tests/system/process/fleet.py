@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from botocore.session import Session
 
-from kinesumer.local import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 from tests.system.process import oracle
 from tests.system.process.aws import Aws, now
 from tests.system.process.cable import Cable
@@ -46,7 +46,7 @@ QUICK: dict[str, Any] = {
 
 
 def run_cli(arguments: tuple[str, ...]) -> None:
-    from kinesumer.cli.main import cli
+    from kinesumer.ops.cli.main import cli
 
     cli.main([*arguments], prog_name="kinesumer")
 

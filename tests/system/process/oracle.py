@@ -8,9 +8,9 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.demo.verdict import early_children
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
+from kinesumer.testing.trial.demo.verdict import early_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

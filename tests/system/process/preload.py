@@ -11,5 +11,5 @@ machine.install()
 
 # Import the adapters of AWS too, since a client imports them only when it opens them.
 from kinesumer.aws import dynamodb, kinesis, session  # noqa: E402, F401
-from kinesumer.cli import main  # noqa: E402, F401
+from kinesumer.ops.cli import main  # noqa: E402, F401
 from tests.system.process import worker  # noqa: E402, F401

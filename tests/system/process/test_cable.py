@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws, background
 from tests.system.process.cable import Cable
 
 pytestmark = pytest.mark.process

@@ -15,7 +15,7 @@ from kinesumer import Config, Start
 from kinesumer.blocking import Kinesumer
 
 if TYPE_CHECKING:
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

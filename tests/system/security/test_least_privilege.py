@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start, Stream
-from kinesumer.admin.connect import Roles, connect
-from kinesumer.dashboard.actions import ActionHandler, Pause, Resume, Seek
-from kinesumer.dashboard.poller import Poller, StoreFleetSource
-from kinesumer.dashboard.records import RecordBrowser, RecordsRequest
-from kinesumer.dashboard.view_model import DashboardInfo
+from kinesumer.ops.dashboard.actions import ActionHandler, Pause, Resume, Seek
+from kinesumer.ops.dashboard.poller import Poller, StoreFleetSource
+from kinesumer.ops.dashboard.records import RecordBrowser, RecordsRequest
+from kinesumer.ops.dashboard.view_model import DashboardInfo
+from kinesumer.ops.group.connect import Roles, connect
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.wire.rows import STATE_STORE
-from tests.integration.cli import lease_table
-from tests.integration.cli.conftest import error_text, report
-from tests.integration.cli.lease_table import LEASES
+from tests.integration.ops.cli import lease_table
+from tests.integration.ops.cli.conftest import error_text, report
+from tests.integration.ops.cli.lease_table import LEASES
 from tests.system.security.conftest import (
     EXTERNAL_ID,
     QUICK,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from kinesumer.dashboard.actions import Action
-    from tests.integration.cli.conftest import Run
+    from kinesumer.ops.dashboard.actions import Action
+    from tests.integration.ops.cli.conftest import Run
 
     RunProgram = Callable[[Accounts], Coroutine[Any, Any, None]]
 

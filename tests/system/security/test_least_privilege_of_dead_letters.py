@@ -25,10 +25,10 @@ from kinesumer import (
     Start,
 )
 from kinesumer.aws.session import ClientFactory
-from kinesumer.dead_letters.targets import open_readable
 from kinesumer.errors import FatalError
+from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.wire.rows import STATE_STORE
-from tests.integration.cli.conftest import error_text
+from tests.integration.ops.cli.conftest import error_text
 from tests.system.security.conftest import ELSEWHERE, QUICK, Accounts
 from tests.system.security.documents import (
     Document,
@@ -39,13 +39,13 @@ from tests.system.security.documents import (
     grants,
     without,
 )
-from tests.unit.dead_letters.test_targets import LETTER
+from tests.unit.handlers.dead_letters.test_targets import LETTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.dead_letters.base import ReadableDeadLetters
-    from tests.integration.cli.conftest import Run
+    from kinesumer.handlers.dead_letters.base import ReadableDeadLetters
+    from tests.integration.ops.cli.conftest import Run
 
 POLICIES = "dead-letters", "redrive"
 FOR_MANY = {"sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}
@@ -113,7 +113,7 @@ def place(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]
         "AWS_SECRET_ACCESS_KEY": "secret",
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("kinesumer.dead_letters.sqs.WAIT_SECONDS", 0)
+    monkeypatch.setattr("kinesumer.handlers.dead_letters.sqs.WAIT_SECONDS", 0)
     session = get_session()
     session.create_client("s3").create_bucket(Bucket="kept")
     queue = session.create_client("sqs").create_queue(QueueName="kept")

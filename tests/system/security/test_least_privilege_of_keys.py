@@ -15,7 +15,7 @@ from tests.system.security.documents import document, filled
 from tests.system.security.test_least_privilege import client
 
 if TYPE_CHECKING:
-    from tests.integration.cli.conftest import Run
+    from tests.integration.ops.cli.conftest import Run
     from tests.system.security.conftest import Accounts
 
 

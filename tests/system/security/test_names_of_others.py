@@ -7,18 +7,11 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from kinesumer.admin.observation import FleetView
-from kinesumer.admin.snapshot import Snapshot
-from kinesumer.admin.status import report
-from kinesumer.cli.console import safe_on_terminal
-from kinesumer.cli.main import one_line
-from kinesumer.cli.report_tables import show_status
 from kinesumer.coordination.startup_checks import (
     require_no_go_clients,
     require_no_spark_query,
 )
 from kinesumer.errors import FatalError, GroupBusyError
-from kinesumer.migration.positions import decode, encode, positions_of_group
 from kinesumer.model.rows import (
     QUERY,
     QUERY_ID,
@@ -29,6 +22,13 @@ from kinesumer.model.rows import (
     StreamRow,
 )
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
+from kinesumer.ops.cli.console import safe_on_terminal
+from kinesumer.ops.cli.main import one_line
+from kinesumer.ops.cli.report_tables import show_status
+from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.snapshot import Snapshot
+from kinesumer.ops.group.status import report
+from kinesumer.ops.migration.positions import decode, encode, positions_of_group
 from kinesumer.ports import Compare, Write
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows

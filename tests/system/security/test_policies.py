@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import execnet
 import pytest
 
-from kinesumer.acceptance.policy import policy
-from kinesumer.local.identity import read_policy
+from kinesumer.testing.embedded_aws.identity import read_policy
+from kinesumer.testing.trial.acceptance.policy import policy
 from tests.support.aws_calls import AwsCall, CallRecorder, read_calls
 from tests.system.security.documents import (
     CHECKED_WITHIN_CALLS,

@@ -25,8 +25,8 @@ from tests.system.security.queries import Query, put
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.local.identity import Credentials
-    from tests.integration.cli.conftest import Run
+    from kinesumer.testing.embedded_aws.identity import Credentials
+    from tests.integration.ops.cli.conftest import Run
 
 SECRET = "the+secret/key=OfThisProcess"
 TOKEN = "the+session/token=OfThisProcess"

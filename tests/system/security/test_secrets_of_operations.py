@@ -10,15 +10,15 @@ import aiohttp
 import pytest
 
 from kinesumer import Kinesumer, Record, RetryPolicy, Start, blocking
-from kinesumer.admin.connect import connect, parse_roles
-from kinesumer.dashboard.actions import ActionHandler
-from kinesumer.dashboard.auth import TOKEN_HEADER, Guard
-from kinesumer.dashboard.poller import Poller, StoreFleetSource
-from kinesumer.dashboard.records import RecordBrowser
-from kinesumer.dashboard.server import Server, listen, page_files, serving
-from kinesumer.dashboard.view_model import DashboardInfo
-from kinesumer.dead_letters.targets import check_target
 from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.handlers.dead_letters.targets import check_target
+from kinesumer.ops.dashboard.actions import ActionHandler
+from kinesumer.ops.dashboard.auth import TOKEN_HEADER, Guard
+from kinesumer.ops.dashboard.poller import Poller, StoreFleetSource
+from kinesumer.ops.dashboard.records import RecordBrowser
+from kinesumer.ops.dashboard.server import Server, listen, page_files, serving
+from kinesumer.ops.dashboard.view_model import DashboardInfo
+from kinesumer.ops.group.connect import connect, parse_roles
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.wire.rows import STATE_STORE
 from tests.system.security.conftest import EXTERNAL_ID, QUICK, Accounts
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from kinesumer.local.identity import Credentials
-    from tests.integration.cli.conftest import Run
+    from kinesumer.testing.embedded_aws.identity import Credentials
+    from tests.integration.ops.cli.conftest import Run
     from tests.system.security.evidence import Evidence
 
 # ruff: noqa: F811  fixtures are imported

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from kinesumer.admin.connect import parse_roles
-from kinesumer.dead_letters.letter import encode_letter
+from kinesumer.handlers.dead_letters.letter import encode_letter
+from kinesumer.ops.group.connect import parse_roles
 from kinesumer.wire.rows import STATE_STORE, STREAM_PREFIX
-from tests.unit.dead_letters.test_targets import LETTER
+from tests.unit.handlers.dead_letters.test_targets import LETTER
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.cli.conftest import Run
+    from tests.integration.ops.cli.conftest import Run
     from tests.system.security.conftest import Accounts
 
 SECRET = "the secret of another team"

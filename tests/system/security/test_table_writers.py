@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.admin.observation import check_client
 from kinesumer.coordination import pauses
 from kinesumer.coordination.pauses import PAUSE_REFRESH_SECONDS
 from kinesumer.errors import (
@@ -20,6 +19,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import QUERY, QUERY_ID, Key, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.ops.group.observation import check_client
 from kinesumer.ports import AnyOf, Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.members import Fleet

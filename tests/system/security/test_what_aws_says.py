@@ -24,12 +24,12 @@ from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.glue import get_schema_version
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
-from kinesumer.dead_letters.targets import open_target
-from kinesumer.schemas.confluent_api import ConfluentApi
+from kinesumer.decoding.confluent_api import ConfluentApi
+from kinesumer.handlers.dead_letters.targets import open_target
 from kinesumer.wire.put_records import Entry
 from tests.integration.aws.conftest import aws, environment, stub  # noqa: F401
 from tests.system.security.evidence import Evidence
-from tests.unit.dead_letters.test_targets import LETTER
+from tests.unit.handlers.dead_letters.test_targets import LETTER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

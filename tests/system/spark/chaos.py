@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.local import EmbeddedAws, background
 from kinesumer.model.streams import ShardKey, Stream
 from kinesumer.spark.options.streams import streams_option
+from kinesumer.testing import EmbeddedAws, background
 from tests.support.key_file import KeyFile
 from tests.system.process.producer import Producer
 from tests.system.spark import crashing_query, output
@@ -34,7 +34,7 @@ from tests.system.spark.standalone import EXECUTOR_MEMORY, Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kinesumer.local.faults import Kind
+    from kinesumer.testing.embedded_aws.faults import Kind
     from tests.system.spark.processes import Member, Program
 
 OTHER_ACCOUNT = "210987654321"

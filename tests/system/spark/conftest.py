@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws, background
 from tests.system.spark.processes import JAVA_OPTIONS, local_session
 from tests.system.spark.standalone import HOST, free_port
 

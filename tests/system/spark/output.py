@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import boto3
 import pyarrow.parquet as pq
 
-from kinesumer.demo import events
-from kinesumer.demo.spark_process import OutputRow, committed_files, judge
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
+from kinesumer.testing.trial.demo import events
+from kinesumer.testing.trial.demo.spark_process import OutputRow, committed_files, judge
 from tests.system.spark.crashing_query import BATCHES, COUNTS, FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from kinesumer.demo.spark_process import CommittedFile
+    from kinesumer.testing.trial.demo.spark_process import CommittedFile
     from tests.system.process.producer import Produced
 
 

@@ -15,7 +15,7 @@ from tests.system.spark.standalone import EXECUTOR_MEMORY, Cluster
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
     from tests.system.spark.processes import Program
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 pytest.importorskip("delta", reason="only in the environment of Delta: scripts/test")
 

@@ -11,17 +11,25 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from kinesumer.cli.main import cli
+from kinesumer.ops.cli.main import cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 PATIENCE_SECONDS = 60
 CLIENT = (
-    *(sys.executable, "-m", "kinesumer.cli", "consume", "orders", "--app", "billing"),
+    *(
+        sys.executable,
+        "-m",
+        "kinesumer.ops.cli",
+        "consume",
+        "orders",
+        "--app",
+        "billing",
+    ),
     *("--output", "text", "--start", "TRIM_HORIZON"),
 )
 QUERY = (sys.executable, "-m", "tests.system.spark.query_process")

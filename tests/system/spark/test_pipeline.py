@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from kinesumer.demo.spark_process import committed_files
 from kinesumer.spark.options.table import COLUMNS
+from kinesumer.testing.trial.demo.spark_process import committed_files
 from tests.system.spark.output import data_of
 from tests.system.spark.processes import SPARK_HOME, Program, spark_environment
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws, background
 from tests.support.key_file import KeyFile
 from tests.system.spark.processes import Program, spark_environment
 

@@ -13,7 +13,7 @@ from tests.system.spark import plain_job
 from tests.system.spark.processes import SPARK_HOME, Program, spark_environment
 
 if TYPE_CHECKING:
-    from kinesumer.local import EmbeddedAws
+    from kinesumer.testing import EmbeddedAws
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -10,14 +10,14 @@ import pytest
 
 from kinesumer.blocking.decoded_delivery import DecodedThreadDelivery
 from kinesumer.blocking.delivery import Records
-from kinesumer.consuming.decoders import read_policy
+from kinesumer.decoding.decoders import read_policy
 from kinesumer.errors import DecodeError
 from kinesumer.runtime.clock import SystemClock
 from tests.support.world import hold
 from tests.unit.blocking.test_delivery import Desk
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.decoders import OnDecodeError
+    from kinesumer.decoding.decoders import OnDecodeError
     from kinesumer.model.records import Record
 
 

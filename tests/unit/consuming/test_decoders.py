@@ -10,7 +10,7 @@ import pytest
 
 from kinesumer import Batch, Kinesumer, Record, Records
 from kinesumer import blocking as without_asyncio
-from kinesumer.consuming.decoders import read_decoder, read_policy
+from kinesumer.decoding.decoders import read_decoder, read_policy
 from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.clock import SystemClock
 

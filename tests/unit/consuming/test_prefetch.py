@@ -20,7 +20,7 @@ from kinesumer.consuming.prefetch import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
-from kinesumer.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from tests.support.steps import steps
 from tests.support.world import APP, ARN, World, batch_of, hold
 

@@ -18,7 +18,7 @@ from kinesumer.consuming.prefetch import (
 )
 from kinesumer.consuming.read_request import Reservation
 from kinesumer.core.congestion import FULL_PAGE_BYTES
-from kinesumer.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from tests.support.world import World, batch_of, hold
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.admin.seek import plan_seek
-from kinesumer.admin.seek import seek as seek_planned
 from kinesumer.coordination import pauses
 from kinesumer.errors import CommitTimeoutError, ConfigurationError
 from kinesumer.model.positions import Position
+from kinesumer.ops.group.seek import plan_seek
+from kinesumer.ops.group.seek import seek as seek_planned
 from tests.unit.test_client import OLDEST, InMemory, P, shard
 
 if TYPE_CHECKING:

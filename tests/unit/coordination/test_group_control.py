@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.admin import drain as admin_drain
-from kinesumer.admin.seek import plan_seek
-from kinesumer.admin.seek import seek as seek_planned
 from kinesumer.coordination import pauses
 from kinesumer.errors import ShardsLostError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
+from kinesumer.ops.group import drain as admin_drain
+from kinesumer.ops.group.seek import plan_seek
+from kinesumer.ops.group.seek import seek as seek_planned
 from kinesumer.wire import admin_writes
 from tests.support.clients import counts, numbers, settled, sharing, spread
 from tests.support.world import APP, World

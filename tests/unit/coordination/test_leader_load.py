@@ -7,10 +7,10 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kinesumer.admin.observation import FleetView
-from kinesumer.admin.snapshot import read_snapshot
 from kinesumer.model.loads import Load
 from kinesumer.model.streams import HASH_KEYS, ShardKey
+from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.snapshot import read_snapshot
 from tests.support.members import fleet_of, leader_row, sit
 from tests.support.stored_loads import stored_loads
 from tests.support.world import APP, ARN

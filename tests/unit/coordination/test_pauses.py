@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.admin import drain, seek
-from kinesumer.admin.drain import wait_until_free
 from kinesumer.coordination import pauses, store_queries
 from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
 from kinesumer.model.rows import QUERY, QUERY_ID, StreamRow
 from kinesumer.model.streams import Start
+from kinesumer.ops.group import drain, seek
+from kinesumer.ops.group.drain import wait_until_free
 from kinesumer.wire import rows, writes
 from tests.support.operator import Operator, P, resharded
 from tests.support.world import APP, ARN, FaultyStore, World

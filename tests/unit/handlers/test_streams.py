@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer import Batch, Handler, Middleware, Record, RetryPolicy, Stream
-from kinesumer.dead_letters import targets
 from kinesumer.errors import ConfigurationError
+from kinesumer.handlers.dead_letters import targets
 from kinesumer.handlers.options import read_run_options
 from tests.support.world import ARN, World, in_virtual_time
 from tests.unit.test_client import OLDEST, InMemory

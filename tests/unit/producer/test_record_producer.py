@@ -24,7 +24,7 @@ from kinesumer.producer.record_producer import (
     RECORD_COST_BYTES,
     RecordProducer,
 )
-from kinesumer.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry, EntryResult
 from tests.support.put_targets import INFO, TAKEN, PutTarget
 

@@ -15,7 +15,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.producer.record_producer import RecordProducer
-from kinesumer.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry, EntryResult, refusal
 from tests.support.put_targets import INFO, TAKEN, PutTarget
 

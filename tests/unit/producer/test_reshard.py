@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesumer.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry
 from tests.support.toy_stream import ToyStream
 

@@ -15,7 +15,7 @@ from kinesumer.errors import PutFailedError, RecordRefusedError
 from kinesumer.producer import put_stream
 from kinesumer.producer.put_stream import FRESH_SECONDS
 from kinesumer.producer.record_producer import STRATEGY_SECONDS
-from kinesumer.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry
 from tests.support.toy_stream import ToyStream
 

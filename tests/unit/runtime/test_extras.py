@@ -31,7 +31,7 @@ for name in ("SIGHUP", "SIGKILL", "SIGPIPE", "SIGWINCH"):
 for name in ("fchmod", "fork", "killpg", "pread"):
     delattr(os, name)
 """
-COMMANDS = ("acceptance", "cli", "demo", "exporter")
+COMMANDS = ("ops.cli", "ops.exporter", "testing.trial")
 EXTRA = ("click", "prometheus_client", "rich")
 
 
@@ -45,7 +45,9 @@ def run_without(
 
 
 @pytest.mark.parametrize("missing", [EXTRA, ("rich",), ("prometheus_client",)])
-@pytest.mark.parametrize("module", ["kinesumer.cli", "kinesumer.simulation"])
+@pytest.mark.parametrize(
+    "module", ["kinesumer.ops.cli", "kinesumer.testing.simulation"]
+)
 def test_a_command_without_its_extra_says_in_one_line_what_to_install(
     module: str, missing: tuple[str, ...]
 ) -> None:
@@ -82,7 +84,9 @@ print(len(names))
     assert int(done.stdout) > 200
 
 
-@pytest.mark.parametrize("module", ["kinesumer.cli", "kinesumer.simulation"])
+@pytest.mark.parametrize(
+    "module", ["kinesumer.ops.cli", "kinesumer.testing.simulation"]
+)
 def test_a_command_on_windows_says_where_it_runs(module: str) -> None:
     run_module = f"import runpy; runpy.run_module({module!r}, run_name='__main__')"
     done = run_without(POSIX_MODULES, POSIX_NAMES + run_module)
@@ -95,7 +99,7 @@ def test_the_library_consumes_on_windows() -> None:
     program = """
 import asyncio
 from kinesumer import Kinesumer, Start
-from kinesumer.local import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws, background
 
 # The event loops of Windows have none.
 del asyncio.SelectorEventLoop.add_signal_handler

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.dead_letters.file import FileLetters
 from kinesumer.errors import FatalError
+from kinesumer.handlers.dead_letters.file import FileLetters
 from kinesumer.runtime.files import write_atomically
-from tests.unit.dead_letters.test_targets import LETTER
+from tests.unit.handlers.dead_letters.test_targets import LETTER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,9 @@ async def test_letters_of_another_user_are_not_removed_by_one_without_rights(
     await letters.put(LETTER)
     content = path.read_bytes()
     stored = [one async for one in letters.read()]
-    monkeypatch.setattr("kinesumer.dead_letters.file._is_named", lambda *_: True)
+    monkeypatch.setattr(
+        "kinesumer.handlers.dead_letters.file._is_named", lambda *_: True
+    )
     Owners(monkeypatch, is_root=False)
     with pytest.raises(FatalError, match="can't be rewritten: Operation not permitted"):
         await letters.remove(stored)

@@ -10,7 +10,7 @@ import pytest
 from kinesumer.runtime.timeouts import Countdown, timeout
 
 if TYPE_CHECKING:
-    from kinesumer.simulation.machine import Machine
+    from kinesumer.testing.simulation.machine import Machine
     from tests.support.world import World
 
 

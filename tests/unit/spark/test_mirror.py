@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.admin.observation import FleetView
-from kinesumer.admin.snapshot import read_snapshot
-from kinesumer.admin.status import report
 from kinesumer.coordination import pauses
 from kinesumer.errors import (
     CorruptRowError,
@@ -20,6 +17,9 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import QUERY_ID
+from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.snapshot import read_snapshot
+from kinesumer.ops.group.status import report
 from kinesumer.ports import Compare, Write
 from kinesumer.spark.offsets.model import After
 from kinesumer.wire import rows

@@ -15,8 +15,6 @@ import pytest
 from pyspark.sql.types import StructType
 
 from kinesumer import AccessDeniedError, ConfigurationError, StreamMissingError
-from kinesumer.local import EmbeddedAws, background
-from kinesumer.local.kinesis.limits import Limits
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
 from kinesumer.producer.put_requests import PutCounts
@@ -32,6 +30,8 @@ from kinesumer.spark.sink import (
     parts,
 )
 from kinesumer.spark.source import KinesumerDataSource
+from kinesumer.testing import EmbeddedAws, background
+from kinesumer.testing.embedded_aws.kinesis.limits import Limits
 from kinesumer.wire.aggregation import open_records
 from tests.support.spark_reading import TYPES, schema
 

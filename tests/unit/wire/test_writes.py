@@ -13,7 +13,7 @@ from kinesumer.model.rows import QUERY, LeaderRow, ShardRow
 from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import HASH_KEYS, Interval
 from kinesumer.ports import WriteResult
-from kinesumer.simulation.memory_store import holds
+from kinesumer.testing.simulation.memory_store import holds
 from kinesumer.wire import rows, writes
 from tests.unit.wire.write_cases import (
     APP,

@@ -1,0 +1,1 @@
+"""Decode the data of records into values of the user's types."""

@@ -1,0 +1,129 @@
+"""Decode records with the header of Confluent's Schema Registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic
+from urllib.parse import quote
+
+from kinesumer.decoding.cache import Decode, SchemaCache
+from kinesumer.decoding.payloads import PayloadDecoders
+from kinesumer.decoding.values import T
+from kinesumer.decoding.wire_format import parse_confluent, skip_confluent_indexes
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.validation import is_unicode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from kinesumer.decoding.confluent_api import ConfluentApi, StoredSchema
+    from kinesumer.model.records import Record
+
+MAX_REFERENCES = 100
+
+
+class ConfluentDecoder(Generic[T]):
+    """Decodes records that a serializer of Confluent's Schema Registry has written.
+
+    Each record names a schema by its id, which is looked up once at ``url``. Formats
+    are Avro with references, JSON (decoded, and not checked against its JSON Schema)
+    and Protobuf. With ``type``, values of Avro and JSON are converted to a msgspec
+    Struct, a dataclass, a Pydantic model, or another type that msgspec knows. For
+    Protobuf, ``type`` must be the message class that protoc generated; the message
+    indexes of a record are not checked. With ``reader_schema``, values of Avro are
+    resolved to that schema. ``user`` and ``password`` are for basic authentication.
+
+    The decoder holds no connections: each look-up opens its own, and closes them. Any
+    number of clients may share a decoder. Avro needs the extra ``avro``, and Protobuf
+    the extra ``protobuf``. Raises ConfigurationError.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        type: type[T] | None = None,
+        reader_schema: Any = None,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> None:
+        from kinesumer.decoding.confluent_api import check_url
+
+        for name, text in (("url", url), ("user", user), ("password", password)):
+            # The error doesn't show the password.
+            if text is not None and not (isinstance(text, str) and is_unicode(text)):
+                raise ConfigurationError(f"{name}= must be text that UTF-8 can encode")
+        check_url(url)
+        if (user is None) != (password is None):
+            raise ConfigurationError(
+                "basic authentication needs both: give user= and password=, or neither"
+            )
+        if user is not None and ":" in user:
+            raise ConfigurationError(
+                "user= contains a colon, which basic authentication does not allow: "
+                "correct it"
+            )
+        self._url, self._user, self._password = url.rstrip("/"), user, password
+        self._payloads = PayloadDecoders(type, reader_schema, skip_confluent_indexes)
+        self._schemas: SchemaCache[int] = SchemaCache(self._fetch)
+
+    def __call__(self, record: Record) -> T | Awaitable[T]:
+        """Return the record's value; an awaitable of it if its schema is not cached.
+
+        Raises ValueError if the header, the schema's id or the data is invalid, and
+        errors of the libraries that decode. If the registry cannot be asked, the
+        awaitable raises SchemaRegistryUnavailableError after six attempts, or
+        FatalError or ConfigurationError at once.
+        """
+        id, payload = parse_confluent(record.data)
+        decode = self._schemas.get(id)
+        if decode is None:
+            return self._look_up(id, payload)
+        value: T = decode(payload)
+        return value
+
+    async def _look_up(self, id: int, payload: bytes) -> T:
+        value: T = (await self._schemas.find(id))(payload)
+        return value
+
+    async def _fetch(self, id: int) -> Decode:
+        from kinesumer.decoding.confluent_api import ConfluentApi
+
+        schema = f"schema {id} of {self._url}"
+        references: dict[str, str] = {}
+        async with ConfluentApi(self._url, self._user, self._password) as api:
+            stored = await api.get(f"/schemas/ids/{id}")
+            if stored is None:
+                raise ValueError(f"{self._url} has no schema {id}: check the URL")
+            if stored.data_format == "AVRO":
+                await self._collect(api, stored, schema, references, ())
+        return self._payloads.make(
+            schema, stored.data_format, stored.definition, list(references.values())
+        )
+
+    async def _collect(
+        self,
+        api: ConfluentApi,
+        stored: StoredSchema,
+        schema: str,
+        found: dict[str, str],
+        above: tuple[str, ...],
+    ) -> None:
+        """Add the schemas that a schema refers to, each after those that it needs."""
+        for reference in stored.references:
+            subject = quote(reference.subject, safe="")
+            path = f"/subjects/{subject}/versions/{reference.version}"
+            if path in found:
+                continue
+            if path in above or len(found) + len(above) >= MAX_REFERENCES:
+                raise ValueError(
+                    f"{schema} has references in a cycle, or more than "
+                    f"{MAX_REFERENCES} of them"
+                )
+            referred = await api.get(path)
+            if referred is None:
+                raise ValueError(
+                    f"{schema} refers to {reference.subject}, version "
+                    f"{reference.version}, which does not exist"
+                )
+            await self._collect(api, referred, schema, found, (*above, path))
+            found[path] = referred.definition

@@ -1,0 +1,187 @@
+"""Decode records into values, and deal with records that cannot be decoded."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar
+
+from kinesumer.errors import (
+    ConfigurationError,
+    DecodeError,
+    FatalError,
+    TransientError,
+)
+from kinesumer.model.json_types import json_decoder
+from kinesumer.model.records import Record, decode_error
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.text import escape_unprintable
+
+if TYPE_CHECKING:
+    from kinesumer.model.owned import OnAssigned, OnRevoked
+    from kinesumer.model.streams import StartLike
+    from kinesumer.model.times import UntilLike
+    from kinesumer.ports import Clock
+    from kinesumer.telemetry.api import Telemetry
+
+V = TypeVar("V")
+AsyncDecode = Callable[[Record], Awaitable[V]]
+Decode = type[V] | Callable[[Record], Awaitable[V] | V]
+# A function gets the record and the error. It may be async.
+OnDecodeError = Literal["raise", "skip"] | Callable[[Record, DecodeError], object]
+
+
+class ConsumeKeywords(TypedDict, total=False):
+    """The keyword arguments of ``consume()``, for type checkers."""
+
+    start: StartLike
+    until: UntilLike | None
+    limit: int | None
+    on_assigned: OnAssigned | None
+    on_revoked: OnRevoked | None
+
+
+class DecodeKeywords(ConsumeKeywords, total=False):
+    """The keyword arguments of ``consume()`` with ``decode=``."""
+
+    on_decode_error: OnDecodeError
+
+
+# Errors that say that decoding does not work at present, for no fault of the record.
+NOT_OF_THE_RECORD = (ConfigurationError, FatalError, TransientError)
+SKIP_LOG_SECONDS = 60.0  # interval at which skipped records of a stream are logged
+
+
+class Decoder(NamedTuple):
+    """A function that returns a record's value or, for some records, an awaitable."""
+
+    call: Callable[[Record], Any]
+    # Whether the function may return an awaitable. Decoders of JSON never do.
+    may_await: bool
+
+    async def decode(self, record: Record) -> Record[Any]:
+        """Return the record with its decoded value.
+
+        Raises DecodeError. If the function raises ConfigurationError, FatalError or
+        TransientError, this error is raised instead, since the record is not its cause.
+        """
+        try:
+            value = self.call(record)
+            if self.may_await and inspect.isawaitable(value):
+                value = await value
+        except (DecodeError, *NOT_OF_THE_RECORD):
+            raise
+        except Exception as error:
+            raise decode_error(record, error) from error
+        return record.with_value(value)
+
+
+def read_decoder(option: Any) -> Decoder | None:
+    """Return the decoder that ``decode=`` says, or None for None.
+
+    ``option`` is a type that JSON can be decoded as, or a function of a record. Raises
+    ConfigurationError for any other object.
+    """
+    if option is None:
+        return None
+    is_type = isinstance(option, type) or typing.get_origin(option) is not None
+    if callable(option) and not is_type and not hasattr(option, "__supertype__"):
+        if inspect.isgeneratorfunction(option) or inspect.isasyncgenfunction(option):
+            raise ConfigurationError(
+                f"decode={option!r} is a generator: let it return the value"
+            )
+        return Decoder(option, may_await=True)
+    try:
+        decode = json_decoder(option)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"decode={error}") from error
+    return Decoder(lambda record: decode(record.data), may_await=False)
+
+
+def read_policy(
+    decode: Any, on_decode_error: OnDecodeError, clock: Clock
+) -> DecodePolicy | None:
+    """Return what ``consume()`` does with records, or None if it does not decode.
+
+    Raises ConfigurationError.
+    """
+    if on_decode_error not in ("raise", "skip") and not callable(on_decode_error):
+        raise ConfigurationError(
+            f"on_decode_error={on_decode_error!r} must be 'raise', 'skip' or a "
+            "function of the record and the error"
+        )
+    decoder = read_decoder(decode)
+    if decoder is not None:
+        return DecodePolicy(decoder, on_decode_error, clock)
+    if on_decode_error != "raise":
+        raise ConfigurationError(
+            f"on_decode_error={on_decode_error!r} has no effect without decode=: give "
+            "both, or neither"
+        )
+    return None
+
+
+@dataclass
+class DecodePolicy:
+    """Decodes the records of ``consume()``, and does what ``on_decode_error`` says."""
+
+    decoder: Decoder
+    _on_error: OnDecodeError
+    _clock: Clock
+    # For each stream: when a skipped record is logged next. Heartbeats log the numbers.
+    _log_due: dict[str, float] = field(default_factory=dict)
+
+    def with_calls(
+        self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> DecodePolicy:
+        """Return a policy that calls its functions through ``wrap``.
+
+        What a wrapped function returns is not awaited.
+        """
+        decoder, on_error = self.decoder, self._on_error
+        if decoder.may_await:
+            decoder = Decoder(wrap(decoder.call), may_await=False)
+        if callable(on_error):
+            on_error = wrap(on_error)
+        return replace(self, decoder=decoder, _on_error=on_error)
+
+    async def decode(self, telemetry: Telemetry, record: Record) -> Record[Any] | None:
+        """Return the record with its value. None means that it counts as done.
+
+        ``telemetry`` counts the records that cannot be decoded. Raises DecodeError if
+        ``on_decode_error`` is "raise", the errors of its function, and errors of which
+        the record is not the cause.
+        """
+        try:
+            return await self.decoder.decode(record)
+        except DecodeError as error:
+            telemetry.count("decode_failures", record.stream_arn)
+            if self._on_error == "raise":
+                raise
+            if self._on_error == "skip":
+                self._log_skipped(record, error)
+            else:
+                result = self._on_error(record, error)
+                if inspect.isawaitable(result):
+                    await result
+            return None
+
+    def _log_skipped(self, record: Record, error: DecodeError) -> None:
+        """Log a skipped record, at most once in ``SKIP_LOG_SECONDS`` for a stream."""
+        now, arn = self._clock.now(), record.stream_arn
+        if now < self._log_due.get(arn, now):
+            return
+        self._log_due[arn] = now + SKIP_LOG_SECONDS
+        logger.warning(
+            "skipped: %s",
+            escape_unprintable(str(error)),
+            extra={
+                "stream": record.stream,
+                "shard_id": record.shard_id,
+                "sequence_number": record.sequence_number,
+                "sub_sequence_number": record.sub_sequence_number,
+                "error": str(error),
+            },
+        )

@@ -1,0 +1,116 @@
+"""Decode records with the header of the AWS Glue Schema Registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic
+
+from kinesumer.decoding.cache import Decode, SchemaCache
+from kinesumer.decoding.payloads import PayloadDecoders
+from kinesumer.decoding.values import T
+from kinesumer.decoding.wire_format import parse_glue, skip_glue_index
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.validation import require_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from uuid import UUID
+
+    from kinesumer.model.records import Record
+
+MAX_DECOMPRESSED_BYTES = 16 << 20
+
+
+class GlueDecoder(Generic[T]):
+    """Decodes records that a serializer of the AWS Glue Schema Registry has written.
+
+    Each record names a schema version, which is looked up once. Formats are Avro, JSON
+    (decoded, and not checked against its JSON Schema) and Protobuf. With ``type``,
+    values of Avro and JSON are converted to a msgspec Struct, a dataclass, a Pydantic
+    model, or another type that msgspec knows. For Protobuf, ``type`` must be the
+    message class that protoc generated; the message index of a record is not checked.
+    With ``reader_schema``, values of Avro are resolved to that schema.
+
+    With ``registry``, schemas of other registries are refused. ``region`` is the
+    registry's region, by default that of the session. ``role_arn`` and ``external_id``
+    name a role to assume. ``session`` takes the same values as in ``Kinesumer``. Data
+    that decompresses to more than ``max_decompressed_bytes`` is refused.
+
+    The decoder holds no connections: each look-up opens its own, and closes them. Any
+    number of clients may share a decoder. Avro needs the extra ``glue``, and Protobuf
+    the extra ``protobuf``. Raises ConfigurationError.
+    """
+
+    def __init__(
+        self,
+        *,
+        type: type[T] | None = None,
+        reader_schema: Any = None,
+        registry: str | None = None,
+        region: str | None = None,
+        role_arn: str | None = None,
+        external_id: str | None = None,
+        session: object | None = None,
+        max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        given = {"registry": registry, "region": region, "role_arn": role_arn}
+        for name, text in {**given, "external_id": external_id}.items():
+            if text is not None:
+                require_text(name, text)
+        # zlib takes 0 as no limit.
+        if not isinstance(max_decompressed_bytes, int) or max_decompressed_bytes < 1:
+            raise ConfigurationError(
+                f"max_decompressed_bytes={max_decompressed_bytes!r} must be 1 or more: "
+                "give a number of bytes"
+            )
+        self._payloads = PayloadDecoders(type, reader_schema, skip_glue_index)
+        self._registry, self._region = registry, region
+        self._role_arn, self._external_id = role_arn, external_id
+        self._session = session
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._has_asked = False  # whether Glue has ever answered
+        self._schemas: SchemaCache[UUID] = SchemaCache(self._fetch)
+
+    def __call__(self, record: Record) -> T | Awaitable[T]:
+        """Return the record's value; an awaitable of it if its schema is not cached.
+
+        Raises ValueError if the header, the schema's id or the data is invalid, and
+        errors of the libraries that decode. If the registry cannot be asked, the
+        awaitable raises SchemaRegistryUnavailableError after six attempts, or
+        FatalError or ConfigurationError at once.
+        """
+        id, payload = parse_glue(record.data, self._max_decompressed_bytes)
+        decode = self._schemas.get(id)
+        if decode is None:
+            return self._look_up(id, payload)
+        value: T = decode(payload)
+        return value
+
+    async def _look_up(self, id: UUID, payload: bytes) -> T:
+        value: T = (await self._schemas.find(id))(payload)
+        return value
+
+    async def _fetch(self, id: UUID) -> Decode:
+        from kinesumer.aws.glue import get_schema_version
+        from kinesumer.aws.session import ClientFactory
+
+        async with ClientFactory(
+            self._session, region=self._region, trusted=self._has_asked
+        ) as clients:
+            role, region = None, clients.region
+            if self._role_arn is not None:
+                role = clients.role(self._role_arn, self._external_id)
+            opened = await clients.open("glue", role=role)
+            version = await get_schema_version(opened, id)
+            self._has_asked = True
+        if version is None:
+            raise ValueError(
+                f"the Glue Schema Registry in {region} has no schema version {id}: "
+                "check the region and the account of the credentials"
+            )
+        if self._registry not in (None, version.registry):
+            raise ValueError(
+                f"schema version {id} belongs to the registry {version.registry}, and "
+                f"not to {self._registry}"
+            )
+        schema = f"schema version {id} ({version.arn})"
+        return self._payloads.make(schema, version.data_format, version.definition, ())

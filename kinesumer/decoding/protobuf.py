@@ -1,0 +1,40 @@
+"""Decode Protobuf messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from kinesumer.decoding.values import is_message
+from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from kinesumer.model.records import Record
+
+    M = TypeVar("M", bound=Message)
+else:
+    M = TypeVar("M")
+
+
+class ProtobufDecoder(Generic[M]):
+    """Decodes records that are Protobuf messages of one class.
+
+    ``message`` is a class that protoc generated. Data with a registry's header is not
+    accepted.
+
+    Needs the extra ``protobuf``. Raises ConfigurationError if ``message`` is not such a
+    class.
+    """
+
+    def __init__(self, message: type[M]) -> None:
+        if not is_message(message):
+            raise ConfigurationError(
+                f"message={message!r} must be a message class that protoc generated "
+                "(pip install 'kinesumer[protobuf]')"
+            )
+        self._decode = message.FromString
+
+    def __call__(self, record: Record) -> M:
+        """Return the message. Raises google.protobuf.message.DecodeError."""
+        return self._decode(record.data)

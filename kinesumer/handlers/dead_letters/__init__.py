@@ -1,0 +1,1 @@
+"""Store the records that no handler could process, and read them again."""

@@ -1,0 +1,1 @@
+"""Operate a group: commands, dashboard, exporter and migrations."""

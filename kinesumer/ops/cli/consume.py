@@ -1,0 +1,246 @@
+"""The command ``kinesumer consume``, and its set-up of OpenTelemetry's SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from kinesumer import Config, Kinesumer, Start
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.streams import stream_name
+from kinesumer.model.times import parse_until
+from kinesumer.ops.cli.options import ROLES, command, output
+from kinesumer.ops.cli.record_output import FORMATS, ClosedOutputError, Output
+from kinesumer.ops.cli.signals import SignalHandler
+from kinesumer.ops.group.connect import with_fan_out
+from kinesumer.runtime.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from kinesumer.ops.cli.options import CommonOptions
+
+CONSOLE_MILLISECONDS = 10_000
+# Nothing is said about waiting if records come sooner.
+SILENT_SECONDS = 1.0
+# The longest time for an export with its retries. The last export delays the end of
+# the command.
+OTLP_SECONDS = 2.0
+
+
+@command("app", "table", *ROLES, "region")
+@click.argument("streams", metavar="STREAM…", nargs=-1)
+@output
+@click.option(
+    "--start",
+    default="LATEST",
+    show_default=True,
+    help="LATEST, TRIM_HORIZON, a time like 2026-01-31T12:00:00Z, or 90m, 2h, 3d ago. "
+    "Applies to streams for which the app has no positions.",
+)
+@click.option(
+    "--until",
+    help="End when all records are read that arrived before this: now, or a time as "
+    "for --start.",
+)
+@click.option("--limit", type=click.IntRange(1), help="End after this many records.")
+@click.option(
+    "--client-id",
+    envvar="KINESUMER_CLIENT_ID",
+    show_envvar=True,
+    help="Unique among live processes. Default: a new ID for each run.",
+)
+@click.option(
+    "--label",
+    default="",
+    help="The zone or cluster of this process. Each label gets its fair share.",
+)
+@click.option(
+    "--fan-out",
+    metavar="[STREAM=]NAME",
+    multiple=True,
+    help="Read all streams, or one stream, by enhanced fan-out with this consumer: a "
+    "name, which is registered if it is missing, or an ARN. AWS bills it for each "
+    "shard and hour. Repeatable.",
+)
+@click.option(
+    "--fan-out-fallback",
+    is_flag=True,
+    help="Poll while fan-out isn't possible, instead of failing.",
+)
+@click.option(
+    "--otlp",
+    is_flag=True,
+    help="Send metrics and traces by OTLP, as the OTEL_EXPORTER_OTLP_… variables say.",
+)
+@click.option(
+    "--metrics-console", is_flag=True, help="Print metrics to standard error."
+)
+def consume(
+    common: CommonOptions,
+    streams: tuple[str, ...],
+    output: str,
+    start: str,
+    until: str | None,
+    limit: int | None,
+    client_id: str | None,
+    label: str,
+    fan_out: tuple[str, ...],
+    fan_out_fallback: bool,
+    otlp: bool,
+    metrics_console: bool,
+) -> None:
+    """Write the records of streams, given by name or ARN, to standard output.
+
+    Processes with the same --app share the streams. A record counts as processed when
+    it has been written. Ctrl-C hands the shards over to the other processes without a
+    gap; a second Ctrl-C stops at once, and a third one kills the process.
+    On a terminal, the command says what it waits for until the first record comes.
+    """
+    roles = common.roles()
+    if not streams:
+        raise ConfigurationError("no stream to consume: name at least one")
+    sources = with_fan_out(roles.streams(streams), fan_out, fallback=fan_out_fallback)
+    end = None if until is None else parse_until("--until", until)
+    begin, format_ = Start.parse(start, name="--start"), FORMATS[output]()
+
+    async def run(out: Output) -> None:
+        client = Kinesumer(
+            common.app,
+            table=common.table,
+            region=common.region,
+            client_id=client_id,
+            config=Config(label=label),
+        )
+        say = partial(print, file=sys.stderr)
+        with SignalHandler(client, say) as signals:
+            # While no records arrive, only the ticker notices that the pipe was closed.
+            ticker = asyncio.create_task(
+                out.keep_ticking(format_.tick, signals.stop_at_once)
+            )
+            waiting = asyncio.create_task(_say_what_is_awaited(client, streams, say))
+            try:
+                async with client:
+                    records = client.consume(
+                        sources, start=begin, until=end, limit=limit
+                    )
+                    try:
+                        async for batch in records.batches():
+                            waiting.cancel()
+                            # The batch is acked when the loop asks for the next one.
+                            await out.write(format_.records(batch.records))
+                    finally:
+                        # These tasks must not cancel the client while it releases its
+                        # shards.
+                        ticker.cancel()
+                        signals.close()
+            except asyncio.CancelledError:
+                # Cancellation by stop_at_once() is a normal end. Any other must
+                # propagate.
+                if not signals.stopped_at_once:
+                    raise
+            except ClosedOutputError:
+                return  # the usual end of `consume | head`, and not an error
+            finally:
+                ticker.cancel()
+                waiting.cancel()
+            with suppress(ClosedOutputError):
+                await out.write(format_.end())
+
+    with _telemetry(otlp=otlp, console=metrics_console), Output() as out:
+        asyncio.run(run(out))
+
+
+async def _say_what_is_awaited(
+    client: Kinesumer, streams: Sequence[str], say: Callable[[str], None]
+) -> None:
+    """Say on a terminal that no records have come yet, and how many shards there are.
+
+    Say it again when the number of the client's shards has changed.
+    """
+    names = ", ".join(stream_name(stream) for stream in streams)
+    said: int | None = None
+    while sys.stderr.isatty():
+        await asyncio.sleep(SILENT_SECONDS)
+        count = len(client.assignment())
+        # A client that leaves gives its shards up. It no longer waits for records.
+        if count == said or (said and not count):
+            continue
+        said = count
+        shards = counted(count, "shard") if count else "no shards yet"
+        say(f"waiting for records from {names}… (client {client.client_id}, {shards})")
+
+
+@contextmanager
+def _telemetry(*, otlp: bool, console: bool) -> Iterator[None]:
+    """Set up meters and tracers. Export the remaining data at the end.
+
+    Raises ConfigurationError if the extra isn't installed.
+    """
+    if not (otlp or console):
+        yield
+        return
+    try:
+        meters, tracers = _providers(otlp=otlp, console=console)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"--otlp and --metrics-console need OpenTelemetry's SDK, but {error.name} "
+            "isn't installed: pip install 'kinesumer[otel]'"
+        ) from error
+    # The library finds the providers through OpenTelemetry's global API.
+    from opentelemetry import metrics, trace
+
+    # Show only errors: the SDK logs a warning at each retry, and an error if an
+    # export fails for good.
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)
+    metrics.set_meter_provider(meters)
+    trace.set_tracer_provider(tracers)
+    try:
+        yield
+    finally:
+        tracers.shutdown()
+        meters.shutdown()
+
+
+def _providers(*, otlp: bool, console: bool) -> tuple[MeterProvider, TracerProvider]:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import (
+        ConsoleMetricExporter,
+        MetricReader,
+        PeriodicExportingMetricReader,
+    )
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the name.
+    resource = Resource.create({"service.name": "kinesumer"})
+    readers, tracers = list[MetricReader](), TracerProvider(resource=resource)
+    if otlp:
+        from opentelemetry.exporter.otlp.proto.http import metric_exporter as metrics
+        from opentelemetry.exporter.otlp.proto.http import trace_exporter as traces
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        # If the timeout is None, the exporters use the standard variable.
+        is_set = "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ
+        timeout = None if is_set else OTLP_SECONDS
+        exporter = metrics.OTLPMetricExporter(timeout=timeout)
+        readers.append(PeriodicExportingMetricReader(exporter))
+        spans = BatchSpanProcessor(traces.OTLPSpanExporter(timeout=timeout))
+        tracers.add_span_processor(spans)
+    if console:
+        reader = PeriodicExportingMetricReader(
+            ConsoleMetricExporter(out=sys.stderr),
+            export_interval_millis=CONSOLE_MILLISECONDS,
+        )
+        readers.append(reader)
+    return MeterProvider(readers, resource=resource), tracers

@@ -1,0 +1,256 @@
+"""``kinesumer fan-out``: list, register and deregister the consumers of a stream."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.model.stream_consumers import CONSUMER_NAME
+from kinesumer.ops.cli.console import Cell, name, plain, print_lines, table
+from kinesumer.ops.cli.options import REPORT_VERSION, ROLES, command
+from kinesumer.ops.cli.progress import progress
+from kinesumer.ops.cli.report_tables import stream_title
+from kinesumer.runtime.text import duration_text, escape_unprintable
+from kinesumer.wire.rows import timestamp_text
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import AsyncIterator
+
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.aws.stream_consumers import StreamConsumer, StreamConsumers
+    from kinesumer.ops.cli.options import CommonOptions
+    from kinesumer.ops.group.fan_out import LiveUses
+
+BILLING = "AWS bills a registered consumer for each shard and hour, used or not."
+
+
+@click.group(name="fan-out")
+def fan_out() -> None:
+    """List, register and deregister the consumers of a stream (enhanced fan-out).
+
+    AWS bills a registered consumer for each shard and hour, used or not.
+    """
+
+
+class _Opened(NamedTuple):
+    """A stream, and access to its consumers."""
+
+    clients: ClientFactory
+    arn: str
+    consumers: StreamConsumers
+
+    @property
+    def title(self) -> str:
+        return f"stream {stream_title(self.arn)}"
+
+    async def uses(self, state_store: str) -> tuple[LiveUses | None, str]:
+        """Return which apps use consumers; or None, and why this is unknown."""
+        from kinesumer.aws.dynamodb import open_store
+        from kinesumer.ops.group.fan_out import read_live_uses
+
+        try:
+            store = await open_store(self.clients, state_store)
+            return await read_live_uses(store, time.time()), ""
+        except KinesumerError as error:
+            return None, str(error)
+
+
+@asynccontextmanager
+async def _open(common: CommonOptions, stream: str) -> AsyncIterator[_Opened]:
+    # Import AWS's SDK late: importing it is slow, and usage errors don't need it.
+    from kinesumer.aws.kinesis import open_source
+    from kinesumer.aws.stream_consumers import StreamConsumers
+
+    [named] = common.roles().streams([stream])
+    async with common.clients() as clients:
+        async with progress("reading the stream"):
+            source = await open_source(clients, named)
+            arn = (await source.describe()).arn
+        yield _Opened(clients, arn, StreamConsumers(source))
+
+
+@command("table", *ROLES, "region", "as_json", name="list", group=fan_out)
+@click.argument("stream")
+async def list_(common: CommonOptions, stream: str) -> None:
+    """List the registered consumers of a stream, and the apps that use them.
+
+    An app uses a consumer if a live client in the --table requests it. Programs that
+    keep nothing in this table aren't shown.
+    """
+    async with _open(common, stream) as opened:
+        async with progress("reading consumers and clients"):
+            found = sorted(await opened.consumers.list())
+            uses, problem = await opened.uses(common.table)
+    apps = {
+        one.name: None if uses is None else uses.apps(opened.arn, one.name)
+        for one in found
+    }
+    if common.as_json:
+        consumers = [_report(one) | _apps_report(apps[one.name]) for one in found]
+        report = {"stream_arn": opened.arn, "consumers": consumers}
+        _print(report | {"use_problem": problem or None})
+        return
+    titles = "consumer", "status", "age", "used by", "ARN"
+    rows: list[list[Cell]] = [
+        [
+            name(one.name),
+            one.status,
+            _age_text(one),
+            plain(_apps_text(apps[one.name])),
+            one.arn,
+        ]
+        for one in found
+    ]
+    count = f"{len(found)} registered consumer{'' if len(found) == 1 else 's'}"
+    unknown = f"who uses them is unknown: {problem}"
+    print_lines(
+        plain(f"{opened.title}: {count}", "bold"),
+        *([table(titles, rows, wide=True)] if rows else []),
+        problems=[unknown] if problem and rows else [],
+        wide=True,
+    )
+
+
+@command("dry_run", "yes", *ROLES, "region", "as_json", group=fan_out)
+@click.argument("stream")
+@click.argument("consumer", metavar="NAME")
+@click.option(
+    "--tag",
+    "tags",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A tag of the new consumer. Repeatable.",
+)
+async def register(
+    common: CommonOptions, stream: str, consumer: str, tags: tuple[str, ...]
+) -> None:
+    """Register a consumer of a stream, and wait until it can be used.
+
+    Do nothing if it is registered already.
+    """
+    _check_name(consumer)
+    pairs = dict(map(_parse_tag, tags))
+    async with _open(common, stream) as opened:
+        found = await opened.consumers.find(consumer)
+        what = f"stream consumer {consumer} of {opened.title}"
+        if found is None:
+            click.echo(f"{what} isn't registered. {BILLING}", err=common.as_json)
+        if not common.dry_run:
+            if found is None:
+                common.confirm("Register it?")
+            async with progress(f"waiting until {consumer} is active"):
+                active = await opened.consumers.require_active(consumer, pairs)
+    if common.dry_run:
+        _end_dry_run(common, opened.arn, found)
+    elif common.as_json:
+        _print(_change(opened.arn, active, registered=found is None))
+    else:
+        state = "exists and can be used" if found else "registered"
+        click.echo(f"{what}: {state}\n{active.arn}")
+
+
+@command("table", "dry_run", "yes", *ROLES, "region", "as_json", group=fan_out)
+@click.argument("stream")
+@click.argument("consumer", metavar="NAME")
+async def deregister(common: CommonOptions, stream: str, consumer: str) -> None:
+    """Deregister a consumer of a stream. Positions of apps aren't changed.
+
+    The command fails while a live client in the --table uses the consumer.
+    """
+    _check_name(consumer)
+    async with _open(common, stream) as opened:
+        found = await opened.consumers.find(consumer)
+        what = f"stream consumer {consumer} of {opened.title}"
+        if found is None:
+            raise ConfigurationError(
+                f"{what} isn't registered: check its name with kinesumer fan-out list"
+            )
+        async with progress("reading clients"):
+            uses, problem = await opened.uses(common.table)
+        if uses is not None and (apps := uses.apps(opened.arn, consumer)):
+            raise ConfigurationError(
+                f"{what} is used by {_apps_text(apps)}: start these clients without "
+                "it, or stop them, and wait five minutes if they crashed"
+            )
+        use = f"no live client in table {common.table} uses it"
+        if problem:
+            use = f"who uses it is unknown: {problem}"
+        text = f"{what}, registered {_age_text(found)} ago: {use}"
+        click.echo(escape_unprintable(text), err=common.as_json)
+        if not common.dry_run:
+            common.confirm("Deregister it?")
+            async with progress(f"deregistering {consumer}"):
+                await opened.consumers.deregister(consumer)
+    if common.dry_run:
+        _end_dry_run(common, opened.arn, found)
+    elif common.as_json:
+        _print(_change(opened.arn, found, deregistered=True))
+    else:
+        click.echo(f"{what}: deregistered")
+
+
+def _check_name(consumer: str) -> None:
+    if not CONSUMER_NAME.fullmatch(consumer):
+        raise ConfigurationError(
+            f"{consumer!r} isn't the name of a stream consumer: use 1 to 128 of a-z, "
+            "A-Z, 0-9, _ . -"
+        )
+
+
+def _parse_tag(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise ConfigurationError(f"--tag={text!r} must be KEY=VALUE")
+    return key, value
+
+
+def _end_dry_run(
+    common: CommonOptions, arn: str, consumer: StreamConsumer | None
+) -> None:
+    if common.as_json:
+        _print({**_change(arn, consumer), "dry_run": True})
+    else:
+        click.echo("dry run: nothing was changed")
+
+
+def _change(arn: str, consumer: StreamConsumer | None, **done: bool) -> dict[str, Any]:
+    about = None if consumer is None else _report(consumer)
+    return {"stream_arn": arn, "consumer": about, **done}
+
+
+def _print(report: dict[str, Any]) -> None:
+    click.echo(json.dumps({"version": REPORT_VERSION, **report}, indent=2))
+
+
+def _report(consumer: StreamConsumer) -> dict[str, Any]:
+    return {
+        "name": consumer.name,
+        "arn": consumer.arn,
+        "status": consumer.status,
+        "created_at": timestamp_text(consumer.created_at),
+    }
+
+
+def _apps_report(apps: Counter[str] | None) -> dict[str, Any]:
+    return {"apps": None if apps is None else dict(sorted(apps.items()))}
+
+
+def _apps_text(apps: Counter[str] | None) -> str:
+    """Return the apps with the numbers of their clients."""
+    if apps is None:
+        return "unknown"
+    texts = [
+        f"app {app} ({count} client{'' if count == 1 else 's'})"
+        for app, count in sorted(apps.items())
+    ]
+    return ", ".join(texts) or "no live client"
+
+
+def _age_text(consumer: StreamConsumer) -> str:
+    return duration_text((time.time() - consumer.created_at) * 1000)

@@ -1,0 +1,283 @@
+"""``kinesumer pause``, ``resume``, ``drain`` and ``seek``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kinesumer.coordination import pauses
+from kinesumer.model.streams import stream_name
+from kinesumer.ops.cli.console import indented, plain, print_lines
+from kinesumer.ops.cli.options import ROLES, TARGET, command, named, shards_json
+from kinesumer.ops.cli.progress import progress
+from kinesumer.ops.group import drain as admin_drain
+from kinesumer.ops.group import seek as admin_seek
+from kinesumer.ops.group.arguments import (
+    describe_seek,
+    parse_position,
+    position_text,
+    shards_text,
+)
+from kinesumer.ops.group.context import report_partial_failure
+from kinesumer.ops.group.drain import (
+    still_held_by,
+    still_held_in,
+    still_held_since,
+    wait_until_free,
+)
+from kinesumer.ops.group.seek_counts import count_seek
+from kinesumer.ops.group.snapshot import read_snapshot
+from kinesumer.runtime.text import escape_unprintable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kinesumer.coordination.pauses import PauseResult
+    from kinesumer.core.lineage import SeekStep
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.ops.cli.options import CommonOptions
+    from kinesumer.ops.group.seek import SeekPlan
+    from kinesumer.ops.group.seek_counts import Count
+    from kinesumer.ops.group.snapshot import Snapshot
+
+
+RELEASING = "waiting until clients have applied the change"
+
+# --- pause and resume -----------------------------------------------------------------
+
+
+@command("app", *TARGET, "wait_seconds", "table", "region", "as_json")
+@click.option("--reason", default="", help="Why, for people. `status` shows it.")
+async def pause(common: CommonOptions, reason: str) -> None:
+    """Stop all clients from consuming a shard, a stream or all streams of an app.
+
+    Clients finish the records that user code holds, store positions, and release the
+    shards. They stay in the group. A pause lasts until `resume`, even if clients
+    restart.
+    The exit status is 1 if clients still consume something after --wait.
+    """
+    common.require_target()
+    async with common.operate() as (context, _):
+        # The pause is stored now. The code below only waits until clients apply it.
+        result = await pauses.pause(context, common.stream, common.shard, reason)
+        async with progress(RELEASING):
+            held = await wait_until_free(
+                context, still_held_in(result.target), common.wait_seconds
+            )
+    if common.as_json:
+        report = {**_pause_report(result), "still_consumed": shards_json(held)}
+        common.print_report(report)
+    else:
+        why = f": {escape_unprintable(reason)}" if reason else ""
+        click.echo(f"{_subject(result)} paused{why}")
+        if common.wait_seconds and not held:
+            click.echo("no client consumes it")
+    common.fail_if_still_held(held, "though paused")
+
+
+@command("app", *TARGET, "table", "region", "as_json")
+async def resume(common: CommonOptions) -> None:
+    """End the pause of a shard, a stream or all streams of an app.
+
+    Other pauses remain: --all doesn't resume a stream that has its own pause.
+    """
+    common.require_target()
+    async with common.operate() as (context, _):
+        result = await pauses.resume(context, common.stream, common.shard)
+        # Other pauses of a wider or narrower scope may still cover these shards.
+        snapshot = await read_snapshot(context.store, common.app)
+    still = [
+        row
+        for page in snapshot.shards.values()
+        for row in page
+        if result.target.covers(row) and not row.ended and snapshot.pause(row)
+    ]
+    if common.as_json:
+        report = {**_pause_report(result), "still_paused": shards_json(still)}
+        common.print_report(report)
+        return
+    click.echo(f"{_subject(result)} {'resumed' if result.was_paused else 'not paused'}")
+    if still:
+        text = _pauses_text(still, snapshot)
+        click.echo(f"! still paused otherwise: {text}", err=True)
+
+
+def _pauses_text(shards: list[ShardRow], snapshot: Snapshot) -> str:
+    """Describe the pauses that still apply to these shards."""
+    texts = dict.fromkeys(
+        {
+            "all": "all streams",
+            "stream": f"stream {stream_name(row.key.stream_arn)}",
+            "shard": row.key.shard_id,
+        }[pause.scope]
+        + (f" ({pause.reason})" if pause.reason else "")
+        for row in shards
+        if (pause := snapshot.pause(row)) is not None
+    )
+    return escape_unprintable(", ".join(texts))
+
+
+def _subject(result: PauseResult) -> str:
+    return f"{result.target} {'is' if result.target.stream_arn else 'are'}"
+
+
+def _pause_report(result: PauseResult) -> dict[str, Any]:
+    return {
+        "stream_arn": result.target.stream_arn or None,
+        "shard_id": result.target.shard_id or None,
+        "paused": result.paused,
+        "reason": result.reason if result.paused else None,
+        "was_paused": result.was_paused,
+        "was_reason": result.was_reason if result.was_paused else None,
+    }
+
+
+# --- drain ----------------------------------------------------------------------------
+
+
+@command("app", "wait_seconds", "table", "region", "as_json")
+@click.argument("client_id", metavar="CLIENT")
+@click.option("--undo", is_flag=True, help="Let the client have shards again.")
+@click.option(
+    "--yes", is_flag=True, help="Drain even the last client that takes shards."
+)
+async def drain(common: CommonOptions, client_id: str, undo: bool, yes: bool) -> None:
+    """Move a client's shards to the other clients, and give it no new ones.
+
+    The client stays in the group without shards until --undo or until it restarts. The
+    exit status is 1 if it still consumes shards after --wait.
+    """
+    async with common.operate() as (context, _):
+        before = await admin_drain.drain(context, client_id, undo=undo, even_last=yes)
+        held: list[ShardRow] = []
+        if not undo:
+            async with progress(RELEASING):
+                held = await wait_until_free(
+                    context, still_held_by(before), common.wait_seconds
+                )
+    if common.as_json:
+        report = {
+            "client_id": client_id,
+            "drained": not undo,
+            "was_drained": before.drained,
+            "still_consumed": shards_json(held),
+        }
+        common.print_report(report)
+    elif undo:
+        click.echo(f"{escape_unprintable(client_id)} may have shards again")
+    else:
+        click.echo(f"{escape_unprintable(client_id)} is drained")
+        if common.wait_seconds and not held:
+            click.echo("it consumes nothing")
+    common.fail_if_still_held(held, "though drained")
+
+
+# --- seek -----------------------------------------------------------------------------
+
+
+@command(
+    *("app", *TARGET, "dry_run", "yes", "wait_seconds", "table", "region"),
+    *(*ROLES, "as_json"),
+)
+@click.option(
+    "--to",
+    required=True,
+    metavar="PLACE",
+    help="LATEST, TRIM_HORIZON, a time (2026-01-31T12:00:00Z, or 2h for two hours "
+    "ago), or after a position in the --shard: SEQUENCENUMBER[:SUBSEQUENCENUMBER].",
+)
+async def seek(common: CommonOptions, to: str) -> None:
+    """Move an app's positions back or forward, whether clients run or not.
+
+    Clients deliver all records after PLACE, even records delivered before. They
+    skip the records between a position and a later PLACE. Except with LATEST, shards
+    that have ended are read again, before their children. The exit status is 1 if
+    clients still read from the old positions after --wait (they will apply the seek
+    later), or if another seek moved some of the shards at the same time.
+    """
+    common.require_target()
+    place = admin_seek.SeekTarget(
+        parse_position(to, common.shard), common.stream, common.shard
+    )
+    roles = common.roles()
+    seeked: list[ShardRow] = []
+    held: list[ShardRow] = []
+    overtaken: list[ShardRow] = []
+    async with common.operate() as (context, clients):
+        # All streams are planned first: if one can't be read, nothing is changed.
+        async with progress("reading positions"):
+            plans = await admin_seek.plan_seeks(context, clients, place, roles)
+        # Counting reads the streams, so it is done only if a person needs the counts.
+        is_counted = common.dry_run or not common.yes
+        for plan in plans:
+            async with progress("counting skipped and re-read records"):
+                counts = await count_seek(plan) if is_counted else None
+            show_seek(plan, counts, err=common.as_json)
+        if not common.dry_run:
+            common.confirm("Seek?")
+            with report_partial_failure(
+                "some shards may have been moved; run the command again"
+            ):
+                async with progress("moving positions"):
+                    for plan in plans:
+                        seeked += await admin_seek.seek(context, plan)
+            async with progress(RELEASING):
+                held = await wait_until_free(
+                    context, still_held_since(seeked), common.wait_seconds
+                )
+            # Checked last, since another seek may have run during the wait.
+            overtaken = await admin_seek.conflicting_seeks(context, plans, seeked)
+    if common.as_json:
+        streams = [
+            {
+                "stream_arn": plan.stream.arn,
+                "to": position_text(plan.to),
+                "shards": [_shard_report(step) for step in plan.steps],
+            }
+            for plan in plans
+        ]
+        report = {
+            "dry_run": common.dry_run,
+            "streams": streams,
+            "seeked": len(seeked),
+            "still_consumed": shards_json(held),
+            "overtaken": shards_json(overtaken),
+        }
+        common.print_report(report)
+    elif common.dry_run:
+        click.echo("dry run: nothing was changed")
+    else:
+        click.echo(f"moved {shards_text(len(seeked))}")
+        ended = sum(len(plan.steps) for plan in plans) - len(seeked)
+        if ended > 0:
+            click.echo(f"left {shards_text(ended)}, which had ended in the meantime")
+        if common.wait_seconds and not held:
+            click.echo("no client reads from the old positions")
+    if overtaken:
+        click.echo(
+            f"! another seek has moved {shards_text(len(overtaken))} since: "
+            f"{named(overtaken)}; seek again if that wasn't intended",
+            err=True,
+        )
+    common.fail_if_still_held(held, "from the old positions")
+    if overtaken:
+        click.get_current_context().exit(1)
+
+
+def show_seek(plan: SeekPlan, counts: Mapping[str, Count] | None, *, err: bool) -> None:
+    """Print what a seek of a stream will do. ``err`` prints it on standard error."""
+    title, *lines = describe_seek(plan, counts)
+    print_lines(plain(title, "bold"), *map(indented, lines), err=err)
+
+
+def _shard_report(step: SeekStep) -> dict[str, Any]:
+    row = step.row
+    return {
+        "shard_id": row.key.shard_id,
+        "from": None if step.is_new else position_text(row.position or row.start),
+        "ended": row.ended,
+        "waits": step.waits,
+        "owner": row.owner_id or None,
+        "epoch": row.epoch,
+    }

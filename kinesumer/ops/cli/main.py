@@ -1,0 +1,202 @@
+"""Run the command line: global options, lazy import of commands, one-line errors."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import signal
+import sys
+import traceback
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError
+from kinesumer.runtime.text import escape_unprintable
+from kinesumer.runtime.versions import package_version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Each command's module (in this package, unless it has dots), name, and summary. The
+# summaries are here so that the help doesn't import all commands with AWS's SDK.
+COMMANDS = {
+    "init": ("state_store:init", "Create or verify the state store's table."),
+    "consume": ("consume:consume", "Write records of streams to standard output."),
+    "status": ("status:status", "Show which client consumes what, and the lag."),
+    "apps": ("apps:apps", "List every app of a table."),
+    "health": ("status:health", "Check for a probe that one client is alive."),
+    "dashboard": ("serve:dashboard", "Serve a page that shows the fleet."),
+    "metrics": ("serve:metrics", "Serve metrics of fleets for Prometheus."),
+    "lag": ("status:lag", "Show each shard's lag, and how it develops."),
+    "doctor": ("doctor:doctor", "Find problems, and say what to do."),
+    "verify": ("doctor:verify", "Compare stored positions with the stream."),
+    "distribution": (
+        "status:distribution",
+        "Show how shards are spread over clients and clusters.",
+    ),
+    "pause": (
+        "group_changes:pause",
+        "Stop consuming a shard, a stream or all streams.",
+    ),
+    "resume": ("group_changes:resume", "End a pause."),
+    "drain": ("group_changes:drain", "Move a client's shards to the other clients."),
+    "seek": ("group_changes:seek", "Move an app's positions, also while clients run."),
+    "reset": ("state_store:reset", "Delete all rows of an app."),
+    "tail": ("tail:tail", "Write a stream's records as they arrive, without a group."),
+    "fan-out": (
+        "fan_out:fan_out",
+        "List, register and deregister consumers of a stream.",
+    ),
+    "produce": ("produce:produce", "Put lines into a stream, for tests."),
+    "dlq": ("dlq:dlq", "List, show and put back dead letters."),
+    "export": ("positions:export", "Export an app's positions: to a file, or to KCL."),
+    "import": ("positions:import_", "Import positions: from a file, or from KCL."),
+    "local": (
+        "kinesumer.testing.embedded_aws.command:local",
+        "Serve Kinesis, DynamoDB and STS on this machine.",
+    ),
+    "demo": (
+        "kinesumer.testing.trial.demo.command:demo",
+        "Run a group through faults, and check that nothing is lost.",
+    ),
+    "acceptance": (
+        "kinesumer.testing.trial.acceptance.command:acceptance",
+        "Check on your AWS account what the library promises.",
+    ),
+}
+FAILURE, WRONG_USE, INTERRUPTED = 1, 2, 130
+# The exit status that shells report for a program that wrote into a closed pipe.
+CLOSED_PIPE = 128 + signal.SIGPIPE
+# Disk errors that the user has to fix. They aren't defects of the program.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is used, and prints an exception as one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        path = module if "." in module else f"kinesumer.ops.cli.{module}"
+        command = getattr(import_module(path), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the commands with their summaries, without importing the commands."""
+        with formatter.section("Commands"):
+            rows = [(name, summary) for name, (_, summary) in COMMANDS.items()]
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. Print an exception as one line, and exit with its status."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # The reader closed the pipe, as `head -1` does. Python flushes standard
+            # output at exit, and would report that it can't write the rest.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(CLOSED_PIPE)
+        except Exception as error:
+            if ctx.params.get("debug"):
+                traceback.print_exception(error)
+            else:
+                text = one_line(error)
+                if isinstance(error, ConfigurationError):
+                    text = with_options(text, self._options(ctx))
+                click.echo(f"error: {text}", err=True)
+            is_wrong_use = isinstance(error, ConfigurationError)
+            is_wrong_use &= not isinstance(error, CredentialsError)
+            ctx.exit(WRONG_USE if is_wrong_use else FAILURE)
+
+    def _options(self, ctx: click.Context) -> dict[str, str]:
+        """Return the invoked command's options by the names of their values."""
+        commands = [self.get_command(ctx, ctx.invoked_subcommand or "")]
+        if isinstance(commands[0], click.Group):
+            commands += commands[0].commands.values()
+        return {
+            option.name: option.opts[-1]
+            for command in commands
+            if command is not None
+            for option in command.params
+            if isinstance(option, click.Option) and option.name is not None
+        }
+
+
+# A function's argument: with its value, such as app='a#b', or a name such as client_id.
+# What has a dash before it is an option already.
+_ARGUMENT = re.compile(r"(?<![\w-])(?:([a-z_]+)(=)(?=\W|\d)|([a-z]+(?:_[a-z]+)+)\b)")
+# An option that is followed by its value.
+_OPTION = re.compile(r"--[\w-]+ $")
+
+
+def with_options(text: str, options: Mapping[str, str]) -> str:
+    """Return an error's text after replacing a function's arguments by options.
+
+    ``options`` are the command's options by the names of the arguments. The name of
+    another argument is separated from its value by a space. What an option was given is
+    left as it is.
+    """
+
+    def replaced(match: re.Match[str]) -> str:
+        if _OPTION.search(text, 0, match.start()):
+            return match[0]
+        name, equals = match[1] or match[3], match[2] or ""
+        return options[name] + equals if name in options else name + " " * bool(equals)
+
+    return _ARGUMENT.sub(replaced, text)
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's text as one line."""
+    text = escape_unprintable(" ".join(str(error).split()))
+    if isinstance(error, KinesumerError):
+        return text
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        return f"can't write output: {error.strerror}; check the disk"
+    return (
+        f"unexpected {type(error).__name__}: {text}; "
+        "run `kinesumer --debug …` for the traceback, and please report it"
+    )
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    default="WARNING",
+    show_default=True,
+    help="The lowest level that the library logs to standard error.",
+)
+@click.version_option(package_version("kinesumer"))
+def cli(debug: bool, log_level: str) -> None:
+    """Consume Amazon Kinesis streams as a group, and operate such groups."""
+    del debug  # LazyGroup.invoke() reads it
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    logging.getLogger("kinesumer").setLevel(log_level.upper())
+
+
+def main() -> None:
+    """Run the command."""
+    cli.main(prog_name="kinesumer")

@@ -1,0 +1,268 @@
+"""The options that several commands share, and the helpers that depend on them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import math
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kinesumer.aws.state_table import TABLE_VARIABLE
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.streams import stream_name
+from kinesumer.model.validation import validate_name
+from kinesumer.ops.cli.progress import progress
+from kinesumer.ops.group import connect
+from kinesumer.ops.group.context import operator_context
+from kinesumer.runtime.text import MAX_NAMED, abbreviate, escape_unprintable
+from kinesumer.wire.rows import STATE_STORE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from kinesumer.aws.dynamodb import DynamoStateStore
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.runtime.context import ClientContext
+
+REPORT_VERSION = 1
+
+
+class FiniteFloat(click.FloatRange):
+    """A finite number within a range. ``click.FloatRange`` accepts nan and inf."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number. Invalid text raises the same error as click's types."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} must be a finite number.", param, ctx)
+        return number
+
+
+def _option(*names: str, **settings: Any) -> Any:
+    """Return a dataclass field that declares an option."""
+    declaration = click.Option(names, **settings)
+    return field(default=settings.get("default"), metadata={"option": declaration})
+
+
+@dataclass
+class CommonOptions:
+    """The options that commands share. Each field declares an option and its value.
+
+    ``command()`` gives a command some of these options. The others keep their defaults.
+    """
+
+    app: str = _option(
+        "--app",
+        envvar="KINESUMER_APP",
+        required=True,
+        show_envvar=True,
+        help="The group. Clients of one app share the streams.",
+    )
+    table: str = _option(
+        "--table",
+        envvar=TABLE_VARIABLE,
+        default=STATE_STORE,
+        show_default=True,
+        show_envvar=True,
+        help="The DynamoDB table of the state store.",
+    )
+    region: str | None = _option(
+        "--region", help="The AWS region. Default: from the environment or the profile."
+    )
+    as_json: bool = _option("--json", "as_json", is_flag=True, help="Print JSON.")
+    verbose: bool = _option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        help="Show positions too. Lines can be longer than the terminal.",
+    )
+    role: tuple[str, ...] = _option(
+        "--role",
+        metavar="[STREAM=]ARN",
+        multiple=True,
+        help="A role to assume to read all streams, or one stream. Repeatable.",
+    )
+    external_id: str | None = _option(
+        "--external-id", help="The external ID that the roles require."
+    )
+    streams: tuple[str, ...] = _option(
+        "--stream",
+        "streams",
+        multiple=True,
+        help="Only this stream: a name or an ARN. Repeatable.",
+    )
+    stream: str | None = _option("--stream", help="This stream: a name or an ARN.")
+    shard: str | None = _option(
+        "--shard", metavar="ID", help="Only this shard of the stream."
+    )
+    everything: bool = _option("--all", "everything", is_flag=True, help="All streams.")
+    lag: bool = _option(
+        "--lag/--no-lag",
+        default=True,
+        help="Read from Kinesis how far each shard is behind. Needs access to the "
+        "streams.",
+    )
+    dry_run: bool = _option(
+        "--dry-run", is_flag=True, help="Show the changes; make none."
+    )
+    yes: bool = _option("--yes", is_flag=True, help="Don't ask for confirmation.")
+    wait_seconds: float = _option(
+        "--wait",
+        "wait_seconds",
+        metavar="SECONDS",
+        type=FiniteFloat(min=0),
+        default=60.0,
+        show_default=True,
+        help="How long to wait until clients have applied the change. 0: don't wait.",
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for a name that can't be used."""
+        for name in ("app", "table", "region"):
+            if (value := getattr(self, name)) is not None:
+                validate_name(name, value)
+
+    def roles(self) -> connect.Roles:
+        """Return the role for each stream. Raises ConfigurationError."""
+        return connect.parse_roles(self.role, self.external_id)
+
+    def clients(self) -> ClientFactory:
+        """Return a factory of AWS clients, which the caller opens by ``async with``."""
+        # Import AWS's SDK late: importing it is slow, and usage errors don't need it.
+        from kinesumer.aws.session import ClientFactory
+
+        return ClientFactory(region=self.region)
+
+    @asynccontextmanager
+    async def connect(
+        self, *, waits: bool = False
+    ) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
+        """Open AWS clients and the state store, and verify the store's table.
+
+        A command that ``waits`` starts although the store does not answer.
+        """
+        async with AsyncExitStack() as stack:
+            async with progress("connecting"):
+                opened = await stack.enter_async_context(
+                    connect.connect(self.table, self.region, waits=waits)
+                )
+            yield opened
+
+    @asynccontextmanager
+    async def operate(self) -> AsyncIterator[tuple[ClientContext, ClientFactory]]:
+        """Open AWS clients, and the context of a command that changes rows."""
+        async with self.connect() as (clients, store):
+            yield operator_context(self.app, store), clients
+
+    def require_target(self) -> None:
+        """Raise ConfigurationError unless the options name exactly one target."""
+        if self.everything == bool(self.stream):
+            raise ConfigurationError("pass either --stream or --all")
+        if self.shard and self.everything:
+            raise ConfigurationError("--shard needs --stream; remove --all")
+
+    def confirm(self, question: str) -> None:
+        """Ask on the terminal unless --yes was passed. A "no" ends the command.
+
+        Raises ConfigurationError if standard input isn't a terminal.
+        """
+        if self.yes:
+            return
+        if not sys.stdin.isatty():
+            raise ConfigurationError("no terminal to confirm on; pass --yes")
+        # Ask on standard error, since standard output may be redirected to a file.
+        click.confirm(question, abort=True, err=True)
+
+    def print_report(self, report: dict[str, Any], *, indent: int | None = 2) -> None:
+        """Print a report as JSON that begins with version, app and table."""
+        about = {"version": REPORT_VERSION, "app": self.app, "table": self.table}
+        click.echo(json.dumps({**about, **report}, indent=indent))
+
+    def fail_if_still_held(self, shards: Sequence[ShardRow], what: str) -> None:
+        """End the command with status 1 if clients still consume shards after --wait.
+
+        The change is stored nevertheless. Clients apply the change later.
+        """
+        if shards and self.wait_seconds:
+            click.echo(
+                f"! after {self.wait_seconds:g} s still consumed {what}: "
+                f"{named(shards)}; clients release them when user code has finished, "
+                "or when their owner is declared dead",
+                err=True,
+            )
+            click.get_current_context().exit(1)
+
+
+SHARED = {one.name: one.metadata["option"] for one in fields(CommonOptions)}
+ROLES = ("role", "external_id")
+TARGET = ("stream", "shard", "everything")
+
+
+def command(
+    *shared: str, group: click.Group | None = None, **settings: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return a decorator that makes a function a command of ``group``.
+
+    ``shared`` are the names of fields of CommonOptions. ``settings`` are passed to
+    ``click.command``. The function takes a CommonOptions, and its own parameters by
+    name. It may be asynchronous.
+    """
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @wraps(function)
+        def run(**values: Any) -> None:
+            common = CommonOptions(**{key: values.pop(key) for key in shared})
+            # AWS's clients are asynchronous, so most commands are coroutines.
+            result = function(common, **values)
+            if inspect.iscoroutine(result):
+                asyncio.run(result)
+
+        made: click.Command = click.command(**settings)(run)
+        made.params += [SHARED[key] for key in shared]
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return decorate
+
+
+output: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--output",
+    type=click.Choice(["jsonl", "text", "count"]),
+    default="jsonl",
+    show_default=True,
+    help="One JSON object per record, only its data, or only the number of records.",
+)
+
+
+def named(shards: Sequence[ShardRow]) -> str:
+    """Return a text that names the shards, their streams and their owners."""
+    texts = [
+        f"{row.key.shard_id} of {stream_name(row.key.stream_arn)} by {row.owner_id}"
+        if row.owner_id
+        else row.key.shard_id
+        for row in shards
+    ]
+    return escape_unprintable(abbreviate(texts, MAX_NAMED))
+
+
+def shards_json(shards: Sequence[ShardRow]) -> list[dict[str, Any]]:
+    """Return the shards and their owners for a report."""
+    return [
+        {
+            "stream_arn": row.key.stream_arn,
+            "shard_id": row.key.shard_id,
+            "owner": row.owner_id or None,
+        }
+        for row in shards
+    ]

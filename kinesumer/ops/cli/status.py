@@ -1,0 +1,224 @@
+"""``kinesumer status``, ``lag``, ``distribution`` and ``health``: reports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kinesumer.aws.dynamodb import open_store
+from kinesumer.aws.kcl_table import open_leases
+from kinesumer.errors import ConfigurationError, TransientError
+from kinesumer.model.validation import validate_name
+from kinesumer.ops.cli.console import plain, print_lines
+from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
+from kinesumer.ops.cli.progress import progress
+from kinesumer.ops.cli.report_tables import (
+    show_distribution,
+    show_lag,
+    show_lag_again,
+    show_status,
+)
+from kinesumer.ops.cli.terminal_view.screen import watch as watch_fleet
+from kinesumer.ops.group.distribution import cluster_by, read_distribution, report
+from kinesumer.ops.group.lag import LagMonitor
+from kinesumer.ops.group.observation import check_client
+from kinesumer.ops.group.status import StatusQuery
+from kinesumer.ops.migration.kcl import distribution_of, read_table
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.text import escape_unprintable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kinesumer.ops.cli.options import CommonOptions
+
+    Show = Callable[[dict[str, Any]], None]
+
+# Clients send a heartbeat every two seconds, so a shorter interval shows nothing new.
+STATUS_INTERVAL_SECONDS = 2.0
+UNHEALTHY = 1
+ALIVE_TEXTS: dict[bool | None, str] = {True: "alive", False: "dead", None: "unknown"}
+
+
+@command("app", "table", "region", "as_json", "verbose", "lag", *ROLES)
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Repeat until stopped: a picture, or with --json one object per line.",
+)
+async def status(common: CommonOptions, watch: bool) -> None:
+    """Show which client consumes which shard, and how far behind. Changes nothing.
+
+    Waits for one heartbeat, about two seconds, to see which clients are alive. --watch
+    draws the dashboard's picture every two seconds, until q or Ctrl-C. The JSON is
+    described in docs/status-json.md; with --watch it is one object per line.
+    """
+    roles = common.roles()
+    if watch and not common.as_json:
+        await watch_fleet(common, roles)
+        return
+    query = StatusQuery(common.app, common.table, roles, lag=common.lag)
+    show: Show = partial(show_status, verbose=common.verbose)
+    if common.as_json:
+        show = _json_printer(watch)
+    interval_seconds = STATUS_INTERVAL_SECONDS if watch else None
+    async with common.connect() as (clients, store):
+        await _print_reports(lambda: query.read(clients, store), show, interval_seconds)
+
+
+@command("app", "table", "region", "as_json", *ROLES)
+@click.option(
+    "--interval",
+    type=FiniteFloat(0.5),
+    default=10.0,
+    show_default=True,
+    help="Seconds between two measurements.",
+)
+@click.option("--watch", is_flag=True, help="Repeat after each interval.")
+async def lag(common: CommonOptions, interval: float, watch: bool) -> None:
+    """Show how far each shard is behind, the trend, and when it will have caught up.
+
+    Changes nothing, and reads only a little of each shard. Clients commit every five
+    seconds, so lags vary by that much, and a longer --interval gives a better trend.
+    With --watch, the trend is that of the last minute, and --json prints one object per
+    line.
+    """
+    monitor = LagMonitor(common.app, common.table, common.roles())
+    show: Show = show_lag_again if watch else show_lag
+    if common.as_json:
+        show = _json_printer(watch)
+    async with common.connect() as (clients, store):
+        async with progress(f"measuring twice, {interval:g} s apart"):
+            await monitor.start(clients, store)
+            await asyncio.sleep(interval)
+        await _print_reports(
+            lambda: monitor.read(clients, store), show, interval if watch else None
+        )
+
+
+def _json_printer(watch: bool) -> Show:
+    indent = None if watch else 2
+    return lambda report: click.echo(json.dumps(report, indent=indent))
+
+
+async def _print_reports(
+    read: Callable[[], Awaitable[dict[str, Any]]],
+    show: Show,
+    interval_seconds: float | None,
+) -> None:
+    """Show a report once, or repeatedly. A repeated report survives short outages."""
+    # An error of the first read may be permanent, so it ends the command.
+    async with progress("reading shards and heartbeats"):
+        report = await read()
+    show(report)
+    while interval_seconds is not None:
+        await asyncio.sleep(interval_seconds)
+        try:
+            show(await read())
+        except TransientError as error:
+            click.echo(f"{escape_unprintable(str(error))}; trying again", err=True)
+
+
+@command("table", "region", *ROLES, "as_json")
+@click.option(
+    "--app",
+    envvar="KINESUMER_APP",
+    show_envvar=True,
+    help="The group to report on; not with --kcl.",
+)
+@click.option(
+    "--kcl", "lease_table", metavar="TABLE", help="Report on a KCL fleet's lease table."
+)
+@click.option(
+    "--by",
+    metavar="label|zone|prefix[:N]",
+    help="What makes a cluster: the clients' label, the zone in the label or the "
+    "client ID, or the first N parts of the ID (1). Default: label, with --kcl prefix.",
+)
+@click.option(
+    "--throughput/--no-throughput",
+    default=True,
+    help="Read the throughput of each shard in the last seconds.",
+)
+async def distribution(
+    common: CommonOptions,
+    app: str | None,
+    lease_table: str | None,
+    by: str | None,
+    throughput: bool,
+) -> None:
+    """Show how shards and throughput are spread over clients and clusters.
+
+    Changes nothing, and needs no CloudWatch: it measures throughput from at most 256 KB
+    of each shard. For a KCL 3.x fleet, it uses the figures in the workers' leases.
+    """
+    by = by or ("label" if lease_table is None else "prefix")
+    cluster_by(by)
+    if lease_table is not None:
+        async with common.clients() as clients:
+            async with progress("reading the lease table"):
+                leases = await open_leases(clients, lease_table)
+                spread = distribution_of(read_table(await leases.scan()))
+        about = {"lease_table": lease_table}
+    elif app is not None:
+        roles = common.roles()
+        async with common.connect() as (clients, store):
+            async with progress("measuring the throughput of shards"):
+                spread = await read_distribution(
+                    clients, store, app, roles, throughput=throughput
+                )
+        about = {"app": app, "table": common.table}
+    else:
+        raise ConfigurationError("pass either --app APP or --kcl TABLE")
+    fields = report(spread, by)
+    if common.as_json:
+        click.echo(json.dumps({"version": fields.pop("version"), **about, **fields}))
+    else:
+        kind, name = next(iter(about.items()))
+        show_distribution(f"{kind.replace('_', ' ')} {name}", fields)
+
+
+@command("app", "table", "region", "as_json")
+@click.option(
+    "--client-id",
+    envvar="KINESUMER_CLIENT_ID",
+    required=True,
+    show_envvar=True,
+    help="The client to check.",
+)
+@click.option(
+    "--ready",
+    is_flag=True,
+    help="Succeed only if the client also takes part in the group.",
+)
+async def health(common: CommonOptions, client_id: str, ready: bool) -> None:
+    """Exit with 0 if a client is alive, and with 1 if it isn't.
+
+    Reads the client's row, waits about two seconds for a heartbeat, and reads the row
+    again. If no heartbeat comes, the command watches for the duration of the client's
+    lease. While the state store is unavailable the client counts as alive, but not as
+    ready, because a restart wouldn't help.
+
+    --json prints {"app", "client_id", "alive", "ready", "state", "why"}. "alive" is
+    null if the state store was unavailable.
+    """
+    validate_name("client_id", client_id)
+    # `common.connect()` would verify the table, one more request for each probe.
+    async with common.clients() as clients:
+        async with progress("waiting for a heartbeat"):
+            store = await open_store(clients, common.table)
+            finding = await check_client(store, SystemClock(), common.app, client_id)
+    if common.as_json:
+        click.echo(json.dumps(finding.report(common.app, client_id)))
+    else:
+        text = ALIVE_TEXTS[finding.alive]
+        if finding.alive:
+            text += ", ready" if finding.ready else f", not ready ({finding.state})"
+        line = f"{client_id} of {common.app}: {text}: {finding.why}"
+        print_lines(plain(line))
+    if not (finding.ready if ready else finding.alive is not False):
+        click.get_current_context().exit(UNHEALTHY)

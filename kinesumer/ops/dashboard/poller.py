@@ -1,0 +1,270 @@
+"""Poll a fleet, more often while pages are open, and send its state to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from kinesumer.errors import KinesumerError
+from kinesumer.ops.dashboard import events
+from kinesumer.ops.dashboard.throughput import LagHistory, Throughput
+from kinesumer.ops.dashboard.view_model import (
+    DashboardInfo,
+    ViewInput,
+    assign_slots,
+    build_state,
+)
+from kinesumer.ops.group.connect import NO_ROLES, Roles
+from kinesumer.ops.group.lag import NO_LAGS, Lags, read_lags
+from kinesumer.ops.group.observation import Observation, observe
+from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
+from kinesumer.runtime.text import escape_unprintable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.ops.dashboard.model import Event
+    from kinesumer.ports import Clock, StateStore
+
+MIN_INTERVAL_SECONDS = 2.0
+# The interval while no page is open. These polls keep the history and the events, and
+# cost little. A chart draws values up to a minute apart as one line.
+IDLE_SECONDS = 30.0
+# A poll reads every shard's row, so larger fleets are polled less often.
+SHARDS_PER_SECOND = 250
+# The time for which a poll waits for results from Kinesis. Later ones are shown by
+# the next poll.
+MEASURING_SECONDS = 1.0
+# Clients store positions every five seconds, so rates are measured over longer times.
+COUNTING_SECONDS = 10.0
+RETAINED_EVENTS = 200
+
+
+class StreamMeasurements(NamedTuple):
+    """The lags and rates that were measured by reading the streams."""
+
+    lags: Lags
+    # Records per second by stream ARN. Streams with an unknown rate are missing.
+    rates: Mapping[str, float]
+
+
+class FleetSource(Protocol):
+    """The source of the dashboard's data: one app, observed from outside."""
+
+    async def read(self) -> Snapshot:
+        """Return all rows. Raises KinesumerError."""
+        ...
+
+    async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
+        """Measure lags and rates, and name the streams that can't be read."""
+        ...
+
+
+class StoreFleetSource:
+    """Reads an app from the state store and Kinesis."""
+
+    def __init__(
+        self,
+        app: str,
+        clients: ClientFactory,
+        store: StateStore,
+        clock: Clock,
+        roles: Roles = NO_ROLES,
+    ) -> None:
+        self._app, self._clients, self._store = app, clients, store
+        self._clock, self._roles = clock, roles
+        self._throughput = Throughput(clients, roles)
+        self._rates: Mapping[str, float] = {}
+        self._counted_at = -COUNTING_SECONDS
+
+    async def read(self) -> Snapshot:
+        """Return all rows. Raises KinesumerError."""
+        return await read_snapshot(self._store, self._app)
+
+    async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
+        """Measure lags and rates, and name the streams that can't be read."""
+        lags, _ = await asyncio.gather(
+            read_lags(self._clients, snapshot.shards, self._roles),
+            self._measure_rates(snapshot),
+        )
+        return StreamMeasurements(lags, self._rates)
+
+    async def _measure_rates(self, snapshot: Snapshot) -> None:
+        now = self._clock.now()
+        if now - self._counted_at < COUNTING_SECONDS:
+            return
+        self._counted_at = now
+        positions = {
+            row.key: row.position
+            for page in snapshot.shards.values()
+            for row in page
+            if row.position is not None
+        }
+        self._rates = await self._throughput.measure(positions, now)
+
+
+NO_ROWS = Snapshot([], None, [], {})
+NO_MEASUREMENTS = StreamMeasurements(NO_LAGS, {})
+
+
+class Poller:
+    """Polls one fleet for all open pages. More pages don't cause more reads."""
+
+    def __init__(self, info: DashboardInfo, fleet: FleetSource, clock: Clock) -> None:
+        self._info, self._fleet, self._clock = info, fleet, clock
+        self._observation: Observation | None = None
+        self._measured = NO_MEASUREMENTS
+        self._measured_at: float | None = None
+        self._measuring: asyncio.Task[StreamMeasurements] | None = None
+        self._history = LagHistory()
+        self._events: deque[Event] = deque(maxlen=RETAINED_EVENTS)
+        self._event_count = 0
+        self._slots: dict[str, int] = {}
+        self._stream_slots: dict[str, int] = {}
+        self._state = b""
+        self._state_number = 0
+        self._pages = 0
+        self._ended = False
+        self._changed = asyncio.Condition()
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Poll now, so that pages show a change at once."""
+        self._wake.set()
+
+    async def states(self) -> AsyncGenerator[bytes]:
+        """Yield the newest state as JSON, then later ones. Slow callers miss some."""
+        known = 0
+        if not self._pages:
+            # No page is open, so skip the newest state, which may be old.
+            known = self._state_number
+            self._wake.set()
+        self._pages += 1  # run() polls more often while there are pages
+        try:
+            while state := await self._later_than(known):
+                known = self._state_number
+                yield state
+        finally:
+            self._pages -= 1
+
+    async def _later_than(self, number: int) -> bytes:
+        """Wait for a later state, and return it; return b"" after ``end()``."""
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: self._ended or self._state_number > number
+            )
+        return b"" if self._ended else self._state
+
+    async def end(self) -> None:
+        """End the iteration of ``states()`` for every page."""
+        self._ended = True
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        try:
+            while True:
+                await self._wait()
+                state = await self._poll()
+                async with self._changed:
+                    self._state, self._state_number = state, self._state_number + 1
+                    self._changed.notify_all()
+        finally:
+            if self._measuring is not None:
+                self._measuring.cancel()
+
+    async def _wait(self) -> None:
+        """Wait until the next poll is due, or a page opens."""
+        seconds = self._interval_seconds()
+        if not self._pages:
+            seconds = max(seconds, IDLE_SECONDS)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    def _interval_seconds(self) -> float:
+        snapshot = self._observation.snapshot if self._observation else NO_ROWS
+        shards = sum(len(page) for page in snapshot.shards.values())
+        return max(MIN_INTERVAL_SECONDS, shards / SHARDS_PER_SECOND)
+
+    async def _poll(self) -> bytes:
+        error_text = None
+        try:
+            snapshot = await self._fleet.read()
+        except KinesumerError as error:
+            error_text = escape_unprintable(str(error))
+        else:
+            is_measured = await self._measure(snapshot)
+            observation = self._observe(snapshot)
+            # The charts get new measurements only, and don't repeat the last values.
+            if is_measured:
+                lags = {
+                    arn: 0
+                    if observation.caught_up(page)
+                    else observation.millis_behind(arn)
+                    for arn, page in snapshot.shards.items()
+                }
+                known = {arn: lag for arn, lag in lags.items() if lag is not None}
+                self._history.add(self._clock.wall(), known, self._measured.rates)
+        return self._encode_state(error_text)
+
+    async def _measure(self, snapshot: Snapshot) -> bool:
+        """Start a measurement if none runs; return whether one has just finished."""
+        if self._measuring is None:
+            # At most one measurement runs, however slow Kinesis is.
+            self._measuring = asyncio.create_task(self._fleet.measure(snapshot))
+        # Measuring many shards may take several polls.
+        await asyncio.wait({self._measuring}, timeout=MEASURING_SECONDS)
+        if not self._measuring.done():
+            return False
+        self._measured = self._measuring.result()
+        self._measured_at = self._clock.now()
+        self._measuring = None
+        return True
+
+    def _observe(self, snapshot: Snapshot) -> Observation:
+        before = self._observation
+        lags = self._measured.lags
+        observation = observe(before, snapshot, lags, self._clock.now())
+        ids = {member.client_id for member in snapshot.alive}
+        self._slots = assign_slots(self._slots, ids)
+        # The charts still show streams whose rows were deleted.
+        arns = self._stream_slots.keys() | snapshot.shards.keys()
+        self._stream_slots = assign_slots(self._stream_slots, arns)
+        for event in events.find_events(before, observation) if before else ():
+            self._event_count += 1
+            at = self._clock.wall()
+            self._events.append(
+                msgspec.structs.replace(event, number=self._event_count, at=at)
+            )
+        self._observation = observation
+        return observation
+
+    def _age(self, at: float | None) -> float | None:
+        return None if at is None else round(self._clock.now() - at, 1)
+
+    def _encode_state(self, trouble: str | None) -> bytes:
+        read_at = self._observation.at if self._observation else None
+        age_seconds, lag_age_seconds = self._age(read_at), self._age(self._measured_at)
+        view = ViewInput(
+            observation=self._observation or Observation(NO_ROWS),
+            at=self._clock.wall() - (age_seconds or 0),
+            age_seconds=age_seconds,
+            lag_age_seconds=lag_age_seconds,
+            every_seconds=self._interval_seconds(),
+            rates=self._measured.rates,
+            slots=self._slots,
+            stream_slots=self._stream_slots,
+            events=tuple(self._events),
+            history=self._history.lines(self._stream_slots),
+            trouble=trouble,
+        )
+        return msgspec.json.encode(build_state(self._info, view))

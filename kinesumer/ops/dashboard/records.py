@@ -1,0 +1,181 @@
+"""Answer the page's requests for records, and convert the records for the page."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from kinesumer.aws.kinesis import open_source
+from kinesumer.coordination.store_queries import find_stream
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.streams import Start
+from kinesumer.ops.group.arguments import parse_position, position_text
+from kinesumer.ops.group.context import operator_context
+from kinesumer.ops.group.record_query import (
+    MAX_RECORDS,
+    READ_INTERVAL_SECONDS,
+    RecordQuery,
+    find_records,
+)
+from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.runtime.text import escape_unprintable
+
+if TYPE_CHECKING:
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.model.records import Record
+    from kinesumer.ops.group.connect import Roles
+    from kinesumer.ops.group.record_query import FoundRecords
+    from kinesumer.ports import StateStore
+
+# The page shows only the beginning of larger data.
+SHOWN_BYTES = 16 * 1024
+# JSON is shown without indentation if it has more arrays and objects, or gets larger.
+MAX_NESTED, INDENTED_BYTES = 500, 64 * 1024
+DEFAULT_RECORDS = 50
+
+
+class RecordsRequest(
+    msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}
+):
+    """The records that a browser requests; the request must have the token."""
+
+    stream: str
+    shard: str
+    # LATEST, TRIM_HORIZON, a time, or a position; empty for the last records.
+    start: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = DEFAULT_RECORDS
+    contains: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    partition_key: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    with_data: bool = False  # also return all data of the records, for a download
+
+
+class ShownRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as the page shows it."""
+
+    position: str
+    partition_key: str | None
+    explicit_hash_key: str | None
+    arrived_at: float | None  # seconds since 1970
+    bytes: int  # the size of the data
+    shown_bytes: int  # the size of the part that is shown
+    kind: str  # "json", "text" or "binary"
+    text: str  # JSON is indented, and binary data is in base64
+    data: str | None  # all of the data in base64, if it was requested
+
+
+class RecordsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The records, and how they were found; see ``FoundRecords``."""
+
+    records: list[ShownRecord]
+    scanned: int
+    reads: int
+    next: str  # the value of ``from`` that continues after these records
+    ended_by: str
+    since: float | None
+
+
+class RecordBrowser:
+    """Reads records of the streams of one app."""
+
+    def __init__(
+        self, app: str, clients: ClientFactory, store: StateStore, roles: Roles
+    ) -> None:
+        self._context = operator_context(app, store)
+        self._clients, self._roles = clients, roles
+        # One reader, so that several pages together don't read a shard more often.
+        self._reader = PacedReader(READ_INTERVAL_SECONDS)
+
+    async def find(self, request: RecordsRequest) -> RecordsAnswer:
+        """Return records of a shard. Raises KinesumerError."""
+        start = None
+        if request.start:
+            start = parse_position(request.start, request.shard, name="from")
+        # Only the app's own streams can be read, whatever else the credentials allow.
+        row = await find_stream(self._context, request.stream)
+        source = await open_source(self._clients, self._roles.stream(row.arn))
+        info = await source.describe()
+        moment = start.timestamp if isinstance(start, Start) else None
+        if moment is not None and moment > info.now:
+            raise ConfigurationError(
+                f"from {request.start} is in the future: give an earlier time"
+            )
+        shards = {shard.shard_id: shard for shard in await source.list_shards()}
+        if request.shard not in shards:
+            raise ConfigurationError(
+                f"{row.arn} has no shard {escape_unprintable(request.shard)}: it may "
+                "be older than the stream's retention; choose another"
+            )
+        query = RecordQuery(
+            start, request.limit, request.contains.encode(), request.partition_key
+        )
+        shard = shards[request.shard]
+        found = await find_records(self._reader, source, info, shard, query)
+        return answer(found, with_data=request.with_data)
+
+
+def answer(found: FoundRecords, *, with_data: bool = False) -> RecordsAnswer:
+    """Return the records of a query as the page shows them."""
+    return RecordsAnswer(
+        records=[show_record(record, with_data=with_data) for record in found.records],
+        scanned=found.scanned,
+        reads=found.reads,
+        next=position_text(found.next),
+        ended_by=found.ended_by,
+        since=found.since,
+    )
+
+
+def show_record(record: Record, *, with_data: bool = False) -> ShownRecord:
+    """Return a record as the page shows it, decoded as JSON or as text if possible."""
+    kind, text = decode_data(record.data)
+    return ShownRecord(
+        position=record.position.text,
+        partition_key=record.partition_key,
+        explicit_hash_key=record.explicit_hash_key,
+        arrived_at=record.approximate_arrival_timestamp,
+        bytes=len(record.data),
+        shown_bytes=min(len(record.data), SHOWN_BYTES),
+        kind=kind,
+        text=text,
+        data=b64encode(record.data).decode() if with_data else None,
+    )
+
+
+def decode_data(data: bytes) -> tuple[str, str]:
+    """Return the kind of the data, and the text to show."""
+    if data.lstrip()[:1] in (b"{", b"[") and len(data) <= SHOWN_BYTES:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return "json", _indent(data)
+    shown = data[:SHOWN_BYTES]
+    try:
+        text = data.decode() if shown == data else _decode_start(shown)
+    except UnicodeDecodeError:
+        return "binary", b64encode(shown).decode()
+    # The only control characters of text are tabs and the ends of lines.
+    if any(character < " " and character not in "\t\r\n" for character in text):
+        return "binary", b64encode(shown).decode()
+    return "text", text
+
+
+def _indent(data: bytes) -> str:
+    """Return JSON indented, unless it becomes much larger. Raises MsgspecError."""
+    # Indentation grows with the depth, so a producer could make it arbitrarily large.
+    compact = msgspec.json.format(data, indent=-1)
+    if compact.count(b"[") + compact.count(b"{") <= MAX_NESTED:
+        indented = msgspec.json.format(compact, indent=2)
+        if len(indented) <= INDENTED_BYTES:
+            return indented.decode()
+    return compact.decode()
+
+
+def _decode_start(data: bytes) -> str:
+    """Decode UTF-8 without the last character if it is incomplete."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(data) - 3:
+            raise
+        return data[: error.start].decode()

@@ -1,0 +1,195 @@
+"""Check members: stalled members, leaders, pauses, and fleets that share an app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.model.rows import QUERY
+from kinesumer.model.streams import stream_name
+from kinesumer.ops.group.doctor.finding import Check, Finding, Severity, first_three
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.model.rows import MemberRow
+    from kinesumer.ops.group.doctor.observation import AppObservation
+
+MEMBERS, FLEETS, PLAN = Check("members"), Check("fleets"), Check("plan")
+
+
+def member_problems(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about corrupt rows, a missing leader, and single members."""
+    for text in app.second.corrupt:
+        yield MEMBERS.critical(
+            "a row of the state store",
+            text,
+            "correct the attribute, or delete the row if nothing uses it; only the "
+            "client or shard of this row is affected",
+        )
+    if app.first.resetting and app.second.resetting:
+        yield MEMBERS.critical(
+            app.subject,
+            "a reset has begun and isn't complete: clients can't start",
+            "run kinesumer reset again, unless another operator runs it now",
+        )
+    # If all clients have crashed, none is left to mark the rows dead, so the rows alone
+    # look alive.
+    if all(map(app.fleet.is_stalled, app.second.alive)):
+        yield Finding(
+            MEMBERS,
+            Severity.CRITICAL if app.second.streams else Severity.NOTE,
+            app.subject,
+            "no client is alive: no records are read",
+            "start clients before retention runs out",
+        )
+    if app.clients:
+        yield from _leader_problems(app)
+    for member in app.second.alive:
+        yield from _member_problems(app, member)
+
+
+def _leader_problems(app: AppObservation) -> Iterator[Finding]:
+    if app.first.leader_id is None and app.second.leader_id is None:
+        yield MEMBERS.critical(
+            app.subject,
+            f"no client has led for {app.seconds:.0f} s, although clients are alive: "
+            "no plan is made, and reshards aren't followed",
+            "read the clients' logs: they can't write the leader's row, or can't parse "
+            "it",
+        )
+    first, second = app.first.leader, app.second.leader
+    if first and second and second.leader_epoch - first.leader_epoch > 1:
+        yield MEMBERS.warning(
+            app.subject,
+            f"the leader changed {second.leader_epoch - first.leader_epoch} times "
+            f"within {app.seconds:.0f} s",
+            "look for clients that stall for seconds: a busy CPU, a blocked process, "
+            "a suspended machine",
+        )
+
+
+def _member_problems(app: AppObservation, member: MemberRow) -> Iterator[Finding]:
+    subject = f"client {member.client_id}"
+    if app.fleet.is_stalled(member):
+        yield MEMBERS.warning(
+            subject,
+            f"its heartbeat has been unchanged for {app.fleet.age(member):.1f} s: it "
+            f"is stopped or dead, and fenced after {member.lease_ms / 1000:.0f} s",
+            "nothing if it was killed, because others take over; otherwise read its "
+            "log",
+        )
+    if member.state == "degraded":
+        yield MEMBERS.warning(
+            subject,
+            "it is degraded: it can't reach Kinesis, and other clients have its shards",
+            "check its log, its network and its credentials",
+        )
+    if member.drained:
+        yield MEMBERS.note(
+            subject,
+            "an operator has drained it: it takes no shards",
+            f"kinesumer drain {member.client_id} --undo, to let it take shards again",
+        )
+
+
+def waiting_plans(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about clients without a plan, and about a plan that waits."""
+    before = {member.session for member in app.first.alive if member.range is None}
+    waiting = [
+        member.client_id
+        for member in app.assignable
+        if member.range is None and member.session in before
+    ]
+    if waiting:
+        yield PLAN.warning(
+            app.subject,
+            f"{first_three(waiting)} got no plan for {app.seconds:.0f} s",
+            "nothing if they have just started; otherwise read the leader's log: it "
+            "can't write the table, or can't list the shards of a stream",
+        )
+    if app.fleet.plan.waits:
+        yield PLAN.note(
+            app.subject,
+            app.fleet.plan.reasons[0],
+            "wait: the leader waits for a minute at most, and clients "
+            "measure their load within some seconds",
+        )
+
+
+def operator_pauses(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about pauses by operators; lags grow during a pause."""
+    snapshot = app.second
+    pauses = []
+    if snapshot.group is not None and snapshot.group.paused:
+        reason = snapshot.group.pause_reason
+        pauses.append((app.subject, "all streams are paused", reason))
+    for stream in snapshot.streams:
+        if stream.paused:
+            pauses.append((stream.arn, "is paused", stream.pause_reason))
+        rows = [r for r in snapshot.shards[stream.arn] if r.paused and not r.ended]
+        if rows:
+            names = first_three(row.key.shard_id for row in rows)
+            pauses.append((stream.arn, f"paused: {names}", rows[0].pause_reason))
+    for subject, text, reason in pauses:
+        text += f": {reason}" if reason else ""
+        yield MEMBERS.note(subject, text, "kinesumer resume, before retention runs out")
+
+
+def split_fleet(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings if other programs or separate fleets use the app or client ids."""
+    if app.go_clients and app.second.alive:
+        yield FLEETS.critical(
+            app.subject,
+            f"Kinesumer for Go uses it too: {first_three(app.go_clients)}; it "
+            "overwrites positions",
+            "stop one of the fleets, or give this one another app name",
+        )
+    if app.clients and any(member.kind == QUERY for member in app.second.alive):
+        yield FLEETS.critical(
+            app.subject,
+            "a Spark query and other clients use it",
+            "stop one side, or give it another app name",
+        )
+    groups = group_by_streams(app.clients)
+    if len(groups) > 1:
+        fleets = "; ".join(
+            f"{first_three(m.client_id for m in group)} consume "
+            f"{first_three(sorted(stream_name(arn) for arn in _streams(group)))}"
+            for group in groups
+        )
+        yield FLEETS.warning(
+            app.subject,
+            f"{len(groups)} fleets that share no stream: {fleets}",
+            "give each its own app name, unless they should share one leader",
+        )
+    yield from _restarts(app)
+
+
+def group_by_streams(members: list[MemberRow]) -> list[list[MemberRow]]:
+    """Group the members that share streams, directly or through other members."""
+    groups: list[list[MemberRow]] = []
+    for member in members:
+        near = [g for g in groups if _streams(g) & member.streams]
+        groups = [g for g in groups if g not in near]
+        groups.append([*(m for group in near for m in group), member])
+    return groups
+
+
+def _streams(group: list[MemberRow]) -> frozenset[str]:
+    return frozenset().union(*(member.streams for member in group))
+
+
+def _restarts(app: AppObservation) -> Iterator[Finding]:
+    before = {member.client_id: member for member in app.first.members}
+    for member in app.second.alive:
+        was = before.get(member.client_id)
+        if was is not None and was.session != member.session:
+            # A deploy restarts a client once under its id; more restarts are a problem.
+            often = member.incarnation - was.incarnation > 1
+            yield (FLEETS.warning if often else FLEETS.note)(
+                f"client {member.client_id}",
+                f"it registered again within {app.seconds:.0f} s (incarnation "
+                f"{was.incarnation}, then {member.incarnation})",
+                "if it wasn't restarted just now, it crashes repeatedly, or two "
+                "processes use one client id: give each its own",
+            )

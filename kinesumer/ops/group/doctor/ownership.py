@@ -1,0 +1,315 @@
+"""Check that rows, plans and owners cover all hash keys, and that shards move."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from kinesumer.core.lineage import ended_but_open, is_complete, repairs
+from kinesumer.model.streams import HASH_KEYS
+from kinesumer.ops.group.doctor.finding import Check, Finding, Severity, first_three
+from kinesumer.wire.rows import hash_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.ops.group.doctor.observation import AppObservation
+    from kinesumer.ops.group.snapshot import Snapshot
+
+    Part = tuple[int, int]
+
+HASH_SPACE = Check("hash space")
+ORPHAN_SHARDS = Check("orphan shards")
+HAND_OVERS = Check("hand-overs")
+CRITICAL_SECONDS = 30.0  # shards without an owner for this time are critical
+
+
+def uncovered_hash_keys(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about gaps in rows, plans or listed shards, and plan overlaps."""
+    for stream in app.second.streams:
+        arn = stream.arn
+        # Another finding reports open shards that are marked as ended.
+        wrong = [(row.first_hash, row.last_hash) for row in _ended_too_early(arn, app)]
+        # What is uncovered in both snapshots is what the parts of both leave.
+        lasting = holes([*_unended(arn, app.first), *_unended(arn, app.second), *wrong])
+        if stream.baseline and lasting:
+            yield HASH_SPACE.critical(
+                arn,
+                f"{_describe(lasting)} are in no unfinished row: their records "
+                "aren't read",
+                "wait: the leader repairs it at its next listing (30 s); "
+                "if this persists, check whether rows were deleted or can't be parsed",
+            )
+        yield from _unplanned(arn, app)
+        observed = app.streams.get(arn)
+        if observed is not None and not is_complete(observed.listing):
+            yield HASH_SPACE.warning(
+                arn,
+                "the open shards that Kinesis lists don't tile the hash space",
+                "run the doctor again in a minute, because a split or merge may be in "
+                "progress; if this persists, check the stream in Kinesis",
+            )
+
+
+def _unended(arn: str, snapshot: Snapshot) -> list[Part]:
+    page = snapshot.shards.get(arn, [])
+    return [(row.first_hash, row.last_hash) for row in page if not row.ended]
+
+
+def _unplanned(arn: str, app: AppObservation) -> Iterator[Finding]:
+    # A plan reaches clients one after the other, so only gaps in both snapshots count.
+    first, second = _planned(arn, app.first), _planned(arn, app.second)
+    if first is None or second is None:
+        return
+    # Another check reports the shards that max_shards leaves without a client.
+    full = [(r.first_hash, r.last_hash) for r in app.second.unassignable(arn).values()]
+    if lasting := holes([*first, *second, *full]):
+        yield HASH_SPACE.warning(
+            arn,
+            f"{_describe(lasting)} have been planned for no client for "
+            f"{app.seconds:.0f} s",
+            "read the leader's log: plans don't reach all clients",
+        )
+    twice = _overlaps(second)
+    if twice and _overlaps(first):
+        yield HASH_SPACE.warning(
+            arn,
+            f"hash keys from {hash_text(twice[0])} on are planned for two clients",
+            "read the leader's log; each shard still has one owner",
+        )
+
+
+def _overlaps(parts: list[Part]) -> list[int]:
+    return [b for (_, a), (b, _) in pairwise(sorted(parts)) if b <= a]
+
+
+def _planned(arn: str, snapshot: Snapshot) -> list[Part] | None:
+    """Return the planned ranges of a stream; None while a client waits for a plan."""
+    members = [m for m in snapshot.alive if arn in m.streams]
+    assignable = [m for m in members if not m.drained and m.state == "up"]
+    if not assignable or any(member.range is None for member in assignable):
+        return None
+    return [
+        (interval.first, interval.last)
+        for member in members
+        for interval in member.range or ()
+        if interval.stream_arn == arn
+    ]
+
+
+def holes(parts: Iterable[Part]) -> list[Part]:
+    """Return the ranges of hash keys that no part covers, in order."""
+    result, following = [], 0
+    # The empty part after all hash keys ends the last hole.
+    for first, last in [*sorted(parts), (HASH_KEYS, HASH_KEYS)]:
+        if first > following:
+            result.append((following, first - 1))
+        following = max(following, last + 1)
+    return result
+
+
+def _describe(parts: list[Part]) -> str:
+    share = sum(last - first + 1 for first, last in parts) / HASH_KEYS
+    first, last = parts[0]
+    return f"hash keys {hash_text(first)} to {hash_text(last)} ({share:.1%} in all)"
+
+
+def orphan_shards(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about rows without shards, and shards without rows or owners."""
+    for stream in app.second.streams:
+        observed = app.streams.get(stream.arn)
+        if observed is not None and is_complete(observed.listing):
+            yield from _unlisted(stream.arn, app)
+            if stream.baseline:
+                yield from _without_row(stream.arn, app)
+        yield from _not_ended(stream.arn, app)
+        yield from _unowned(stream.arn, app)
+
+
+def _ended_too_early(arn: str, app: AppObservation) -> list[ShardRow]:
+    """Return the rows that both snapshots show as ended, of shards listed as open."""
+    observed = app.streams.get(arn)
+    if observed is None or not is_complete(observed.listing):
+        return []
+    before, after = (
+        ended_but_open(rows, observed.listing)
+        for rows in (app.first.shards.get(arn, []), app.second.shards[arn])
+    )
+    keys = {row.key for row in before}
+    return [row for row in after if row.key in keys]
+
+
+def _not_ended(arn: str, app: AppObservation) -> Iterator[Finding]:
+    if wrong := _ended_too_early(arn, app):
+        yield ORPHAN_SHARDS.critical(
+            arn,
+            f"{first_three(row.key.shard_id for row in wrong)} are marked as read to "
+            "their end, but Kinesis lists them as open: their records aren't read",
+            "wait: the leader opens them again at their positions within six minutes; "
+            "if this persists or comes back, replace the clients of an older version, "
+            "which make such marks",
+        )
+
+
+def _unlisted(arn: str, app: AppObservation) -> Iterator[Finding]:
+    listed = {shard.shard_id for shard in app.streams[arn].listing}
+    ids = [
+        row.key.shard_id
+        for row in app.second.shards[arn]
+        if not row.ended and row.key.shard_id not in listed
+    ]
+    if ids:
+        yield ORPHAN_SHARDS.critical(
+            arn,
+            f"Kinesis no longer lists {first_three(ids)}: their unread records are "
+            "older than the retention",
+            "nothing for now: the clients that own them end them, and read their "
+            "children; raise the stream's retention if this can happen again",
+        )
+
+
+def _without_row(arn: str, app: AppObservation) -> Iterator[Finding]:
+    listing = app.streams[arn].listing
+    # While its parents are read, a child isn't ready and needs no row.
+    before, after = (
+        {row.key.shard_id for row in repairs(arn, rows, listing).create if row.ready}
+        for rows in (app.first.shards.get(arn, []), app.second.shards[arn])
+    )
+    missing = sorted(before & after)
+    # Unparsable rows aren't missing rows; another check reports them.
+    if not missing or app.second.corrupt:
+        return
+    text = f"{first_three(missing)} have no row yet"
+    if app.is_requested(arn):
+        yield ORPHAN_SHARDS.warning(
+            arn,
+            text,
+            "the leader lists every 30 s and creates the rows: run the doctor again "
+            "in a minute, then read the leader's log",
+        )
+    else:
+        text += ", and no live client consumes the stream"
+        advice = "the first client that starts creates it"
+        yield ORPHAN_SHARDS.note(arn, text, advice)
+
+
+def _unowned(arn: str, app: AppObservation) -> Iterator[Finding]:
+    first, second = app.first.unconsumed(arn), app.second.unconsumed(arn)
+    lasting = [key for key in second if key in first]
+    if not lasting or not app.second.alive:
+        return
+    names = first_three(key.shard_id for key in lasting)
+    if not app.is_requested(arn):
+        yield ORPHAN_SHARDS.warning(
+            arn,
+            f"{names} have no owner: no live client consumes this stream",
+            "name the stream in consume() again; nothing to do if it is no longer "
+            "needed",
+        )
+    elif not any(arn in member.streams for member in app.assignable):
+        yield ORPHAN_SHARDS.warning(
+            arn,
+            f"{names} have no owner: all clients that consume the stream are drained, "
+            "degraded or leaving",
+            "kinesumer drain CLIENT --undo, or start another client",
+        )
+    elif all(key in app.second.unassignable(arn) for key in lasting):
+        yield ORPHAN_SHARDS.critical(
+            arn,
+            f"{names} have no owner: all clients that consume the stream own their "
+            "max_shards",
+            "start more clients, or raise max_shards",
+        )
+    else:
+        planned = {app.second.planned.get(key) for key in lasting} - {None}
+        owners = first_three(sorted(str(p) for p in planned)) or "no client"
+        is_critical = app.seconds >= CRITICAL_SECONDS
+        yield Finding(
+            ORPHAN_SHARDS,
+            Severity.CRITICAL if is_critical else Severity.WARNING,
+            arn,
+            f"{names} have had no living owner for {app.seconds:.0f} s; planned for "
+            f"{owners}",
+            "after a crash others take over within a lease (8 s): run the doctor "
+            "again; if this persists, read the planned client's log, then the leader's",
+        )
+
+
+def stuck_hand_overs(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about shards that were moving or waiting in both snapshots."""
+    for stream in app.second.streams:
+        before = {r.key: r for r in app.first.shards.get(stream.arn, [])}
+        lasting: dict[str, list[tuple[ShardRow, ShardRow]]] = {}
+        for row in app.second.shards[stream.arn]:
+            was, state = before.get(row.key), app.second.state(row)
+            if was is not None and app.first.state(was) == state:
+                lasting.setdefault(state, []).append((was, row))
+        yield from _moving(stream.arn, lasting.get("moving", []), app)
+        yield from _waiting(stream.arn, lasting.get("waiting", []), app)
+
+
+def _moving(
+    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], app: AppObservation
+) -> Iterator[Finding]:
+    moves: dict[tuple[str, str], list[str]] = {}
+    for was, row in pairs:
+        if was.epoch == row.epoch and was.owner == row.owner:
+            move = row.owner, app.second.planned[row.key]
+            moves.setdefault(move, []).append(row.key.shard_id)
+    for (owner, planned), shards in moves.items():
+        owner_row = next(m for m in app.second.alive if m.session == owner)
+        yield HAND_OVERS.warning(
+            arn,
+            f"{first_three(shards)} have been moving from {owner_row.client_id} to "
+            f"{planned} for {app.seconds:.0f} s",
+            f"{owner_row.client_id} is stalled: others take over when it is fenced"
+            if app.fleet.is_stalled(owner_row)
+            else f"{owner_row.client_id} waits for its handler, for up to its drain "
+            "timeout (30 s); read its log if it takes longer",
+        )
+
+
+def _waiting(
+    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], app: AppObservation
+) -> Iterator[Finding]:
+    first, second = _ended(arn, app.first), _ended(arn, app.second)
+    lasting = [
+        row.key.shard_id
+        for was, row in pairs
+        if _can_start(was, first) and _can_start(row, second)
+    ]
+    if lasting:
+        yield HAND_OVERS.warning(
+            arn,
+            f"{first_three(lasting)} still wait for parents that are read to their end",
+            "wait: after a crash the leader starts them at its next "
+            "listing (30 s); if this persists, read the leader's log",
+        )
+
+
+def repeated_claims(app: AppObservation) -> Iterator[Finding]:
+    """Yield findings about shards that were claimed more than once meanwhile."""
+    for arn, page in app.second.shards.items():
+        before = {row.key: row.epoch for row in app.first.shards.get(arn, [])}
+        often = [
+            row.key.shard_id
+            for row in page
+            if row.epoch - before.get(row.key, row.epoch) > 1
+        ]
+        if often:
+            yield HAND_OVERS.warning(
+                arn,
+                f"{first_three(often)}: claimed several times within "
+                f"{app.seconds:.0f} s",
+                "nothing if an operator has moved positions; otherwise read the log of "
+                "the owners for the reason, and run kinesumer verify",
+            )
+
+
+def _ended(arn: str, snapshot: Snapshot) -> dict[str, bool]:
+    return {row.key.shard_id: row.ended for row in snapshot.shards.get(arn, [])}
+
+
+def _can_start(row: ShardRow, ended: dict[str, bool]) -> bool:
+    return all(ended.get(parent, True) for parent in row.parents)

@@ -1,0 +1,275 @@
+"""Run all checks of ``kinesumer doctor``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.aws.account import CallerIdentity, read_caller, read_limits
+from kinesumer.aws.dynamodb import open_store
+from kinesumer.coordination.startup_checks import live_go_clients
+from kinesumer.errors import StoreUnavailableError
+from kinesumer.ops.group.doctor import (
+    consumers,
+    failures,
+    incidents,
+    members,
+    ownership,
+    permission_probe,
+    poison,
+    streams,
+)
+from kinesumer.ops.group.doctor.consumers import ConsumerObservation, observe_consumers
+from kinesumer.ops.group.doctor.observation import (
+    AppObservation,
+    observe_streams,
+    sample_first,
+)
+from kinesumer.ops.group.doctor.permission_probe import (
+    ClockReading,
+    Extra,
+    Probe,
+    ProbeLog,
+    probe_stream,
+    probe_table,
+)
+from kinesumer.ops.group.fan_out import uses_of_stream
+from kinesumer.ops.group.observation import HeartbeatObserver
+from kinesumer.ops.group.sampling import sample_shards
+from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.ops.group.snapshot import read_known_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kinesumer.aws.dynamodb import DynamoStateStore
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.model.rows import MemberRow
+    from kinesumer.ops.group.connect import Roles
+    from kinesumer.ops.group.doctor.finding import Finding
+
+# AWS allows five reads of a shard a second. A client that has caught up uses four of
+# them, so the doctor takes at most one.
+READ_INTERVAL_SECONDS = 1.0
+GENERAL_CHECKS = (
+    permission_probe.CREDENTIALS,
+    permission_probe.PERMISSIONS,
+    permission_probe.STATE_STORE,
+)
+APP_CHECKS = (
+    failures.FAILURES,
+    incidents.INCIDENTS,
+    members.MEMBERS,
+    ownership.HASH_SPACE,
+    ownership.ORPHAN_SHARDS,
+    ownership.HAND_OVERS,
+    poison.POISON_RECORDS,
+    members.FLEETS,
+    members.PLAN,
+    streams.POSITIONS,
+    failures.LAG,
+    streams.RETENTION,
+    streams.HOT_SHARDS,
+)
+APP_CHECK_FUNCTIONS: tuple[Callable[[AppObservation], Iterator[Finding]], ...] = (
+    failures.failing_handlers,
+    failures.growing_lags,
+    incidents.reported_incidents,
+    members.member_problems,
+    members.operator_pauses,
+    members.split_fleet,
+    members.waiting_plans,
+    ownership.uncovered_hash_keys,
+    ownership.orphan_shards,
+    ownership.stuck_hand_overs,
+    ownership.repeated_claims,
+    poison.poison_records,
+    streams.invalid_positions,
+    streams.expiring_records,
+    streams.hot_shards,
+    streams.throttled_shards,
+    streams.idle_clients,
+    consumers.polling_clients,
+)
+
+
+class DoctorOptions(NamedTuple):
+    """The table, app and streams to check."""
+
+    table: str
+    app: str | None
+    streams: Sequence[str]
+    roles: Roles
+    seconds: float  # the time between the two observations of an app
+    probes: Sequence[str] = ()  # further actions to try: "put", "fan-out"
+
+
+class DoctorResult(NamedTuple):
+    """The findings, and what could be checked."""
+
+    caller: CallerIdentity | None
+    checks: tuple[str, ...]
+    examined: bool  # whether the app's rows could be read
+    answered: bool  # whether the state store answered, even with an error
+    findings: list[Finding]
+
+
+async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorResult:
+    """Probe the permissions, observe the app, and return the findings, worst first.
+
+    Raises KinesumerError if the table has no rows of the app.
+    """
+    log = ProbeLog()
+    caller, reading = await _read_caller(clients, log)
+    limits = await log.attempt("kinesis:DescribeLimits", "*", read_limits(clients))
+    probes = log.probes
+    store = await log.attempt("dynamodb", "", open_store(clients, options.table))
+    observed, registered = None, None
+    if store is not None:
+        table_probes = await probe_table(store, options.table)
+        probes += table_probes
+        if options.app is not None and _can_read_rows(table_probes):
+            observed = await _observe(clients, store, options, options.app, probes)
+        else:
+            await _probe_streams(clients, options, options.streams, probes)
+        registered = await _observe_consumers(clients, store, options, observed, log)
+    findings = [
+        *permission_probe.unusable_store(options.table, probes),
+        *permission_probe.failed_probes(probes),
+        *permission_probe.clock_skew(reading, probes),
+        *streams.shard_quota(limits),
+    ]
+    if observed is not None:
+        findings += [f for check in APP_CHECK_FUNCTIONS for f in check(observed)]
+    if registered is not None:
+        findings += consumers.unused_consumers(registered)
+        findings += consumers.full_streams(registered)
+    findings.sort(key=lambda finding: -finding.severity)
+    checks = [
+        *GENERAL_CHECKS,
+        *([permission_probe.CLOCKS] if reading is not None else []),
+        *([streams.LIMITS] if limits is not None else []),
+        *(APP_CHECKS if observed else []),
+        *([consumers.FAN_OUT] if observed or registered else []),
+    ]
+    answered = observed is not None or not any(
+        isinstance(probe.error, StoreUnavailableError) for probe in probes
+    )
+    return DoctorResult(caller, tuple(checks), observed is not None, answered, findings)
+
+
+def _can_read_rows(table_probes: Sequence[Probe]) -> bool:
+    allowed = {probe.action for probe in table_probes if probe.error is None}
+    return {"dynamodb:GetItem", "dynamodb:Query"} <= allowed
+
+
+async def _read_caller(
+    clients: ClientFactory, log: ProbeLog
+) -> tuple[CallerIdentity | None, ClockReading | None]:
+    # The first call also opens a connection, so the second call measures the clock.
+    action = "sts:GetCallerIdentity"
+    if await log.attempt(action, "-", read_caller(clients)) is None:
+        return None, None
+    before = time.time()
+    caller = await log.attempt(action, "-", read_caller(clients))
+    if caller is None:
+        return None, None
+    return caller, ClockReading(caller.now, before, time.time())
+
+
+async def _probe_streams(
+    clients: ClientFactory,
+    options: DoctorOptions,
+    names: Sequence[str],
+    probes: list[Probe],
+    members: Sequence[MemberRow] = (),
+) -> set[str]:
+    """Probe each stream; return those that can be read.
+
+    The stream consumers are those that the members use.
+    """
+
+    def extra(name: str) -> Extra:
+        uses = uses_of_stream(members, name) if "fan-out" in options.probes else ()
+        consumers = tuple(use.consumer for use in uses)
+        return Extra("put" in options.probes, consumers)
+
+    results = await asyncio.gather(
+        *(
+            probe_stream(clients, options.roles.stream(name), extra(name))
+            for name in names
+        )
+    )
+    probes += [probe for result in results for probe in result]
+    return {
+        name
+        for name, result in zip(names, results, strict=True)
+        if not any(probe.error for probe in result)
+    }
+
+
+async def _observe_consumers(
+    clients: ClientFactory,
+    store: DynamoStateStore,
+    options: DoctorOptions,
+    app: AppObservation | None,
+    log: ProbeLog,
+) -> ConsumerObservation | None:
+    """Observe the consumers of all streams of which every probe has succeeded."""
+    arns = [] if app is None else [stream.arn for stream in app.second.streams]
+    failed = {probe.resource for probe in log.probes if probe.error}
+    names = dict.fromkeys([*arns, *options.streams])
+    return await observe_consumers(
+        clients,
+        options.roles,
+        [name for name in names if name not in failed],
+        store,
+        options.table,
+        time.time(),
+        log,
+    )
+
+
+async def _observe(
+    clients: ClientFactory,
+    store: DynamoStateStore,
+    options: DoctorOptions,
+    app: str,
+    probes: list[Probe],
+) -> AppObservation:
+    """Observe an app and its streams twice."""
+    began = time.monotonic()
+    first = await read_known_snapshot(store, app, options.table)
+    arns = [stream.arn for stream in first.streams]
+    names = list(dict.fromkeys([*arns, *options.streams]))
+    readable = await _probe_streams(clients, options, names, probes, first.alive)
+    reader = PacedReader(READ_INTERVAL_SECONDS)
+    shards = {arn: first.shards[arn] for arn in arns if arn in readable}
+    heartbeats = HeartbeatObserver(app)
+    # Heartbeats and shards are watched at the same time, since a person waits.
+    samples, _ = await asyncio.gather(
+        sample_shards(clients, shards, options.roles, sample_first, reader),
+        heartbeats.watch(store, first),
+    )
+    await asyncio.sleep(max(0.0, began + options.seconds - time.monotonic()))
+    second = await read_known_snapshot(store, app, options.table)
+    seconds = time.monotonic() - began
+    (observed, errors), ages = await asyncio.gather(
+        observe_streams(
+            clients, options.roles, second, readable, samples.values, reader
+        ),
+        heartbeats.watch(store, second),
+    )
+    failed = [*samples.problems.items(), *errors.items()]
+    probes += [Probe("kinesis", arn, error) for arn, error in failed]
+    go_rows = await store.query(f"client#{app}", consistent=True)
+    return AppObservation(
+        app=app,
+        first=first,
+        second=second,
+        seconds=seconds,
+        heartbeat_ages=ages,
+        streams=observed,
+        go_clients=live_go_clients(go_rows, time.time()),
+    )

@@ -1,0 +1,247 @@
+"""Read the lag of each shard's stored position, and compare lags over time."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.errors import ShardMissingError, TrimmedPositionError
+from kinesumer.ops.group.connect import NO_ROLES, Roles
+from kinesumer.ops.group.sampling import (
+    NOISE_MILLIS,
+    LagSample,
+    Samples,
+    ShardSampler,
+    page_millis_behind,
+    sample_shards,
+)
+from kinesumer.ops.group.snapshot import read_known_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.model.streams import ShardKey
+    from kinesumer.ops.group.snapshot import Snapshot
+    from kinesumer.ports import StateStore
+
+VERSION = 1
+WINDOW_SECONDS = 60.0  # --watch shows the trend of about this time
+CAUGHT_UP, FALLING, STEADY = "caught up", "falling", "steady"
+GROWING, STALLED, UNKNOWN = "growing", "stalled", "unknown"
+
+
+class Lags(NamedTuple):
+    """The lags of shards, and the streams that couldn't be read."""
+
+    millis: Mapping[ShardKey, int]  # from each shard's stored position to its tip
+    problems: Mapping[str, str]  # why a stream couldn't be read, by its ARN
+    # How long a stream keeps records, by its ARN.
+    retention_hours: Mapping[str, int] = MappingProxyType({})
+
+
+NO_LAGS = Lags({}, {})
+
+
+async def read_lags(
+    clients: ClientFactory,
+    shards: Mapping[str, Sequence[ShardRow]],
+    roles: Roles = NO_ROLES,
+) -> Lags:
+    """Read the lag of every unfinished shard; report unreadable streams as problems."""
+    samples = await sample_shards(clients, shards, roles, _read_lag)
+    millis = {key: lag for key, lag in samples.values.items() if lag is not None}
+    problems = {arn: str(error) for arn, error in samples.problems.items()}
+    return Lags(millis, problems, samples.retention_hours)
+
+
+async def _read_lag(sampler: ShardSampler, row: ShardRow) -> int | None:
+    """Return the lag; None if the next record is older than the retention."""
+    try:
+        page = await sampler.read(row.position or row.start)
+    except (ShardMissingError, TrimmedPositionError):
+        return None
+    return page_millis_behind(page, sampler.now())
+
+
+class Trend(NamedTuple):
+    """The direction in which a lag moves."""
+
+    trend: str
+    # The growth of the lag: 1,000 if nothing is read; None after a single sample.
+    millis_per_second: float | None = None
+    seconds_to_catch_up: float | None = None  # None if the lag doesn't fall
+
+    def report(self) -> dict[str, Any]:
+        """Return the trend as JSON."""
+        return {
+            name: round(value, 1) if isinstance(value, float) else value
+            for name, value in self._asdict().items()
+        }
+
+
+def find_trend(
+    before: LagSample | None, after: LagSample, expected_millis: int = NOISE_MILLIS
+) -> Trend:
+    """Compare two samples of a shard, or of a stream's slowest shard.
+
+    A lag of up to ``expected_millis`` is one of a shard that is caught up. A change
+    smaller than a usual step between two commits counts as steady.
+    """
+    noise = max(expected_millis, NOISE_MILLIS)
+    if after.millis is None:
+        return Trend(UNKNOWN)
+    speed, change = None, 0
+    if before is not None and before.millis is not None and after.at > before.at:
+        change = after.millis - before.millis
+        speed = change / (after.at - before.at)
+    if after.millis <= expected_millis:
+        return Trend(CAUGHT_UP, speed, 0.0)
+    if before is None or speed is None:
+        return Trend(UNKNOWN)
+    if before.after == after.after:
+        return Trend(STALLED, speed)
+    if change > noise:
+        return Trend(GROWING, speed)
+    if change < -noise or speed <= -500:
+        return Trend(FALLING, speed, after.millis / -speed)
+    return Trend(STEADY, speed)
+
+
+class LagMonitor:
+    """Compares the lags of an app's shards with those of about a minute ago."""
+
+    app: str
+    table: str
+
+    def __init__(self, app: str, table: str, roles: Roles = NO_ROLES) -> None:
+        self.app, self.table = app, table
+        self._roles = roles
+        self._history: deque[dict[ShardKey, LagSample]] = deque()
+
+    async def start(self, clients: ClientFactory, store: StateStore) -> None:
+        """Take the first samples, without counting records. Raises KinesumerError."""
+        snapshot = await read_known_snapshot(store, self.app, self.table)
+        samples = await sample_shards(
+            clients, snapshot.shards, self._roles, ShardSampler.lag
+        )
+        self._remember(samples.values)
+
+    async def read(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
+        """Sample again; return the comparison as JSON. Raises KinesumerError."""
+        snapshot = await read_known_snapshot(store, self.app, self.table)
+        samples = await sample_shards(
+            clients, snapshot.shards, self._roles, partial(ShardSampler.lag, count=True)
+        )
+        before = self._remember(samples.values)
+        streams = [_stream(s.arn, snapshot, samples, before) for s in snapshot.streams]
+        # Without samples, the time between them is unknown.
+        seconds = None
+        if before and samples.values:
+            first, last = (
+                min(sample.at for sample in each.values())
+                for each in (before, samples.values)
+            )
+            seconds = round(last - first, 1)
+        return {
+            "version": VERSION,
+            "app": self.app,
+            "table": self.table,
+            "seconds": seconds,
+            "streams": streams,
+            "problems": [
+                *snapshot.corrupt,
+                *(
+                    f"{s['stream_arn']}: {s['problem']}"
+                    for s in streams
+                    if s["problem"]
+                ),
+            ],
+        }
+
+    def _remember(
+        self, samples: dict[ShardKey, LagSample]
+    ) -> dict[ShardKey, LagSample]:
+        """Store the samples, and return the oldest samples of the last minute."""
+        history = self._history
+        history.append(samples)
+        # Keep one older sample, so that comparisons cover at least the window.
+        newest = _latest(samples, 0.0)
+        while (
+            len(history) > 2 and newest - _latest(history[1], newest) > WINDOW_SECONDS
+        ):
+            history.popleft()
+        return history[0] if len(history) > 1 else {}
+
+
+def _latest(samples: dict[ShardKey, LagSample], default: float) -> float:
+    return max((sample.at for sample in samples.values()), default=default)
+
+
+def _stream(
+    arn: str,
+    snapshot: Snapshot,
+    samples: Samples[LagSample],
+    before: dict[ShardKey, LagSample],
+) -> dict[str, Any]:
+    rows = [row for row in snapshot.shards[arn] if row.key in samples.values]
+    expected = [snapshot.expected_lag_millis(row.owner) for row in rows]
+    lags = [samples.values[row.key] for row in rows]
+    olds = [before.get(row.key) for row in rows]
+    counts = [lag.records for lag in lags]
+    unknown = arn in samples.problems or None in counts
+    shards = list(zip(olds, lags, expected, strict=True))
+    slowest = _slowest(lags)
+    # The trend is that of a shard that is caught up only if all of them are.
+    late = [lag for _, lag, most in shards if (lag.millis or 0) > most]
+    return {
+        "stream_arn": arn,
+        "problem": str(samples.problems[arn]) if arn in samples.problems else None,
+        "retention_hours": samples.retention_hours.get(arn),
+        "millis_behind_latest": slowest.millis if slowest else None,
+        "records_behind": None if unknown else sum(c or 0 for c in counts),
+        "records_exact": not unknown and all(lag.exact for lag in lags),
+        **_stream_trend(_slowest(late or lags), shards).report(),
+        "shards": [
+            {
+                "shard_id": row.key.shard_id,
+                "state": snapshot.state(row),
+                "paused": snapshot.pause(row) is not None,
+                "owner": row.owner_id or None,
+                "problem": lag.problem or None,
+                "millis_behind_latest": lag.millis,
+                "records_behind": lag.records,
+                "records_exact": lag.exact,
+                **find_trend(old, lag, most).report(),
+            }
+            for row, (old, lag, most) in zip(rows, shards, strict=True)
+        ],
+    }
+
+
+def _stream_trend(
+    slowest: LagSample | None,
+    shards: Sequence[tuple[LagSample | None, LagSample, int]],
+) -> Trend:
+    """Return the trend of the slowest shard, which may be another one in each sample.
+
+    If the slowest shard makes no progress, this is reported even if another shard was
+    slowest before.
+    """
+    if slowest is None:
+        return Trend(UNKNOWN)
+    own, expected = next(
+        (before, most) for before, sample, most in shards if sample is slowest
+    )
+    if own is not None and own.after == slowest.after:
+        return find_trend(own, slowest, expected)
+    before = _slowest(before for before, _, _ in shards if before)
+    return find_trend(before, slowest, expected)
+
+
+def _slowest(samples: Iterable[LagSample]) -> LagSample | None:
+    known = [sample for sample in samples if sample.millis is not None]
+    return max(known, key=lambda sample: sample.millis or 0, default=None)

@@ -1,0 +1,289 @@
+"""Derive the states of members and shards from rows that are read repeatedly."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from kinesumer.errors import StoreUnavailableError
+from kinesumer.model.rows import CLIENT
+from kinesumer.ops.group.lag import NO_LAGS, Lags
+from kinesumer.ops.group.loads import FleetLoads
+from kinesumer.ops.group.plan_reasons import plan_reasons
+from kinesumer.ops.group.snapshot import read_members
+from kinesumer.runtime.text import escape_unprintable
+from kinesumer.wire import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kinesumer.model.positions import Position
+    from kinesumer.model.rows import LivenessRow, MemberRow, Row, ShardRow
+    from kinesumer.model.streams import ShardKey
+    from kinesumer.ops.group.plan_reasons import PlanReasons
+    from kinesumer.ops.group.snapshot import Snapshot
+    from kinesumer.ports import Clock, StateStore
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+STUCK_SECONDS = 60.0
+STUCK_MIN_LAG_MILLIS = 10_000
+POLL_SECONDS = 0.5
+READS_PER_LEASE = 8  # two reads for each heartbeat
+
+
+def stall_limit_seconds(member: MemberRow) -> float:
+    """Return the age above which a heartbeat is overdue: one and a half intervals."""
+    # Clients send a heartbeat in each quarter of their lease.
+    return 1.5 * member.lease_ms / 4000
+
+
+@dataclass(frozen=True)
+class FleetView:
+    """A snapshot of a group, with the ages of heartbeats and the lags of shards."""
+
+    snapshot: Snapshot
+    # The seconds for which each session's heartbeat has been unchanged.
+    heartbeat_ages: Mapping[str, float] = field(default_factory=dict)
+    lags: Lags = NO_LAGS
+
+    @cached_property
+    def loads(self) -> FleetLoads:
+        """The loads that the clients report."""
+        return FleetLoads(self.snapshot)
+
+    @cached_property
+    def plan(self) -> PlanReasons:
+        """Why the plan is as it is."""
+        return plan_reasons(self.snapshot, self.loads)
+
+    def age(self, member: MemberRow) -> float:
+        """Return the seconds since a member's heartbeat changed; 0 if unknown."""
+        return self.heartbeat_ages.get(member.session, 0.0)
+
+    def is_stalled(self, member: MemberRow) -> bool:
+        """Return whether the next heartbeat of a live member is overdue."""
+        return self.age(member) > stall_limit_seconds(member)
+
+    def states(self, member: MemberRow) -> list[str]:
+        """Return a member's states, the worst first; ``up`` if it has no problems."""
+        joining = member.range is None and member.kind == CLIENT
+        states = [
+            *(["silent"] if self.is_stalled(member) else []),
+            *([member.state] if member.state != "up" else []),
+            *(["drained"] if member.drained else []),
+            *(["joining"] if joining else []),
+        ]
+        return states or ["up"]
+
+    def shard_states(self, arn: str) -> Counter[str]:
+        """Return the number of a stream's shards in each state, by the state's name."""
+        rows = self.snapshot.shards[arn]
+        return Counter(sorted(self.snapshot.state(row) for row in rows))
+
+    @cached_property
+    def _stalled(self) -> frozenset[str]:
+        alive = self.snapshot.alive
+        return frozenset(m.session for m in alive if self.is_stalled(m))
+
+    def expected_lag_millis(self, session: str) -> int:
+        """Return how far the positions of a session's shards trail if it reads all.
+
+        0 if its heartbeat is overdue or it isn't alive, since it reads nothing.
+        """
+        if session in self._stalled:
+            return 0
+        return self.snapshot.expected_lag_millis(session)
+
+    def caught_up(self, rows: Iterable[ShardRow]) -> bool | None:
+        """Return whether records of shards are read as they arrive; None if unknown.
+
+        That is so if no stored position trails by more than its owner's commit interval
+        explains. Ended shards don't count.
+        """
+        lags, expected = self.lags.millis, self.expected_lag_millis
+        open_rows = [row for row in rows if not row.ended]
+        known = [row for row in open_rows if row.key in lags]
+        if any(lags[row.key] > expected(row.owner) for row in known):
+            return False
+        return True if known and len(known) == len(open_rows) else None
+
+    def millis_behind(self, arn: str) -> int | None:
+        """Return the largest lag of a stream's shards; None if none is known."""
+        keys = (row.key for row in self.snapshot.shards[arn])
+        known = self.lags.millis
+        return max((known[key] for key in keys if key in known), default=None)
+
+
+@dataclass(frozen=True)
+class Observation(FleetView):
+    """A view, and the times since which its values have been unchanged."""
+
+    at: float = 0.0  # seconds on the observer's monotonic clock
+    # By session: the heartbeat's counter, and the time when it was first seen.
+    heartbeats: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    # By shard: the position, and the time when it was first seen.
+    positions: Mapping[ShardKey, tuple[Position | None, float]] = field(
+        default_factory=dict
+    )
+    # The last client that owned each shard, even if it has no owner now.
+    owners: Mapping[ShardKey, str] = field(default_factory=dict)
+    # Owned shards that lag and whose position has not moved for a minute.
+    stuck: frozenset[ShardKey] = frozenset()
+    # By shard that isn't consumed: the time when this was first seen.
+    unconsumed: Mapping[ShardKey, float] = field(default_factory=dict)
+
+
+def track_unchanged(
+    before: Mapping[K, tuple[V, float]], values: Mapping[K, V], now: float
+) -> dict[K, tuple[V, float]]:
+    """Return each value with the time since which the value has been unchanged."""
+    since = {
+        key: first for key, (value, first) in before.items() if values.get(key) == value
+    }
+    return {key: (value, since.get(key, now)) for key, value in values.items()}
+
+
+def observe(
+    before: Observation | None, snapshot: Snapshot, lags: Lags, now: float
+) -> Observation:
+    """Return a new observation; an unchanged value keeps its time from ``before``."""
+    old = before or Observation(snapshot)
+    rows = [row for page in snapshot.shards.values() for row in page]
+    beats = {member.session: member.beat for member in snapshot.alive}
+    heartbeats = track_unchanged(old.heartbeats, beats, now)
+    positions = track_unchanged(
+        old.positions, {row.key: row.position for row in rows}, now
+    )
+    return Observation(
+        snapshot,
+        {session: now - since for session, (_, since) in heartbeats.items()},
+        lags,
+        now,
+        heartbeats,
+        positions,
+        {row.key: row.owner_id or old.owners.get(row.key, "") for row in rows},
+        frozenset(
+            row.key
+            for row in rows
+            if _should_advance(row, snapshot, lags)
+            and now - positions[row.key][1] >= STUCK_SECONDS
+        ),
+        {
+            key: old.unconsumed.get(key, now)
+            for arn in snapshot.shards
+            for key in snapshot.unconsumed(arn)
+        },
+    )
+
+
+def _should_advance(row: ShardRow, snapshot: Snapshot, lags: Lags) -> bool:
+    least = max(STUCK_MIN_LAG_MILLIS, snapshot.expected_lag_millis(row.owner))
+    return bool(row.owner) and lags.millis.get(row.key, 0) >= least
+
+
+class HeartbeatObserver:
+    """Measures how long the heartbeats of an app's members stay unchanged."""
+
+    def __init__(self, app: str) -> None:
+        self._app = app
+        self._beats: dict[str, tuple[int, float]] = {}
+
+    async def watch(self, store: StateStore, snapshot: Snapshot) -> dict[str, float]:
+        """Wait until each heartbeat has changed or is overdue, and return the ages."""
+        first = {member.session: member.beat for member in snapshot.alive}
+        limit = max((stall_limit_seconds(m) for m in snapshot.alive), default=0.0)
+        ages = self._record(snapshot.alive)
+        deadline = time.monotonic() + limit + POLL_SECONDS
+        waiting = set(first)
+        while waiting and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_SECONDS)
+            members = await read_members(store, self._app)
+            ages |= self._record(members)
+            waiting -= {
+                m.session for m in members if m.dead or m.beat != first.get(m.session)
+            }
+        return ages
+
+    def _record(self, members: list[MemberRow]) -> dict[str, float]:
+        now = time.monotonic()
+        beats = {member.session: member.beat for member in members}
+        self._beats |= track_unchanged(self._beats, beats, now)
+        return {session: now - self._beats[session][1] for session in beats}
+
+
+class ClientHealth(NamedTuple):
+    """The health of one client, decided from its row alone."""
+
+    alive: bool | None  # None if the state store didn't answer
+    ready: bool
+    state: str | None
+    why: str  # the reason, in words
+
+    def report(self, app: str, client_id: str) -> dict[str, Any]:
+        """Return the health as JSON."""
+        return {"app": app, "client_id": client_id, **self._asdict()}
+
+
+async def check_client(
+    store: StateStore, clock: Clock, app: str, client_id: str
+) -> ClientHealth:
+    """Read a client's row until its heartbeat changes, for at most its lease.
+
+    For a healthy client two reads are enough, a quarter of the lease apart. A row that
+    is marked dead is also read again, since a fenced client registers again. Raises
+    CorruptRowError, and the state store's permanent errors.
+    """
+    key = rows.member_key(app, client_id)
+    try:
+        first = await store.get(key)
+    except StoreUnavailableError as error:
+        return _unknown(error)
+    if first is None:
+        return ClientHealth(False, False, None, "no client of this id has registered")
+    before = rows.read_liveness(first)
+    lease = before.lease_ms / 1000
+    began, pause = clock.now(), 2 * lease / READS_PER_LEASE
+    failure: StoreUnavailableError | None = None
+    while clock.now() - began < lease:
+        await asyncio.sleep(pause)
+        pause = lease / READS_PER_LEASE
+        try:
+            row = await store.get(key)
+        except StoreUnavailableError as error:
+            failure = error
+            continue
+        now = rows.read_liveness(row) if row is not None else None
+        if row is not None and now is not None and not now.dead:
+            if (now.session, now.beat) != (before.session, before.beat):
+                return _alive(row)
+    # During an outage, no heartbeat can be stored, so the client may be alive.
+    return _unknown(failure) if failure is not None else _dead(before, lease)
+
+
+def _alive(row: Row) -> ClientHealth:
+    member = rows.read_member(row)
+    why = "its heartbeat advances"
+    is_ready = member.state == "up" and member.range is not None
+    if is_ready:
+        why += ", and it has its part of the plan"
+    elif member.state == "up":
+        why += ", and it waits for a plan"
+    return ClientHealth(True, is_ready, member.state, why)
+
+
+def _dead(last: LivenessRow, lease: float) -> ClientHealth:
+    if last.dead:
+        why = f"it left or was fenced, and didn't return in {lease:g} s"
+        return ClientHealth(False, False, "dead", why)
+    why = f"no heartbeat for its lease of {lease:g} s"
+    return ClientHealth(False, False, escape_unprintable(last.state), why)
+
+
+def _unknown(error: StoreUnavailableError) -> ClientHealth:
+    return ClientHealth(None, False, None, f"the state store didn't answer: {error}")

@@ -1,0 +1,245 @@
+"""Find some records of one shard, with few and small reads."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.model.streams import ShardKey, Start
+from kinesumer.ops.group.sampling import is_at_tip
+from kinesumer.ops.group.tail import TailReader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Page, Record
+    from kinesumer.model.streams import Shard, StreamInfo
+    from kinesumer.ops.group.shard_reads import PacedReader
+    from kinesumer.ports import StreamSource
+
+# Consumers share a shard's five reads and 2 MB per second. At this interval and page
+# size, a query takes at most two reads and about half of the bytes.
+READ_INTERVAL_SECONDS = 0.5
+PAGE_BYTES = 512 * 1024
+# The limits of one query. The last page may exceed the limit of bytes.
+MAX_READS = 16
+MAX_BYTES = 8 * 1024 * 1024
+MAX_RECORDS = 200
+FIRST_PAGE_RECORDS, MAX_PAGE_RECORDS = 10, 1_000
+# The last records are searched within this time before now, then within longer or
+# shorter times.
+FIRST_WINDOW_SECONDS = 1.0
+MAX_WINDOW_READS = 3
+MIN_GROWTH, MAX_GROWTH = 1.5, 10.0
+# Empty pages have no record to continue after, so the time of their end is used, less
+# the possible difference between the clocks.
+CLOCK_MARGIN_SECONDS = 1.0
+
+
+class RecordQuery(NamedTuple):
+    """The records to find in one shard."""
+
+    start: Position | Start | None  # where to begin; None for the shard's last records
+    limit: int  # the maximum number of records
+    contains: bytes = b""  # what the data must contain
+    partition_key: str = ""  # the exact partition key; empty for all keys
+
+    def matches(self, record: Record) -> bool:
+        """Return whether a record has the key and contains the text."""
+        if self.partition_key and record.partition_key != self.partition_key:
+            return False
+        return self.contains in record.data
+
+
+class FoundRecords(NamedTuple):
+    """The result of a query."""
+
+    records: list[Record]  # in order, with opened aggregates
+    scanned: int  # the number of records that were compared with the query
+    reads: int
+    next: Position | Start  # where another query continues
+    # Why the query ended: "limit" (enough records), "tip" (no later record at present),
+    # "end" (the shard was read to its end), or "budget" (a limit of MAX_*).
+    ended_by: str
+    # The scanned records arrived at this time (seconds since 1970) or later. None if
+    # they begin with the oldest record, or at the query's start.
+    since: float | None = None
+
+
+async def find_records(
+    reader: PacedReader,
+    source: StreamSource,
+    info: StreamInfo,
+    shard: Shard,
+    query: RecordQuery,
+) -> FoundRecords:
+    """Return the records of a shard that match a query.
+
+    ``reader`` limits the rate. ``info`` must have been described just now.
+
+    Raises ShardMissingError, TrimmedPositionError, InvalidPositionError,
+    StartInFutureError, SourceUnavailableError.
+    """
+    scan = _Scan(reader, source, info, shard)
+    if query.start is None:
+        return await _find_last(scan, query, info.retention_hours * 3600)
+    start = query.start
+    if start == Start.LATEST:
+        # Another query at LATEST would skip the records that arrive between the two.
+        start = _at(info.now)
+    return await _find_from(scan, query, start)
+
+
+async def _find_from(
+    scan: _Scan, query: RecordQuery, start: Position | Start
+) -> FoundRecords:
+    scan.begin(start)
+    found: list[Record] = []
+    scanned, position, ended_by = 0, start, "budget"
+    while ended_by == "budget" and not scan.is_spent:
+        page = await scan.next_page()
+        before = scanned
+        async for records in scan.opened(page):
+            for record in _after(start, records):
+                scanned, position = scanned + 1, record.position
+                if query.matches(record):
+                    found.append(record)
+                if len(found) == query.limit:
+                    return FoundRecords(found, scanned, scan.reads, position, "limit")
+        if is_at_tip(page):
+            ended_by = _end(page)
+        elif scanned == before:
+            position = _at(scan.page_end(page) - CLOCK_MARGIN_SECONDS)
+    return FoundRecords(found, scanned, scan.reads, position, ended_by)
+
+
+async def _find_last(
+    scan: _Scan, query: RecordQuery, retention_seconds: float
+) -> FoundRecords:
+    """Search the time before now. Make it longer or shorter until it is just enough."""
+    began, seconds = scan.now(), FIRST_WINDOW_SECONDS
+    shortest, longest = 0.0, math.inf
+    best = FoundRecords([], 0, 0, _at(began), "budget", began)
+    # The last time that was too long, and where reading it was given up.
+    rest: FoundRecords | None = None
+    while not scan.is_spent and (rest is None or longest > shortest * MIN_GROWTH):
+        is_all = seconds >= retention_seconds
+        since = None if is_all else began - seconds
+        start = Start.TRIM_HORIZON if since is None else _at(since)
+        window = await _find_until(scan, query, began, start, MAX_WINDOW_READS)
+        if window.ended_by == "budget":
+            rest, longest = window._replace(since=since), seconds
+            seconds = math.sqrt(shortest * longest) or longest / MAX_GROWTH
+            continue
+        best, shortest = window._replace(since=since), seconds
+        if is_all or len(best.records) == query.limit:
+            return best
+        # The density of the records tells how much longer the time must be.
+        count = len(best.records)
+        factor = 1.5 * query.limit / count if count else MAX_GROWTH
+        factor = min(max(factor, MIN_GROWTH), MAX_GROWTH)
+        if rest is not None:
+            factor = min(factor, math.sqrt(longest / shortest))
+        seconds *= factor
+    if rest is not None:
+        last = await _find_until(scan, query, began, rest.next, MAX_READS)
+        if last.ended_by != "budget":
+            records = [*rest.records, *last.records][-query.limit :]
+            scanned = rest.scanned + last.scanned
+            return last._replace(records=records, scanned=scanned, since=rest.since)
+    return best._replace(reads=scan.reads, ended_by="budget")
+
+
+async def _find_until(
+    scan: _Scan, query: RecordQuery, until: float, start: Position | Start, reads: int
+) -> FoundRecords:
+    """Return the last records from a start up to a time, with a limit of reads."""
+    scan.begin(start)
+    found: deque[Record] = deque(maxlen=query.limit)
+    scanned, position, ended_by = 0, start, "budget"
+    while ended_by == "budget" and reads and not scan.is_spent:
+        page = await scan.next_page()
+        reads -= 1
+        async for records in scan.opened(page):
+            for record in _after(start, records):
+                scanned, position = scanned + 1, record.position
+                if query.matches(record):
+                    found.append(record)
+        end = scan.page_end(page)
+        # The tip of a busy shard moves on while the shard is read.
+        if is_at_tip(page) or end >= until:
+            ended_by = _end(page)
+        if not scanned:
+            position = _at(min(end, until) - CLOCK_MARGIN_SECONDS)
+    return FoundRecords(list(found), scanned, scan.reads, position, ended_by)
+
+
+class _Scan:
+    """Reads pages of one shard, within the limits of one query."""
+
+    def __init__(
+        self,
+        reader: PacedReader,
+        source: StreamSource,
+        info: StreamInfo,
+        shard: Shard,
+    ) -> None:
+        self._reader, self._source, self._info = reader, source, info
+        self._shard, self._key = shard, ShardKey(info.arn, shard.shard_id)
+        self._clock_offset = info.now - _clock()
+        self._page_records = FIRST_PAGE_RECORDS
+        self._bytes = self.reads = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """True if the query must not read any further."""
+        return self.reads >= MAX_READS or self._bytes >= MAX_BYTES
+
+    def now(self) -> float:
+        """Return Kinesis's time: the time of the description plus the time since."""
+        return _clock() + self._clock_offset
+
+    def page_end(self, page: Page) -> float:
+        """Return the time up to which a page just read holds the records."""
+        return self.now() - page.millis_behind / 1000
+
+    def begin(self, start: Position | Start) -> None:
+        """Continue at another place of the shard."""
+        self._tail = TailReader(self._source, self._shard, start, self._info)
+
+    async def next_page(self) -> Page:
+        """Return the next page, for ``opened()``. Raises the source's errors."""
+        limit = self._page_records
+        page = await self._reader.call(self._key, lambda: self._tail.next(limit))
+        self.reads += 1
+        self._bytes += page.wire_bytes
+        if page.records and page.wire_bytes:
+            fitting = limit * PAGE_BYTES // page.wire_bytes
+            self._page_records = min(max(fitting, 1), MAX_PAGE_RECORDS)
+        return page
+
+    def opened(self, page: Page) -> AsyncIterator[list[Record]]:
+        """Yield a page's user records step by step, with aggregates opened."""
+        return self._tail.opened(page)
+
+
+def _after(start: Position | Start, records: list[Record]) -> list[Record]:
+    """Return records without parts of an aggregate that precede the start."""
+    if isinstance(start, Start):
+        return records
+    return [record for record in records if record.position > start]
+
+
+def _clock() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _end(page: Page) -> str:
+    return "tip" if page.next_iterator else "end"
+
+
+def _at(seconds: float) -> Start:
+    return Start(type="AT_TIMESTAMP", timestamp=max(seconds, 0.0))

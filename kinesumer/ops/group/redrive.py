@@ -1,0 +1,225 @@
+"""List the dead letters of a target, and put their records back into Kinesis.
+
+A letter is removed after Kinesis has accepted its record. If the process crashes in
+between, the next redrive puts the record again.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.aws.kinesis import open_source
+from kinesumer.errors import FatalError, KinesumerError, PutFailedError
+from kinesumer.handlers.dead_letters.letter import LetterWithoutData
+from kinesumer.ops.group.connect import NO_ROLES, Roles
+from kinesumer.producer.record_producer import RecordProducer
+from kinesumer.wire.put_records import Entry, refusal
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncIterable, Sequence
+    from datetime import datetime
+
+    from kinesumer.aws.kinesis import KinesisSource
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.errors import FailedRecord
+    from kinesumer.handlers.dead_letters.base import ReadableDeadLetters, StoredEntry
+    from kinesumer.handlers.dead_letters.letter import DeadLetter
+    from kinesumer.model.streams import StreamInfo
+    from kinesumer.producer.pending import PutFuture
+
+# The number of letters removed together; after a crash their records may be repeated.
+BATCH_LETTERS = 500
+GIVE_UP_SECONDS = 60.0
+
+
+class Filter(NamedTuple):
+    """Conditions that select dead letters; a condition that is None selects all."""
+
+    app: str | None = None
+    stream: str | None = None  # a name or an ARN
+    error: str | None = None  # a part of the error's text; case is ignored
+    since: datetime | None = None  # the earliest time of the failure
+
+    def matches(self, letter: DeadLetter) -> bool:
+        """Return whether the filter selects a letter."""
+        return (
+            self.app in (None, letter.app)
+            and self.stream in (None, letter.stream, letter.stream_arn)
+            and (self.error is None or self.error.lower() in letter.error.lower())
+            and (self.since is None or letter.failed_at >= self.since)
+        )
+
+
+class StoredLetter(NamedTuple):
+    """A dead letter, and all its copies in the target."""
+
+    letter: DeadLetter  # the latest copy
+    copies: list[StoredEntry]
+
+
+class Contents(NamedTuple):
+    """The selected letters of a target."""
+
+    letters: list[StoredLetter]  # in the order of their failures
+    unreadable: list[str]
+
+
+class RedriveResult(NamedTuple):
+    """The letters that were put back, and those that weren't."""
+
+    put: list[DeadLetter]
+    # Letters that remain in the target, each with the reason.
+    failed: list[tuple[DeadLetter, str]]
+
+
+async def read_letters(stored: AsyncIterable[StoredEntry], filter_: Filter) -> Contents:
+    """Return the letters that a filter selects."""
+    by_id: dict[str, StoredLetter] = {}
+    unreadable = []
+    async for copy in stored:
+        if copy.letter is None:
+            unreadable.append(copy.problem)
+        elif filter_.matches(copy.letter):
+            known = by_id.setdefault(copy.letter.id, StoredLetter(copy.letter, []))
+            known.copies.append(copy)
+            if copy.letter.failed_at > known.letter.failed_at:
+                by_id[copy.letter.id] = known._replace(letter=copy.letter)
+    letters = sorted(by_id.values(), key=lambda stored: stored.letter.failed_at)
+    return Contents(letters, unreadable)
+
+
+def shard_order(letter: DeadLetter) -> tuple[str, str, int, str, int]:
+    """Return a sort key that puts letters in the order of the records in the shards."""
+    # Sequence numbers are decimal texts: the longer one is larger.
+    number, sub = letter.sequence_number, letter.sub_sequence_number
+    return letter.stream_arn, letter.shard_id, len(number), number, sub or 0
+
+
+def to_entry(letter: DeadLetter, stream: StreamInfo) -> Entry:
+    """Return the record to put.
+
+    If it has no partition key and the stream needs one, use the letter's id.
+    """
+    key = letter.partition_key
+    if key is None and stream.routes_by_key:
+        key = letter.id
+    return Entry(letter.data, key, letter.explicit_hash_key)
+
+
+def _refusal(letter: DeadLetter, stream: StreamInfo) -> str | None:
+    """Return why a letter's record can't be put; None if it can."""
+    if isinstance(letter, LetterWithoutData):
+        return (
+            f"it has no data, because its target does not accept {letter.data_bytes:,} "
+            f"bytes; until its retention ends, stream {letter.stream_arn} has the "
+            f"record in {letter.shard_id} at {letter.sequence_number}"
+        )
+    return refusal(to_entry(letter, stream), stream)
+
+
+class Redrive:
+    """Puts records back, in the order of each partition key, and removes letters."""
+
+    def __init__(
+        self,
+        clients: ClientFactory,
+        target: ReadableDeadLetters,
+        *,
+        chance: random.Random,
+        roles: Roles = NO_ROLES,
+        to_stream: str | None = None,
+    ) -> None:
+        self._clients, self._target = clients, target
+        self._chance = chance
+        self._roles = roles
+        self._to_stream = to_stream
+        self._outcome = RedriveResult([], [])
+
+    async def run(self, letters: Sequence[StoredLetter]) -> RedriveResult:
+        """Put the records of letters; a failing stream affects only its own letters."""
+        ordered = sorted(letters, key=lambda held: shard_order(held.letter))
+        groups = groupby(
+            ordered,
+            key=lambda held: (
+                held.letter.stream_arn if self._to_stream is None else self._to_stream
+            ),
+        )
+        for stream, group in groups:
+            await self._into(stream, list(group))
+        return self._outcome
+
+    async def _into(self, stream: str, letters: list[StoredLetter]) -> None:
+        try:
+            source = await open_source(self._clients, self._roles.stream(stream))
+            info = await source.describe()
+        except KinesumerError as error:
+            self._fail(letters, str(error))
+            return
+        fitting = []
+        for held in letters:
+            reason = _refusal(held.letter, info)
+            if reason is None:
+                fitting.append(held)
+            else:
+                self._fail([held], reason)
+        for start in range(0, len(fitting), BATCH_LETTERS):
+            await self._put(source, info, fitting[start : start + BATCH_LETTERS])
+
+    async def _put(
+        self, source: KinesisSource, info: StreamInfo, letters: list[StoredLetter]
+    ) -> None:
+        producer = RecordProducer(
+            source,
+            info,
+            ordered=info.routes_by_key,
+            chance=self._chance,
+            on_refused=_reported_by_its_future,
+            give_up_seconds=GIVE_UP_SECONDS,
+        )
+        futures: dict[str, PutFuture] = {}
+        reason = ""  # why letters without a future weren't put
+        try:
+            for held in letters:
+                entry = to_entry(held.letter, info)
+                futures[held.letter.id] = await producer.add(entry)
+            await producer.flush()
+        except PutFailedError as error:
+            reason = str(error.__cause__)
+        finally:
+            await producer.abandon(
+                KinesumerError("the redrive ended early; run it again")
+            )
+        letters = [held for held in letters if self._is_put(held, futures, reason)]
+        self._outcome.put.extend(held.letter for held in letters)
+        try:
+            await self._target.remove([one for held in letters for one in held.copies])
+        except KinesumerError as error:
+            # If this run continued, more records could be put twice.
+            ids = ", ".join(held.letter.id for held in letters)
+            raise FatalError(
+                f"{len(letters)} records were put back, but their letters couldn't be "
+                "removed; remove these letters: to put them back again would repeat "
+                f"their records: {ids}: {error}"
+            ) from error
+
+    def _is_put(
+        self, held: StoredLetter, futures: dict[str, PutFuture], reason: str
+    ) -> bool:
+        """Return whether a letter's record was put. If not, note why."""
+        future = futures.get(held.letter.id)
+        failure = future.exception() if future is not None else None
+        if failure is not None:
+            reason = failure.records[0].reason
+        elif future is not None:
+            return True
+        self._fail([held], reason)
+        return False
+
+    def _fail(self, letters: Sequence[StoredLetter], reason: str) -> None:
+        self._outcome.failed.extend((held.letter, reason) for held in letters)
+
+
+def _reported_by_its_future(_: FailedRecord) -> None:
+    """Do nothing about a refused record, so that it doesn't end the others."""

@@ -1,0 +1,143 @@
+"""Delete everything that an app has stored, so that its clients begin as new ones.
+
+The group's row is marked first and deleted last, so that no client can start in
+between. If a reset is interrupted, the next reset completes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.coordination.shard_sync import write_all
+from kinesumer.coordination.startup_checks import require_no_go_clients
+from kinesumer.errors import GroupBusyError
+from kinesumer.model.rows import Key
+from kinesumer.model.streams import stream_name
+from kinesumer.ops.group.context import report_partial_failure, require_no_clients
+from kinesumer.runtime.text import escape_unprintable
+from kinesumer.wire import admin_writes, rows, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kinesumer.model.rows import Row
+    from kinesumer.runtime.context import ClientContext
+
+
+class StreamRows(NamedTuple):
+    """The rows of one stream."""
+
+    arn: str
+    shards: list[Row]
+    go: list[Row]  # positions that Kinesumer for Go stored
+
+    @property
+    def positions(self) -> int:
+        """The number of shards that have a position."""
+        return sum("sequence_number" in row for row in self.shards)
+
+
+class Inventory(NamedTuple):
+    """All rows of an app, unparsed."""
+
+    streams: list[StreamRows]
+    group: list[Row]  # the group's own row and those of its streams
+    members: list[Row]
+    leader: list[Row]
+
+    @property
+    def shards(self) -> int:
+        """The number of shard rows."""
+        return sum(len(stream.shards) for stream in self.streams)
+
+    @property
+    def go_positions(self) -> int:
+        """The number of positions that Kinesumer for Go stored for these streams."""
+        return sum(len(stream.go) for stream in self.streams)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that a reset deletes, not counting Kinesumer for Go's."""
+        return self.shards + len(self.group) + len(self.members) + len(self.leader)
+
+
+async def read_inventory(context: ClientContext) -> Inventory:
+    """Read everything that an app has stored."""
+    app, query = context.app, context.query
+
+    async def read_stream(arn: str) -> StreamRows:
+        shards = await query(rows.shard_partition(app, arn))
+        go = await query(rows.go_partition(app, stream_name(arn)))
+        return StreamRows(arn, shards, go)
+
+    keys = rows.group_key(app), rows.member_key(app, ""), rows.leader_key(app)
+    group, members, leader = await asyncio.gather(*(query(key.pk) for key in keys))
+    arns = [
+        sk.removeprefix(rows.STREAM_PREFIX)
+        for row in group
+        if (sk := str(row["sk"])).startswith(rows.STREAM_PREFIX)
+    ]
+    streams = await asyncio.gather(*(read_stream(arn) for arn in arns))
+    return Inventory(list(streams), group, members, leader)
+
+
+async def require_idle(context: ClientContext, *, with_go: bool) -> None:
+    """Raise GroupBusyError if a client or a Spark query uses the rows."""
+    await require_no_clients(context)
+    if with_go:
+        await require_no_go_clients(context)
+
+
+async def reset(context: ClientContext, *, with_go: bool) -> Inventory:
+    """Delete all rows of an app without clients, and return the rows.
+
+    ``with_go`` also deletes the positions that Kinesumer for Go stored for the app's
+    streams. Raises GroupBusyError, with nothing deleted, if a client has started
+    since ``require_idle()``.
+    """
+    app = context.app
+    advice = (
+        f"the reset of app {app!r} isn't complete, and its clients can't start before "
+        "it is: run it again"
+    )
+    # Create the group's row if it is missing, so that it can be marked.
+    await context.write(writes.create_group(app, context.new_id()))
+    with report_partial_failure(advice):
+        await context.write(admin_writes.begin_reset(app))
+        inventory = await read_inventory(context)
+    # A client may have registered between the check of require_idle() and the mark.
+    living = [p for p in map(rows.read_liveness, inventory.members) if not p.dead]
+    if living:
+        await context.write(admin_writes.give_up_reset(app))
+        names = escape_unprintable(", ".join(member.client_id for member in living))
+        raise GroupBusyError(
+            "clients",
+            f"clients of app {app!r} have just started: {names}; nothing was deleted: "
+            "stop them, then run it again",
+        )
+    with report_partial_failure(advice):
+        await _delete_all(context, inventory, with_go=with_go)
+    return inventory
+
+
+async def _delete_all(
+    context: ClientContext, inventory: Inventory, *, with_go: bool
+) -> None:
+    own = rows.group_key(context.app)
+    # A row is deleted before the rows by which it is found, so that the next reset
+    # still finds it if this one is interrupted.
+    for deleted in (
+        *chain(*((s.go if with_go else (), s.shards) for s in inventory.streams)),
+        (row for row in inventory.group if row["sk"] != own.sk),
+        inventory.members,
+        inventory.leader,
+    ):
+        await _delete(context, deleted)
+    await context.write(admin_writes.delete(own))
+
+
+async def _delete(context: ClientContext, deleted: Iterable[Row]) -> None:
+    keys = [Key(str(row["pk"]), str(row["sk"])) for row in deleted]
+    await write_all(context, [admin_writes.delete(key) for key in keys])

@@ -1,0 +1,328 @@
+"""Sample shards: lags, arrival rates, and the records at stored positions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from enum import Enum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    InvalidPositionError,
+    ShardMissingError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Fence, Page, Source
+from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
+from kinesumer.ops.group.shard_reads import (
+    PacedReader,
+    for_each_stream,
+    gather_by_key,
+)
+from kinesumer.wire.aggregation import open_in_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+    from kinesumer.aws.kinesis import KinesisSource
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.errors import KinesumerError
+    from kinesumer.model.records import Record
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.ops.group.connect import Roles
+    from kinesumer.ports import StreamSource
+
+T = TypeVar("T")
+
+# Clients store positions every five seconds, so even a steady lag varies this much.
+NOISE_MILLIS = 6_000
+MAX_RECORDS_PER_SECOND = 1_000.0  # Kinesis's limit for a shard
+MIN_SAMPLE_SECONDS = 0.05
+# The size of one sample: a small part of the 2 MB/s that a shard's readers share.
+SAMPLE_BYTES = 256 * 1024
+SAMPLE_RECORDS = 1_000
+DEFAULT_RECORD_BYTES = 1024
+TIP_SECONDS = 10.0  # the current rate is measured over this time
+MAX_EMPTY_PAGES = 50  # pages may be empty although records follow
+# Errors that affect a single shard.
+SHARD_ERRORS = (
+    InvalidPositionError,
+    ShardMissingError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+
+
+class LagSample(NamedTuple):
+    """The lag of one shard at one time."""
+
+    at: float  # seconds on this machine's monotonic clock
+    millis: int | None  # the next record's distance to the tip; None if expired
+    after: Position | Start  # the read starts here
+    records: int | None = None  # the number of unread records; None if not counted
+    exact: bool = False  # whether records were counted rather than estimated
+    problem: str = ""  # why the shard couldn't be read, or what is lost
+
+
+class ArrivalSample(NamedTuple):
+    """The records that arrived in a shard within some time."""
+
+    records: int
+    size: int  # the bytes of the records' data
+    seconds: float
+
+    @property
+    def records_per_second(self) -> float:
+        """The rate, limited to Kinesis's maximum; a burst may exceed it in a sample."""
+        seconds = max(self.seconds, MIN_SAMPLE_SECONDS)
+        return min(self.records / seconds, MAX_RECORDS_PER_SECOND)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The number of bytes that arrive per second."""
+        mean = self.size / self.records if self.records else 0.0
+        return self.records_per_second * mean
+
+
+def sample_page(page: Page, since: float, now: float) -> ArrivalSample:
+    """Return a sample of the records of a page that arrived at ``since`` or later.
+
+    The page was read at ``now``.
+    """
+    size = sum(len(record.data) for record in page.records)
+    return ArrivalSample(len(page.records), size, page_end(page, now) - since)
+
+
+def page_start(page: Page, now: float) -> float:
+    """Return the arrival time of the first record of a page that was read at ``now``.
+
+    For a page without records, return its end.
+    """
+    arrived = page.records[0].approximate_arrival_timestamp if page.records else None
+    return page_end(page, now) if arrived is None else arrived
+
+
+def page_end(page: Page, now: float) -> float:
+    """Return the time until which a page that was read at ``now`` has all records.
+
+    The time of the page's last record is exact. ``now`` may be a second late or early,
+    since Kinesis reports its time in whole seconds.
+    """
+    last = page.records[-1].approximate_arrival_timestamp if page.records else None
+    if last is None or is_at_tip(page):
+        return now - page.millis_behind / 1000
+    return last
+
+
+def page_millis_behind(page: Page, now: float) -> int:
+    """Return the milliseconds for which a page's first record has waited.
+
+    Kinesis reports how far the page's last record is behind: 0 for the only unread
+    record, however old that record is.
+    """
+    waited = round((now - page_start(page, now)) * 1000)
+    return max(page.millis_behind, waited)
+
+
+def is_at_tip(page: Page) -> bool:
+    """Return whether no record follows a page at present."""
+    return page.next_iterator is None or page.millis_behind == 0
+
+
+def estimate_records(
+    read: int, millis_behind: int, samples: Sequence[ArrivalSample]
+) -> int:
+    """Estimate the number of records before the tip.
+
+    ``read`` records were counted. The number of other records follows from the rates of
+    the samples, which are spread evenly over the remaining time.
+    """
+    rates = [sample.records_per_second for sample in samples]
+    mean = sum(a + b for a, b in pairwise(rates)) / (2 * (len(rates) - 1))
+    return read + round(mean * millis_behind / 1000)
+
+
+class ShardSampler:
+    """Reads samples of one shard."""
+
+    def __init__(
+        self,
+        reader: PacedReader,
+        source: StreamSource,
+        key: ShardKey,
+        now: float,
+    ) -> None:
+        self._shard = reader, source, key
+        self._offset = now - time.monotonic()
+
+    def now(self) -> float:
+        """Return Kinesis's time now: the given time plus the time since then."""
+        return time.monotonic() + self._offset
+
+    async def read(self, after: Position | Start) -> Page:
+        """Read the page after a position. Raises the same as ``PacedReader.read()``."""
+        reader, source, key = self._shard
+        return await reader.read(source, key, after, 1)
+
+    async def read_first(self, after: Position | Start) -> Page:
+        """Return the first page that has a record, or is at the tip."""
+        return await read_first(*self._shard, after)
+
+    async def read_more(self, first: Page) -> Page:
+        """Read the next page, limited according to the size of the first records."""
+        assert first.next_iterator is not None
+        reader, source, key = self._shard
+        sizes = (len(record.data) for record in first.records)
+        size = max(sizes, default=DEFAULT_RECORD_BYTES)
+        limit = min(max(SAMPLE_BYTES // max(size, 1), 1), SAMPLE_RECORDS)
+        try:
+            return await reader.read_on(source, key, first.next_iterator, limit)
+        except ExpiredIteratorError:
+            return Page([], first.next_iterator, first.millis_behind)
+
+    async def since(self, timestamp: float) -> ArrivalSample:
+        """Return a sample of the records that arrived at or after a time."""
+        page = await self.read(Start(type="AT_TIMESTAMP", timestamp=timestamp))
+        if not is_at_tip(page):
+            more = await self.read_more(page)
+            page = more._replace(records=[*page.records, *more.records])
+        return sample_page(page, timestamp, self.now())
+
+    async def arrivals(self) -> ArrivalSample:
+        """Return the records that arrived in the last seconds."""
+        return await self.since(self.now() - TIP_SECONDS)
+
+    async def lag(self, row: ShardRow, *, count: bool = False) -> LagSample:
+        """Sample the lag by reading one record after a row's position.
+
+        ``count`` also counts or estimates the unread records, by a few more reads.
+        """
+        after = row.position or row.start
+        try:
+            first = await self.read(after)
+            at, now = time.monotonic(), self.now()
+            millis = page_millis_behind(first, now)
+            if is_at_tip(first):
+                return LagSample(at, millis, after, len(first.records), True)
+            if not count:
+                return LagSample(at, millis, after)
+            # The first record's size determines the size of the sample.
+            more = await self.read_more(first)
+            read = len(first.records) + len(more.records)
+            if is_at_tip(more):
+                return LagSample(at, millis, after, read, True)
+            began, now = page_start(first, now), self.now()
+            samples = [
+                sample_page(more, began, now),
+                await self.since(now - more.millis_behind / 2000),
+                await self.arrivals(),
+            ]
+        except SHARD_ERRORS as error:
+            return LagSample(time.monotonic(), None, after, problem=str(error))
+        records = estimate_records(read, more.millis_behind, samples)
+        return LagSample(at, millis, after, records)
+
+    async def peek(self, number: str) -> Peek:
+        """Look up the record with a sequence number. Raises KinesumerError."""
+        return await peek(*self._shard, number)
+
+
+class Samples(NamedTuple, Generic[T]):
+    """Measurements of the shards of several streams."""
+
+    values: dict[ShardKey, T]
+    problems: dict[str, KinesumerError]  # errors of unreadable streams, by ARN
+    retention_hours: dict[str, int]  # how long streams keep records, by ARN
+
+
+async def sample_shards(
+    clients: ClientFactory,
+    shards: Mapping[str, Sequence[ShardRow]],
+    roles: Roles,
+    measure: Callable[[ShardSampler, ShardRow], Coroutine[Any, Any, T]],
+    reader: PacedReader | None = None,
+) -> Samples[T]:
+    """Measure every unfinished shard; report unreadable streams as problems."""
+    reader = reader or PacedReader()
+    values: dict[ShardKey, T] = {}
+    retention_hours: dict[str, int] = {}
+
+    async def sample_stream(arn: str, source: KinesisSource) -> None:
+        info = await source.describe()
+        retention_hours[arn] = info.retention_hours
+        rows = [row for row in shards[arn] if not row.ended]
+        calls = {
+            row.key: measure(ShardSampler(reader, source, row.key, info.now), row)
+            for row in rows
+        }
+        values.update(await gather_by_key(calls))
+
+    problems = await for_each_stream(clients, shards, sample_stream, roles)
+    return Samples(values, problems, retention_hours)
+
+
+class Presence(Enum):
+    """The result of looking for a position's record in its shard."""
+
+    THERE = "there"
+    EXPIRED = "expired"  # the record is older than the retention
+    GONE = "gone"  # the whole shard is older than the retention
+    FOREIGN = "foreign"  # Kinesis reports that the position was never in this shard
+
+
+class Peek(NamedTuple):
+    """The result of looking up one sequence number."""
+
+    presence: Presence
+    # The number of user records if the record is a KPL aggregate; otherwise None.
+    user_records: int | None = None
+    # The first sequence number at or after the searched one; None if no record follows.
+    first: str | None = None
+
+
+async def peek(
+    reader: PacedReader, source: StreamSource, key: ShardKey, number: str
+) -> Peek:
+    """Look up the record with a sequence number. Raises KinesumerError."""
+    try:
+        page = await read_first(reader, source, key, Position(number, 0))
+    except ShardMissingError:
+        return Peek(Presence.GONE)
+    except TrimmedPositionError:
+        return Peek(Presence.EXPIRED)
+    except InvalidPositionError:
+        return Peek(Presence.FOREIGN)
+    if not page.records:
+        return Peek(Presence.THERE)
+    first = page.records[0].sequence_number
+    count = None
+    if first == number:
+        count = await _count_user_records(page.records[0])
+    return Peek(Presence.THERE, count, first)
+
+
+async def read_first(
+    reader: PacedReader, source: StreamSource, key: ShardKey, after: Position | Start
+) -> Page:
+    """Return the first page after a position that has a record or is at the tip."""
+    page = await reader.read(source, key, after, 1)
+    for _ in range(MAX_EMPTY_PAGES):
+        if page.records or page.next_iterator is None or is_at_tip(page):
+            break
+        page = await reader.read_on(source, key, page.next_iterator, 1)
+    return page
+
+
+async def _count_user_records(record: Record) -> int | None:
+    count, source = 0, Source(Fence(ShardKey("", ""), 0), 0, HASH_KEYS - 1)
+    for step in open_in_steps([record], source):
+        await asyncio.sleep(0)  # opening takes long: let other tasks run
+        records = step.opened.records
+        if records and records[0].sub_sequence_number is None:
+            return None
+        count += len(records)
+    return count

@@ -1,0 +1,305 @@
+"""Verify stored rows and positions against what Kinesis lists and holds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.coordination.shard_sync import check_identity
+from kinesumer.core.lineage import is_complete, repairs
+from kinesumer.core.shard_end import find
+from kinesumer.errors import (
+    SourceUnavailableError,
+    StreamMissingError,
+    StreamRecreatedError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
+from kinesumer.ops.group.doctor.finding import Severity
+from kinesumer.ops.group.sampling import Presence, ShardSampler
+from kinesumer.ops.group.shard_reads import PacedReader, for_each_stream
+from kinesumer.ops.group.snapshot import read_known_snapshot, read_snapshot
+from kinesumer.runtime.tasks import gather_or_cancel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kinesumer.aws.kinesis import KinesisSource
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.model.rows import ShardRow, StreamRow
+    from kinesumer.model.streams import Shard, StreamInfo
+    from kinesumer.ops.group.connect import Roles
+    from kinesumer.ops.group.sampling import Peek
+    from kinesumer.ops.group.snapshot import Snapshot
+    from kinesumer.ports import StateStore
+
+
+class Contradiction(NamedTuple):
+    """A row that contradicts the listing or another row."""
+
+    shard_id: str
+    severity: Severity
+    text: str
+
+
+def contradictions(
+    rows: Sequence[ShardRow], listing: Sequence[Shard]
+) -> Iterator[Contradiction]:
+    """Yield the contradictions between rows and a listing, or between rows."""
+    listed = {shard.shard_id: shard for shard in listing}
+    by_id = {row.key.shard_id: row for row in rows}
+    for row in rows:
+        shard = listed.get(row.key.shard_id)
+        if shard is not None:
+            yield from _against(row, shard)
+        yield from _too_early(row, by_id)
+    if rows and is_complete(listing):
+        for missing in repairs(rows[0].key.stream_arn, rows, listing).create:
+            # A child needs no row while clients still read its parents.
+            if missing.ready:
+                yield Contradiction(
+                    missing.key.shard_id,
+                    Severity.WARNING,
+                    "has no row: the leader creates it at its next listing (30 s)",
+                )
+
+
+def _against(row: ShardRow, shard: Shard) -> Iterator[Contradiction]:
+    shard_id = shard.shard_id
+    if (row.first_hash, row.last_hash) != (shard.first_hash, shard.last_hash):
+        text = "its row has other hash keys than the shard: it may be of another stream"
+        yield Contradiction(shard_id, Severity.CRITICAL, text)
+    lacking = sorted(set(shard.parents) - row.parents)
+    if lacking:
+        text = f"its row lacks its parent {lacking[0]}: it may begin before the parent"
+        yield Contradiction(shard_id, Severity.CRITICAL, text)
+    if row.ended and not shard.closed:
+        text = (
+            "its row says that it is read to its end, but it is open: it isn't read "
+            "until the leader opens the row again, within six minutes"
+        )
+        yield Contradiction(shard_id, Severity.CRITICAL, text)
+
+
+def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[Contradiction]:
+    begun = row.ready or row.ended or row.position is not None
+    for parent in sorted(row.parents):
+        before = rows.get(parent)
+        if begun and before is not None and not before.ended:
+            text = f"has begun, but its parent {parent} isn't read to its end"
+            yield Contradiction(row.key.shard_id, Severity.CRITICAL, text)
+
+
+class Verdict(NamedTuple):
+    """The result for one position, its severity, and an explanation."""
+
+    name: str
+    severity: Severity
+    text: str = ""
+
+
+UNCHECKED = "unchecked"
+ENDED = Verdict("ended", Severity.NOTE)
+NOT_STARTED = Verdict("not started", Severity.NOTE)
+THERE = Verdict("there", Severity.NOTE)
+QUIET = Verdict(
+    "quiet", Severity.NOTE, "its record has expired, and no record after it has"
+)
+EXPIRED = Verdict(
+    "expired",
+    Severity.WARNING,
+    "its record is older than the retention: records after it are lost unless none "
+    "arrived then; clients continue with the oldest record left",
+)
+UNKNOWN = Verdict(
+    "unknown",
+    Severity.WARNING,
+    "the shard has older records but none with this number: a client didn't store it; "
+    "clients continue with the next record",
+)
+AT_END = Verdict(
+    "at the end",
+    Severity.NOTE,
+    "the shard is closed, and no record follows: its owner ends it, and its children "
+    "are read",
+)
+BEYOND = Verdict(
+    "beyond the tip",
+    Severity.CRITICAL,
+    "it lies after all records of the shard: clients skip the records up to it; seek "
+    "to the position where reading should continue",
+)
+FOREIGN = Verdict(
+    "refused",
+    Severity.CRITICAL,
+    "Kinesis reports that it was never in this shard: clients stop there; seek to the "
+    "position where reading should continue",
+)
+GONE = Verdict(
+    "gone",
+    Severity.CRITICAL,
+    "the whole shard became older than the retention before it was read to its end",
+)
+PARTS = Verdict(
+    "beyond the aggregate",
+    Severity.CRITICAL,
+    "its sub-sequence number is larger than the number of records in its aggregate",
+)
+
+
+async def check_position(
+    sampler: ShardSampler, row: ShardRow, listing: Sequence[Shard], info: StreamInfo
+) -> Verdict:
+    """Return the verdict on a row's position; ``UNCHECKED`` if it can't be read."""
+    if row.ended:
+        return ENDED
+    if row.position is None:
+        listed = any(shard.shard_id == row.key.shard_id for shard in listing)
+        return NOT_STARTED if listed else GONE
+    number, oldest = row.position.sequence_number, None
+    try:
+        peek = await sampler.peek(number)
+        shard = find(listing, row.key.shard_id)
+        if _is_at_end(peek, shard):
+            return AT_END
+        if peek.presence is Presence.THERE and peek.first != number:
+            # If older records are left, retention can't have removed this one.
+            page = await sampler.read_first(Start.TRIM_HORIZON)
+            oldest = page.records[0].sequence_number if page.records else None
+    except SourceUnavailableError as error:
+        return Verdict(UNCHECKED, Severity.WARNING, str(error))
+    verdict = decide_verdict(row.position, peek, oldest)
+    # ``info.now`` is in whole seconds: Kinesis's clock may be a second ahead of it.
+    retained_since = info.now + 1 - info.retention_hours * 3600
+    is_quiet = verdict == EXPIRED and row.read_until > retained_since
+    return QUIET if is_quiet else verdict
+
+
+def _is_at_end(peek: Peek, shard: Shard | None) -> bool:
+    is_closed = shard is not None and shard.closed
+    return is_closed and peek.presence is Presence.THERE and peek.first is None
+
+
+def decide_verdict(position: Position, peek: Peek, oldest: str | None) -> Verdict:
+    """Return a position's verdict; ``oldest`` is the shard's oldest sequence number."""
+    if peek.presence is Presence.GONE:
+        return GONE
+    if peek.presence is Presence.FOREIGN:
+        return FOREIGN
+    if peek.presence is Presence.EXPIRED:
+        return EXPIRED
+    if peek.first == position.sequence_number:
+        part = position.sub_sequence_number
+        outside = part is not None and (
+            peek.user_records is None or part >= peek.user_records
+        )
+        return PARTS if outside else THERE
+    if oldest is None:
+        return QUIET
+    older = Position(oldest) < Position(position.sequence_number)
+    if peek.first is None:
+        return BEYOND if older else QUIET
+    return UNKNOWN if older else EXPIRED
+
+
+VERSION = 1
+# Rows may change between reads, so a contradiction must be found twice.
+RECHECK_SECONDS = 1.0
+
+
+class Verification:
+    """The verification of all positions of an app."""
+
+    def __init__(self, app: str, table: str, roles: Roles) -> None:
+        self._app, self._table, self._roles = app, table, roles
+        self._reader = PacedReader()
+
+    async def run(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
+        """Check all positions; return the report as JSON. Raises KinesumerError."""
+        snapshot = await read_known_snapshot(store, self._app, self._table)
+        rows = {stream.arn: stream for stream in snapshot.streams}
+        reports: dict[str, dict[str, Any]] = {}
+
+        async def verify_stream(arn: str, source: KinesisSource) -> None:
+            reports[arn] = await self._verify(rows[arn], snapshot, source, store)
+
+        errors = await for_each_stream(clients, rows, verify_stream, self._roles)
+        for arn, error in errors.items():
+            is_gone = isinstance(error, StreamMissingError | StreamRecreatedError)
+            severity = Severity.CRITICAL if is_gone else Severity.WARNING
+            reports[arn] = _stream(arn, [], [], str(error), severity)
+        streams = [reports[arn] for arn in rows]
+        items = [
+            item
+            for stream in streams
+            for item in (stream, *stream["shards"], *stream["contradictions"])
+        ]
+        severities = [Severity[item["severity"].upper()] for item in items]
+        severities += [Severity.CRITICAL] if snapshot.corrupt else []
+        return {
+            "version": VERSION,
+            "app": self._app,
+            "table": self._table,
+            "worst": _name(max(severities, default=Severity.NOTE)),
+            "streams": streams,
+            "problems": list(snapshot.corrupt),
+        }
+
+    async def _verify(
+        self,
+        stream: StreamRow,
+        snapshot: Snapshot,
+        source: KinesisSource,
+        store: StateStore,
+    ) -> dict[str, Any]:
+        info = await source.describe()
+        check_identity(stream, info)
+        rows = snapshot.shards[stream.arn]
+        listing = await source.list_shards()
+        samplers = [ShardSampler(self._reader, source, r.key, info.now) for r in rows]
+        verdicts = await gather_or_cancel(
+            check_position(sampler, row, listing, info)
+            for sampler, row in zip(samplers, rows, strict=True)
+        )
+        shards = [_shard(r, verdict) for r, verdict in zip(rows, verdicts, strict=True)]
+        problems = list(contradictions(rows, listing))
+        if problems:
+            await asyncio.sleep(RECHECK_SECONDS)
+            later = (await read_snapshot(store, self._app)).shards.get(stream.arn, [])
+            again = set(contradictions(later, listing))
+            problems = [problem for problem in problems if problem in again]
+        return _stream(stream.arn, shards, problems)
+
+
+def _stream(
+    arn: str,
+    shards: list[dict[str, Any]],
+    problems: Sequence[Contradiction],
+    problem: str | None = None,
+    severity: Severity = Severity.NOTE,
+) -> dict[str, Any]:
+    return {
+        "stream_arn": arn,
+        "problem": problem,
+        "severity": _name(severity),
+        "shards": shards,
+        "contradictions": [
+            each._asdict() | {"severity": _name(each.severity)} for each in problems
+        ],
+    }
+
+
+def _shard(row: ShardRow, verdict: Verdict) -> dict[str, Any]:
+    position = row.position
+    return {
+        "shard_id": row.key.shard_id,
+        "sequence_number": position.sequence_number if position else None,
+        "sub_sequence_number": position.sub_sequence_number if position else None,
+        "verdict": verdict.name,
+        "severity": _name(verdict.severity),
+        "text": verdict.text,
+    }
+
+
+def _name(severity: Severity) -> str:
+    return severity.name.lower()

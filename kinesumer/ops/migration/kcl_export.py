@@ -1,0 +1,306 @@
+"""Export a group's positions as leases, so that a KCL fleet can resume."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.aws.kcl_table import LeaseWrite
+from kinesumer.coordination.shard_sync import check_identity
+from kinesumer.coordination.store_queries import read_all, read_streams
+from kinesumer.core.shard_end import find, is_past_end
+from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.ops.group.context import require_no_clients
+from kinesumer.ops.group.sampling import peek
+from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.ops.migration.kcl import (
+    LEASE,
+    OWNERS,
+    PENDING,
+    SHARD_END,
+    Checkpoint,
+    kcl_checkpoint,
+    read_fleet,
+    require_no_workers,
+)
+from kinesumer.ops.migration.plan import (
+    ResumePoint,
+    children_of,
+    create_rows,
+    require_complete,
+)
+from kinesumer.runtime.text import escape_unprintable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from kinesumer.aws.expressions import Attribute
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.model.streams import Shard
+    from kinesumer.ops.migration.apply import Open
+    from kinesumer.ops.migration.kcl import Lease, Leases, StreamId, Table
+    from kinesumer.ports import StreamSource
+    from kinesumer.runtime.context import ClientContext
+
+
+VERSION = 1
+
+
+class LeaseChange(NamedTuple):
+    """A shard's current lease (None if it doesn't exist), and its new checkpoint."""
+
+    before: Lease | None
+    after: Checkpoint
+    write: LeaseWrite
+
+    @property
+    def action(self) -> str:
+        """Return create, change or keep: what happens to the lease's checkpoint.
+
+        The write also removes the owner, even if the checkpoint is kept.
+        """
+        if self.before is None:
+            return "create"
+        same = (self.before.checkpoint, self.before.sub) == self.after
+        return "keep" if same else "change"
+
+
+class StreamLeases(NamedTuple):
+    """The changes of one stream's leases."""
+
+    stream_arn: str
+    changes: list[LeaseChange]
+    notes: list[str]
+
+
+class ExportPlan(NamedTuple):
+    """The planned leases of each stream."""
+
+    table: Leases
+    before: Table
+    streams: list[StreamLeases]
+
+    async def write(self, context: ClientContext) -> None:
+        """Write the leases while no client or worker runs, and verify them.
+
+        After a crash, repeat the export. Raise KinesumerError if a lease has changed.
+        """
+        await require_no_clients(context)
+        await require_no_workers(self.table, self.before)
+        writes = [change.write for stream in self.streams for change in stream.changes]
+        for write in writes:
+            # The write fails if the lease's counter has changed, as it has if a worker
+            # has started meanwhile.
+            if not await self.table.write(write):
+                raise KinesumerError(
+                    f"lease {write.key} has changed meanwhile: the fleet's workers or "
+                    "others write to the table; stop them, and repeat the export"
+                )
+        items = {item["leaseKey"]["S"]: item for item in await self.table.scan()}
+        for write in writes:
+            item = items.get(write.key, {})
+            # Sets aren't compared, since DynamoDB may return them in another order.
+            expected = {n: value for n, value in write.set.items() if "SS" not in value}
+            if any(item.get(name) != value for name, value in expected.items()):
+                raise KinesumerError(
+                    f"lease {write.key} isn't what was written: others write to the "
+                    "table; stop them, and repeat the export"
+                )
+        # Check again, since a client that started meanwhile would read the same shards
+        # as the fleet.
+        await require_no_clients(context)
+
+    def report(self, *, written: bool) -> dict[str, Any]:
+        """Return the report as JSON: see docs/migrating-from-kcl.md."""
+        return {
+            "version": VERSION,
+            "lease_table": self.table.name,
+            "written": written,
+            "streams": [
+                {
+                    "stream_arn": stream.stream_arn,
+                    "counts": dict(Counter(c.action for c in stream.changes)),
+                    "leases": [_report(change) for change in stream.changes],
+                    "notes": stream.notes,
+                }
+                for stream in self.streams
+            ],
+        }
+
+
+def _report(change: LeaseChange) -> dict[str, Any]:
+    before = change.before
+    return {
+        "lease_key": change.write.key,
+        "action": change.action,
+        "before": before and {"checkpoint": before.checkpoint, "sub": before.sub},
+        "after": {"checkpoint": change.after.text, "sub": change.after.sub},
+    }
+
+
+async def plan_kcl_export(
+    context: ClientContext,
+    open_: Open,
+    table: Leases,
+    streams: Sequence[str] = (),
+    *,
+    region: str | None = None,
+    watch_seconds: float = 0.0,
+) -> ExportPlan:
+    """Return the plan to write a group's positions into a lease table.
+
+    Raise GroupBusyError while the fleet runs, and KinesumerError if the group has no
+    positions in a stream of the table. Errors of reading a stream are passed on.
+    """
+    before, leases = await read_fleet(table, streams, region, watch_seconds)
+    for lease in before.leases:
+        if not lease.is_counted:
+            raise ConfigurationError(
+                f"row {escape_unprintable(lease.key)!r}: leaseCounter is not "
+                "a number, so it does not show whether a worker is alive; delete the "
+                "row, or correct it"
+            )
+    typed = before.has_types
+    planned = [
+        await _plan_stream(context, await open_(name), leases[name], has_types=typed)
+        for name in leases
+    ]
+    return ExportPlan(table, before, planned)
+
+
+async def _plan_stream(
+    context: ClientContext,
+    source: StreamSource,
+    leases: Sequence[Lease],
+    *,
+    has_types: bool,
+) -> StreamLeases:
+    arn = await _group_arn(context, source)
+    shards = await source.list_shards()
+    require_complete(arn, shards)
+    stored = await read_all(context, arn)
+    points = {row.key.shard_id: _resume_point(row, shards) for row in stored}
+    layout = create_rows(arn, shards, points)
+    if layout.uncovered:
+        raise KinesumerError(
+            f"stream {arn}: the app has no rows of {', '.join(layout.uncovered)}; "
+            "let a client run for a minute, stop it, and try again"
+        )
+    by_shard = {lease.shard_id: lease for lease in leases}
+    children = children_of(shards)
+    changes = []
+    checkpoints = await _checkpoints(source, layout.rows)
+    for row, after in zip(layout.rows, checkpoints, strict=True):
+        shard_id = row.key.shard_id
+        lease, born = by_shard.pop(shard_id, None), children.get(shard_id, ())
+        if lease is not None:
+            changes.append(_changed(lease, after, born))
+        else:
+            stream = leases[0].stream
+            changes.append(_created(row, after, born, stream, has_types=has_types))
+    # Kinesis no longer lists the shards of the remaining leases. Set these leases to
+    # SHARD_END, since workers would otherwise never read the children.
+    end = Checkpoint(SHARD_END)
+    changes += [_changed(lease, end, ()) for lease in by_shard.values()]
+    return StreamLeases(arn, changes, list(_notes(layout.rows)))
+
+
+async def _group_arn(context: ClientContext, source: StreamSource) -> str:
+    """Return the stream's ARN. Raise ConfigurationError if the group lacks it."""
+    info = await source.describe()
+    for row in await read_streams(context):
+        if row.arn == info.arn and row.baseline:
+            check_identity(row, info)
+            return row.arn
+    raise ConfigurationError(
+        f"app {context.app!r} has no positions in {info.arn}, which the lease "
+        "table is of; name the streams to hand over with --stream"
+    )
+
+
+async def _checkpoints(
+    source: StreamSource, rows: Sequence[ShardRow]
+) -> list[Checkpoint]:
+    # A position may be in an aggregate. Only reading the record shows this, and the
+    # number of user records in it.
+    reader = PacedReader()
+
+    async def checkpoint(row: ShardRow) -> Checkpoint:
+        parts = None
+        if row.position is not None and not row.ended:
+            number = row.position.sequence_number
+            parts = (await peek(reader, source, row.key, number)).user_records
+        return kcl_checkpoint(ResumePoint(row.position, row.start, row.ended), parts)
+
+    return await asyncio.gather(*map(checkpoint, rows))
+
+
+def _resume_point(row: ShardRow, shards: Sequence[Shard]) -> ResumePoint:
+    """Return where reading of a shard resumes, with an end that the listing confirms.
+
+    Earlier versions marked open shards as ended. A worker can't read from a position
+    past the end of a closed shard.
+    """
+    shard = find(shards, row.key.shard_id)
+    is_ended = row.ended
+    if shard is not None:
+        past = row.position is not None and is_past_end(shard, row.position)
+        is_ended = shard.closed and (row.ended or past)
+    return ResumePoint(row.position, row.start, is_ended)
+
+
+def _notes(rows: Sequence[ShardRow]) -> Iterator[str]:
+    for row in rows:
+        if not row.ended and row.position is None and row.start.timestamp is not None:
+            yield (
+                f"{row.key.shard_id}: nothing was read since its start, and a lease "
+                "has no place for that time: TRIM_HORIZON, so older records come again"
+            )
+
+
+def _changed(lease: Lease, after: Checkpoint, children: Collection[str]) -> LeaseChange:
+    """Return the write that sets a lease's checkpoint and removes its owner."""
+    # The counter is incremented, so that a worker that still believes it owns the lease
+    # can't renew it.
+    values = _checkpoint_values(after, lease.counter + 1, children)
+    write = LeaseWrite(lease.key, values, OWNERS + PENDING, lease.counter)
+    return LeaseChange(lease, after, write)
+
+
+def _created(
+    row: ShardRow,
+    after: Checkpoint,
+    children: Collection[str],
+    stream: StreamId | None,
+    *,
+    has_types: bool,
+) -> LeaseChange:
+    """Return the write that creates a lease for a shard that has none."""
+    key = shard_id = row.key.shard_id
+    values = _checkpoint_values(after, 0, children) | {
+        "ownerSwitchesSinceCheckpoint": {"N": "0"},
+        "startingHashKey": {"S": str(row.first_hash)},
+        "endingHashKey": {"S": str(row.last_hash)},
+    }
+    if row.parents:
+        values["parentShardId"] = {"SS": sorted(row.parents)}
+    if has_types:
+        values["entityType"] = {"S": LEASE}
+    if stream is not None:
+        values |= {"streamName": {"S": str(stream)}, "shardId": {"S": shard_id}}
+        key = f"{stream}:{shard_id}"
+    return LeaseChange(None, after, LeaseWrite(key, values))
+
+
+def _checkpoint_values(
+    after: Checkpoint, counter: int, children: Collection[str]
+) -> dict[str, Attribute]:
+    values: dict[str, Attribute] = {
+        "leaseCounter": {"N": str(counter)},
+        "checkpoint": {"S": after.text},
+        "checkpointSubSequenceNumber": {"N": str(after.sub)},
+    }
+    if after.text == SHARD_END and children:
+        values["childShardIds"] = {"SS": sorted(children)}
+    return values

@@ -1,0 +1,252 @@
+"""Plan an import of positions: the rows to write, and reasons not to import."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.coordination.shard_sync import check_identity
+from kinesumer.coordination.store_queries import read_all, read_stream_row
+from kinesumer.core import lineage
+from kinesumer.core.shard_end import is_past_end
+from kinesumer.errors import KinesumerError
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import StreamRow
+from kinesumer.model.streams import ShardKey, Start
+from kinesumer.ops.group.sampling import Presence, peek
+from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.runtime.service_time import reached_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.model.streams import Shard, StreamInfo
+    from kinesumer.ops.group.sampling import Peek
+    from kinesumer.ports import StreamSource
+    from kinesumer.runtime.context import ClientContext
+
+
+class ResumePoint(NamedTuple):
+    """The point at which reading of a shard resumes: a position or a start."""
+
+    position: Position | None = None
+    start: Start = Start.TRIM_HORIZON
+    ended: bool = False  # the shard was read to its end
+
+
+class RowChange(NamedTuple):
+    """A shard's new row, and its current row (None if it doesn't exist)."""
+
+    row: ShardRow
+    before: ShardRow | None
+
+    @property
+    def action(self) -> str:
+        """Return create, change or keep."""
+        if self.before is None:
+            return "create"
+        return "keep" if is_same_position(self.row, self.before) else "change"
+
+
+class StreamPlan(NamedTuple):
+    """The planned import of one stream."""
+
+    stream: StreamRow
+    before: StreamRow | None
+    changes: list[RowChange]
+    notes: list[str]
+    problems: list[str]  # reasons that prevent the import
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether all rows have their new values already."""
+        return (
+            self.before is not None
+            and self.before.baseline
+            and all(change.action == "keep" for change in self.changes)
+        )
+
+
+def is_same_position(row: ShardRow, other: ShardRow) -> bool:
+    """Return whether reading resumes at the same point from both rows."""
+    return _imported_values(row) == _imported_values(other)
+
+
+def _imported_values(row: ShardRow) -> tuple[object, ...]:
+    if row.ended:
+        return (True,)
+    # The start matters only if there is no position.
+    start = row.start if row.position is None else None
+    return row.ended, row.ready, row.position, start
+
+
+async def plan_stream(
+    context: ClientContext, source: StreamSource, points: Mapping[str, ResumePoint]
+) -> StreamPlan:
+    """Return the plan to import one stream's resume points, without writing it.
+
+    Positions are looked up in the stream, and LATEST becomes the current time. Raise
+    KinesumerError if the stream or a complete list of its shards can't be read,
+    StreamRecreatedError if the group's rows are of an earlier stream with this name,
+    and CorruptRowError for a corrupt row.
+    """
+    info = await source.describe()
+    shards = await source.list_shards()
+    require_complete(info.arn, shards)
+    if any(point.start == Start.LATEST for point in points.values()):
+        open_ids = [shard.shard_id for shard in lineage.leaves(shards)]
+        info = info._replace(now=await reached_time(source, open_ids, info.now))
+    listed = {shard.shard_id: shard for shard in shards}
+    checked = await _check(info, source, points, listed)
+    layout = create_rows(
+        info.arn, shards, {shard_id: point for shard_id, (point, _) in checked.items()}
+    )
+    notes, problems = [], []
+    for shard_id, (point, presence) in checked.items():
+        shard = listed.get(shard_id)
+        if point.ended and shard is not None and not shard.closed:
+            problems.append(f"{shard_id}: {_NOT_ENDED}")
+        elif presence is Presence.FOREIGN:
+            problems.append(f"{shard_id}: {_FOREIGN}")
+        elif presence in _NOTES:
+            notes.append(f"{shard_id}: {_NOTES[presence]}")
+        starts_at = point.start.timestamp
+        if not point.ended and point.position is None and starts_at is not None:
+            if problem := info.future_start(starts_at):
+                problems.append(f"{shard_id}: {problem}")
+    problems += [
+        f"{shard_id}: nothing tells how far it was read, nor its parents or children"
+        for shard_id in layout.uncovered
+    ]
+    gone = [shard_id for shard_id in layout.expired if not points[shard_id].ended]
+    notes += [f"{shard_id}: {_NOTES[Presence.GONE]}" for shard_id in gone]
+    before = await read_stream_row(context, info.arn)
+    if before is not None:
+        check_identity(before, info)
+    stored = {row.key.shard_id: row for row in await read_all(context, info.arn)}
+    changes = [RowChange(row, stored.get(row.key.shard_id)) for row in layout.rows]
+    # TRIM_HORIZON is safe: if a crash prevents the write of some rows, their shards are
+    # read from the oldest record.
+    stream = before or StreamRow(info.arn, info.created_at, Start.TRIM_HORIZON)
+    return StreamPlan(stream, before, changes, notes, problems)
+
+
+def require_complete(arn: str, shards: Sequence[Shard]) -> None:
+    """Raise KinesumerError if a listing proves nothing about the shards it lacks."""
+    if not lineage.is_complete(shards):
+        raise KinesumerError(
+            f"stream {arn}: the listed shards don't cover all hash keys, probably "
+            "because a reshard is in progress; try again in a minute"
+        )
+
+
+_FOREIGN = (
+    "Kinesis says that its position was never in this shard; was the stream created "
+    "again, or is the position another stream's?"
+)
+_NOT_ENDED = (
+    "it is said to be read to its end, but Kinesis lists it as open; find out how far "
+    "it was read, and correct this before the import"
+)
+_NOTES = {
+    Presence.EXPIRED: "retention has passed its position: unread records may be lost, "
+    "it continues with the oldest one",
+    Presence.GONE: "retention has passed the whole shard, unread records with it",
+}
+
+
+async def _check(
+    info: StreamInfo,
+    source: StreamSource,
+    points: Mapping[str, ResumePoint],
+    listed: Mapping[str, Shard],
+) -> dict[str, tuple[ResumePoint, Presence]]:
+    """Return the resume points to import, and whether their positions exist."""
+    # Only reading a shard shows whether a position exists. Without this check, clients
+    # would find out after the import.
+    reader = PacedReader()
+
+    async def check(shard_id: str, point: ResumePoint) -> tuple[ResumePoint, Presence]:
+        if point.ended or shard_id not in listed:
+            return point, Presence.THERE
+        if point.position is None:
+            if point.start == Start.LATEST:
+                start = Start(type="AT_TIMESTAMP", timestamp=info.now)
+                point = point._replace(start=start)
+            return point, Presence.THERE
+        if is_past_end(listed[shard_id], point.position):
+            return point._replace(ended=True), Presence.THERE
+        key = ShardKey(info.arn, shard_id)
+        result = await peek(reader, source, key, point.position.sequence_number)
+        position = normalize_position(point.position, result)
+        return point._replace(position=position), result.presence
+
+    checked = await asyncio.gather(*(check(*item) for item in points.items()))
+    return dict(zip(points, checked, strict=True))
+
+
+def normalize_position(position: Position, result: Peek) -> Position:
+    """Remove the sub-sequence number if it is that of an aggregate's last record."""
+    sub, parts = position.sub_sequence_number, result.user_records
+    if sub is None or parts is None or sub >= parts - 1:
+        return Position(position.sequence_number)
+    return position
+
+
+class ShardRows(NamedTuple):
+    """The rows of a stream, and the shards that don't fit its resume points."""
+
+    rows: list[ShardRow]
+    # Listed shards for which neither they nor an ancestor or descendant has a resume
+    # point.
+    uncovered: list[str]
+    # Shards with a resume point that Kinesis no longer lists.
+    expired: list[str]
+
+
+def create_rows(
+    arn: str, shards: Sequence[Shard], points: Mapping[str, ResumePoint]
+) -> ShardRows:
+    """Return a row for each listed shard.
+
+    A shard without a resume point counts as read to its end if one of its descendants
+    has a resume point. Otherwise it counts as a new child, and is read from its
+    beginning after its parents have ended.
+    """
+    parents = {shard.shard_id: shard.parents for shard in shards}
+    children = children_of(shards)
+    unread = {shard_id for shard_id, point in points.items() if not point.ended}
+    below_unread = lineage.ancestors(unread, children)
+    above = lineage.ancestors(points, parents)
+    below = lineage.ancestors(points, children)
+    complete, uncovered = dict[str, ResumePoint](), []
+    for shard_id in parents:
+        if shard_id in points:
+            complete[shard_id] = points[shard_id]
+            continue
+        was_read = shard_id in above and shard_id not in below_unread
+        complete[shard_id] = ResumePoint(ended=was_read)
+        if not was_read and shard_id not in below:
+            uncovered.append(shard_id)
+    created = [_row(arn, shard, complete) for shard in shards]
+    return ShardRows(created, uncovered, sorted(points.keys() - complete.keys()))
+
+
+def children_of(shards: Iterable[Shard]) -> dict[str, list[str]]:
+    """Return the ids of each parent's children."""
+    children: dict[str, list[str]] = {}
+    for shard in shards:
+        for parent in shard.parents:
+            children.setdefault(parent, []).append(shard.shard_id)
+    return children
+
+
+def _row(arn: str, shard: Shard, points: Mapping[str, ResumePoint]) -> ShardRow:
+    point = points[shard.shard_id]
+    return lineage.child_row(arn, shard)._replace(
+        position=point.position,
+        start=point.start,
+        ended=point.ended,
+        ready=all(points[p].ended for p in shard.parents if p in points),
+    )

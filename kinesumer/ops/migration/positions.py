@@ -1,0 +1,177 @@
+"""Files of positions, in the JSON format of docs/positions.md."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+
+from kinesumer.errors import ConfigurationError, CorruptRowError, KinesumerError
+from kinesumer.model.positions import WHOLE_RECORD, Position
+from kinesumer.model.records import Seconds
+from kinesumer.model.streams import stream_name
+from kinesumer.ops.migration.plan import ResumePoint
+from kinesumer.wire import rows
+from kinesumer.wire.fields import SHARD_ID, read_start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kinesumer.model.rows import ShardRow, StreamRow
+
+# This is enough for the positions of 200,000 shards.
+MAX_FILE_BYTES = 1 << 26
+
+Number = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
+Part = Annotated[int, msgspec.Meta(ge=0, le=WHOLE_RECORD)]
+
+
+class ShardPosition(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The position of one shard; without a sequence number, its start.
+
+    ``sub_sequence_number`` is the index in a KPL aggregate, or null for the whole
+    aggregate.
+    """
+
+    shard_id: Annotated[str, msgspec.Meta(pattern=rf"\A{SHARD_ID.pattern}\Z")]
+    ended: bool = False
+    sequence_number: Number | None = None
+    sub_sequence_number: Part | None = None
+    start: str = "TRIM_HORIZON"
+
+    def resume_point(self) -> ResumePoint:
+        """Return where reading resumes. Raise ConfigurationError if it is invalid."""
+        if self.sequence_number is None and self.sub_sequence_number is not None:
+            raise ConfigurationError(
+                f"{self.shard_id}: sub_sequence_number without sequence_number: "
+                "give both"
+            )
+        try:
+            start = read_start({"start": self.start})
+        except CorruptRowError:
+            raise ConfigurationError(
+                f"{self.shard_id}: start {self.start!r:.100} is neither TRIM_HORIZON, "
+                "LATEST nor AT_TIMESTAMP with seconds since 1970"
+            ) from None
+        position = None
+        if self.sequence_number is not None:
+            position = Position(self.sequence_number, self.sub_sequence_number)
+        return ResumePoint(position, start, self.ended)
+
+
+class StreamPositions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The positions of one stream's shards."""
+
+    stream_arn: str
+    stream_created_at: Seconds  # distinguishes the stream from a recreated one
+    shards: list[ShardPosition]
+
+    def resume_points(self) -> dict[str, ResumePoint]:
+        """Return the resume points by shard id. Raise ConfigurationError."""
+        points = {shard.shard_id: shard.resume_point() for shard in self.shards}
+        if len(points) < len(self.shards):
+            raise ConfigurationError(
+                f"{self.stream_arn}: a shard is named twice; remove one"
+            )
+        return points
+
+
+class Positions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """All positions of an app at one time."""
+
+    kind: Literal["kinesumer-positions"]
+    version: Literal[1]
+    app: str
+    exported_at: str
+    streams: list[StreamPositions]
+
+
+def positions_of_group(
+    app: str,
+    exported_at: str,
+    streams: Iterable[StreamRow],
+    shards: Mapping[str, Sequence[ShardRow]],
+) -> Positions:
+    """Return the positions that a group has stored.
+
+    Raise ConfigurationError if a shard has two rows, since such a file couldn't be
+    imported.
+    """
+    positions = [
+        StreamPositions(
+            stream_arn=stream.arn,
+            stream_created_at=stream.created_at,
+            shards=[_shard_position(row) for row in shards[stream.arn]],
+        )
+        for stream in streams
+    ]
+    for stream in positions:
+        stream.resume_points()
+    return Positions(
+        kind="kinesumer-positions",
+        version=1,
+        app=app,
+        exported_at=exported_at,
+        streams=positions,
+    )
+
+
+def _shard_position(row: ShardRow) -> ShardPosition:
+    number, part = row.position or (None, None)
+    return ShardPosition(
+        shard_id=row.key.shard_id,
+        ended=row.ended,
+        sequence_number=number,
+        sub_sequence_number=part,
+        start=rows.start_text(row.start),
+    )
+
+
+def select_streams(names: Sequence[str], positions: Positions) -> Positions:
+    """Return the positions of the named streams, or of all if none is named.
+
+    Raise KinesumerError if the positions lack a stream.
+    """
+    if not names:
+        return positions
+    arns = [stream.stream_arn for stream in positions.streams]
+    for name in names:
+        if name not in arns and name not in map(stream_name, arns):
+            raise KinesumerError(
+                f"the positions do not name stream {name}, only {', '.join(arns)}; "
+                "name one of these"
+            )
+    positions.streams = [
+        stream
+        for stream in positions.streams
+        if {stream.stream_arn, stream_name(stream.stream_arn)} & {*names}
+    ]
+    return positions
+
+
+def encode(positions: Positions) -> bytes:
+    """Return the file's content, in ASCII, since commands also print it."""
+    builtins = msgspec.to_builtins(positions)
+    return json.dumps(builtins, indent=2).encode("ascii") + b"\n"
+
+
+def decode(content: bytes) -> Positions:
+    """Parse a file. Raise ConfigurationError if it isn't a file of positions."""
+    if len(content) > MAX_FILE_BYTES:
+        raise _not_positions(f"over {MAX_FILE_BYTES:,} bytes")
+    try:
+        positions = msgspec.json.decode(content, type=Positions)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _not_positions(str(error)) from None
+    arns = [stream.stream_arn for stream in positions.streams]
+    if len(set(arns)) < len(arns):
+        raise _not_positions("it names a stream twice")
+    return positions
+
+
+def _not_positions(reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the input is not a file of positions: {reason}; pass what kinesumer export "
+        "wrote"
+    )

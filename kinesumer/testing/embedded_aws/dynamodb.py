@@ -1,0 +1,228 @@
+"""Serve DynamoDB with moto. One thread runs all requests, so each is atomic."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.testing.embedded_aws.request import AwsError, invalid_request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Future
+
+    from kinesumer.testing.embedded_aws.kinesis.subscription import Subscription
+
+
+Item = dict[str, dict[str, Any]]  # in DynamoDB's JSON
+
+
+class Units(NamedTuple):
+    """Read and write capacity units."""
+
+    read: float = 0.0
+    write: float = 0.0
+
+
+def read_units(items: list[Item], *, consistent: bool) -> float:
+    """Return a read's units: 1 for each 4 KB, or 0.5 if it is eventually consistent."""
+    blocks = max(1, math.ceil(sum(map(item_bytes, items)) / 4096))
+    return blocks * (1.0 if consistent else 0.5)
+
+
+def write_units(old: Item | None, new: Item | None, index_keys: list[str]) -> float:
+    """Return a write's units: 1 for each KB, and those of the writes to the indexes.
+
+    An index has only keys, and is written if the item's index key changes. Adding or
+    removing the key is one write. Replacing the key takes two writes.
+    """
+    size = max(item_bytes(old or {}), item_bytes(new or {}), 1)
+    units = math.ceil(size / 1024)
+    for key in index_keys:
+        before, after = (old or {}).get(key), (new or {}).get(key)
+        if before != after:
+            units += (before is not None) + (after is not None)
+    return float(units)
+
+
+def item_bytes(item: Item) -> int:
+    """Return an item's size as DynamoDB counts it."""
+    return sum(len(name.encode()) + _value_bytes(item[name]) for name in item)
+
+
+def _value_bytes(value: dict[str, Any]) -> int:
+    ((kind, content),) = value.items()
+    match kind:
+        case "S":
+            return len(content.encode())
+        case "N":
+            return len(content.strip("-0.")) // 2 + 2
+        case "B":
+            return len(content if isinstance(content, bytes) else b64decode(content))
+        case "SS" | "NS" | "BS":
+            return sum(_value_bytes({kind[0]: part}) for part in content)
+        case "L":
+            return 3 + sum(1 + _value_bytes(part) for part in content)
+        case "M":
+            return 3 + len(content) + item_bytes(content)
+        case _:
+            return 1
+
+
+_TABLE = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
+_TABLE_RULE = (
+    "Invalid table/index name. Table/index names must be between 3 and 255 characters "
+    "long, and may contain only the characters a-z, A-Z, 0-9, '_', '-', and '.'"
+)
+PREFIX = "com.amazonaws.dynamodb.v20120810#"
+_WRITES = ("PutItem", "UpdateItem", "DeleteItem")
+_READS = ("GetItem", "Query", "Scan")
+
+
+class Answer(NamedTuple):
+    """A response, and the capacity units that it consumed."""
+
+    status: int
+    body: bytes
+    units: Units = Units()
+    error: str | None = None
+    subscription: Subscription | None = None  # what sends the body piece by piece
+
+
+class DynamoDB:
+    """All tables of all accounts and regions.
+
+    One thread runs all requests. The event loop serves Kinesis meanwhile.
+    """
+
+    def __init__(self) -> None:
+        # Not on the thread: moto imports boto3, whose modules import each other. If two
+        # threads import such modules at once, one of them gets a module without names.
+        from kinesumer.testing.embedded_aws.moto_tables import tables
+
+        self._tables = tables()
+        self._thread = ThreadPoolExecutor(1, "kinesumer-dynamodb")
+
+    def submit(
+        self, account: str, region: str, operation: str, body: bytes
+    ) -> Future[Answer]:
+        """Execute a request on the thread, after the requests submitted before."""
+        return self._thread.submit(self._call, account, region, operation, body)
+
+    def close(self) -> None:
+        """Stop the thread when all submitted requests are done."""
+        self._thread.shutdown()
+
+    def _call(self, account: str, region: str, operation: str, body: bytes) -> Answer:
+        request = parse(body)
+        # moto finds tables only by name, not by ARN.
+        if str(request.get("TableName")).startswith("arn:"):
+            request["TableName"] = request["TableName"].rpartition("/")[2]
+        if "TableName" in request and not _TABLE.fullmatch(str(request["TableName"])):
+            return error_answer(invalid_request(_TABLE_RULE))
+        handler = self._tables(account, region, request)
+        measured = _Measured(handler.dynamodb_backend, operation, request)
+        try:
+            result = handler.perform(operation)
+        except AwsError as error:
+            return error_answer(error)
+        except Exception as error:
+            return _failure(error, measured.units({}))
+        units = measured.units(result)
+        result.pop("ConsumedCapacity", None)
+        if request.get("ReturnConsumedCapacity", "NONE") != "NONE":
+            result["ConsumedCapacity"] = {
+                "TableName": request["TableName"],
+                "CapacityUnits": units.read + units.write,
+            }
+        return Answer(200, handler.encode(result), units)
+
+
+# The part of a KeyConditionExpression that compares the partition key.
+_PARTITION = re.compile(r"(#\w+|\w+)\s*=\s*(:\w+)")
+
+
+def partition_keys(request: Mapping[str, Any]) -> list[str]:
+    """Return the partition keys of the rows that a request concerns.
+
+    This is for tables whose partition key is a text named ``pk``.
+    """
+    rows = [request[part] for part in ("Key", "Item") if part in request]
+    names = request.get("ExpressionAttributeNames", {})
+    values = request.get("ExpressionAttributeValues", {})
+    rows += [
+        {names.get(name, name): values.get(value, {})}
+        for name, value in _PARTITION.findall(request.get("KeyConditionExpression", ""))
+    ]
+    return [row["pk"]["S"] for row in rows if "S" in row.get("pk", {})]
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """Parse a request's body. Raise AwsError if it isn't a JSON object."""
+    try:
+        request = json.loads(body or b"{}")
+    except ValueError:
+        request = None
+    if not isinstance(request, dict):
+        raise AwsError("SerializationException", "The body is not a JSON object")
+    return request
+
+
+def error_answer(error: AwsError) -> Answer:
+    """Return the response for an error."""
+    body = json.dumps({"__type": PREFIX + error.code, "message": error.message})
+    return Answer(error.status, body.encode(), error=error.code)
+
+
+def _failure(error: Exception, units: Units) -> Answer:
+    # moto's own errors contain a response. Other errors are defects.
+    status, body = getattr(error, "code", None), getattr(error, "description", None)
+    if not isinstance(status, int) or not isinstance(body, str):
+        message = f"the embedded DynamoDB failed: {error!r}"
+        return error_answer(AwsError("InternalServerError", message, 500))
+    code = json.loads(body)["__type"].rpartition("#")[2]
+    return Answer(status, body.encode(), units, code)
+
+
+class _Measured:
+    """Measures the capacity units that one request consumes."""
+
+    def __init__(self, backend: Any, operation: str, request: dict[str, Any]) -> None:
+        self._backend, self._operation = backend, operation
+        self._request = request
+        self._table = backend.tables.get(request.get("TableName"))
+        self._old = self._item()
+
+    def units(self, result: dict[str, Any]) -> Units:
+        """Return the units that the request consumed. Call this after the request."""
+        if self._table is None:
+            return Units()
+        if self._operation in _WRITES:
+            keys = [
+                key["AttributeName"]
+                for index in self._table.indexes
+                for key in index.schema
+                if key["KeyType"] == "RANGE"
+            ]
+            return Units(write=write_units(self._old, self._item(), keys))
+        if self._operation in _READS:
+            items = result.get("Items") or [result.get("Item") or {}]
+            consistent = bool(self._request.get("ConsistentRead"))
+            return Units(read=read_units(items, consistent=consistent))
+        return Units()
+
+    def _item(self) -> Item | None:
+        """Return the present state of the item that the request writes, or None."""
+        if self._table is None or self._operation not in _WRITES:
+            return None
+        values = self._request.get("Key") or self._request.get("Item") or {}
+        names = [key["AttributeName"] for key in self._table.schema]
+        if not all(name in values for name in names):
+            return None
+        key = {name: values[name] for name in names}
+        row = self._backend.get_item(self._request["TableName"], key)
+        return None if row is None else row.to_json()["Attributes"]

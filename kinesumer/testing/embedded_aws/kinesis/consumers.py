@@ -1,0 +1,157 @@
+"""Serve the requests about registered consumers, and begin their subscriptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.testing.embedded_aws.kinesis.consumer import Consumer
+from kinesumer.testing.embedded_aws.kinesis.limits import Bucket
+from kinesumer.testing.embedded_aws.kinesis.records import counter_before
+from kinesumer.testing.embedded_aws.kinesis.subscription import Subscription
+from kinesumer.testing.embedded_aws.request import (
+    AwsError,
+    invalid_argument,
+    limit_exceeded,
+    not_found,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.testing.embedded_aws.kinesis import requests as rq
+    from kinesumer.testing.embedded_aws.kinesis.shards import Stream
+
+
+def stream_of_consumer(arn: str) -> str:
+    """Return the ARN of the stream in a consumer's ARN."""
+    return arn.partition("/consumer/")[0]
+
+
+def current_consumers(stream: Stream, now: float) -> list[Consumer]:
+    """Return a stream's registered consumers, ordered by name."""
+    for name in [c.name for c in stream.consumers.values() if now >= c.gone_at]:
+        del stream.consumers[name]
+    return [stream.consumers[name] for name in sorted(stream.consumers)]
+
+
+def find_consumer(stream: Stream, request: rq.ConsumerRequest, now: float) -> Consumer:
+    """Return a consumer. Raise AwsError if it isn't registered."""
+    consumers = current_consumers(stream, now)
+    name, arn = request.consumer_name, request.consumer_arn
+    if not (name or arn):
+        raise invalid_argument("ConsumerName or ConsumerARN is needed.")
+    for consumer in consumers:
+        if name == consumer.name or arn == consumer.arn:
+            return consumer
+    raise not_found(
+        f"Consumer {name or arn} under stream {stream.name} under account "
+        f"{stream.account} not found."
+    )
+
+
+def register(
+    stream: Stream, request: rq.RegisterStreamConsumer, now: float
+) -> dict[str, Any]:
+    """Return the response to RegisterStreamConsumer."""
+    stream.require_open()
+    consumers, limits = current_consumers(stream, now), stream.limits
+    name = request.consumer_name
+    if name in stream.consumers:
+        raise AwsError(
+            "ResourceInUseException",
+            f"Consumer {name} under stream {stream.name} already exists.",
+        )
+    if len(consumers) >= stream.max_consumers:
+        raise limit_exceeded(
+            f"Stream {stream.name} under account {stream.account} already has "
+            f"{stream.max_consumers} consumers."
+        )
+    creating = [c for c in consumers if c.status(now) == "CREATING"]
+    if len(creating) >= limits.creating_consumers_per_stream:
+        raise limit_exceeded(
+            f"Stream {stream.name} under account {stream.account} already has "
+            f"{limits.creating_consumers_per_stream} consumers in the state CREATING."
+        )
+    active_at = now + limits.consumer_creating_seconds
+    consumer = Consumer(stream.arn, name, now, active_at, tags=request.tags)
+    stream.consumers[name] = consumer
+    return {"Consumer": consumer.describe(now)}
+
+
+def describe_consumer(
+    stream: Stream, request: rq.ConsumerRequest, now: float
+) -> dict[str, Any]:
+    """Return the response to DescribeStreamConsumer."""
+    consumer = find_consumer(stream, request, now)
+    description = {**consumer.describe(now), "StreamARN": stream.arn}
+    return {"ConsumerDescription": description}
+
+
+def list_consumers(
+    stream: Stream, request: rq.ListStreamConsumers, now: float
+) -> dict[str, Any]:
+    """Return the response to ListStreamConsumers."""
+    consumers = current_consumers(stream, now)
+    left = [c for c in consumers if c.name > request.next_token]
+    page = left[: request.max_results]
+    answer: dict[str, Any] = {"Consumers": [c.describe(now) for c in page]}
+    if len(page) < len(left):
+        answer["NextToken"] = page[-1].name
+    return answer
+
+
+def deregister(
+    stream: Stream, request: rq.ConsumerRequest, now: float
+) -> dict[str, Any]:
+    """Return the response to DeregisterStreamConsumer."""
+    consumer = find_consumer(stream, request, now)
+    consumer.gone_at = now + stream.limits.consumer_deleting_seconds
+    for subscription in consumer.subscriptions.values():
+        subscription.end_with("ResourceNotFoundException", "Consumer was deregistered.")
+    return {}
+
+
+def require_no_consumers(stream: Stream, now: float) -> None:
+    """Raise ResourceInUseException if a stream has registered consumers."""
+    if current_consumers(stream, now):
+        raise AwsError(
+            "ResourceInUseException",
+            f"Stream {stream.name} under account {stream.account} has registered "
+            "consumers: deregister them, or set EnforceConsumerDeletion.",
+        )
+
+
+def subscribe(stream: Stream, request: rq.SubscribeToShard, now: float) -> Subscription:
+    """Return a new subscription, which replaces the consumer's former one."""
+    stream.require_open()
+    consumer = find_consumer(stream, request, now)
+    limits, shard = stream.limits, stream.shard(request.shard_id, now)
+    calls = consumer.calls.setdefault(
+        shard.shard_id, Bucket(limits.subscribe_calls_per_second)
+    )
+    if not calls.take(1, now):
+        raise limit_exceeded(
+            f"Rate exceeded for consumer {consumer.name} and shard {shard.shard_id}."
+        )
+    status = consumer.status(now)
+    if status != "ACTIVE":
+        raise AwsError(
+            "ResourceInUseException", f"Consumer {consumer.name} is {status}."
+        )
+    former = consumer.subscriptions.get(shard.shard_id)
+    if former is not None:
+        if now - former.began_at < limits.subscription_replace_seconds:
+            raise AwsError(
+                "ResourceInUseException",
+                f"Another active subscription exists for consumer {consumer.name} and "
+                f"shard {shard.shard_id}.",
+            )
+    position = request.starting_position
+    if position.type.endswith("SEQUENCE_NUMBER") and position.sequence_number is None:
+        raise invalid_argument(f"SequenceNumber is needed for {position.type}.")
+    after = counter_before(
+        stream, shard, position.type, position.sequence_number, position.timestamp, now
+    )
+    if former is not None:
+        former.end_with("ResourceInUseException", "Another subscription replaced it.")
+    subscription = Subscription(stream, shard, after, now)
+    consumer.subscriptions[shard.shard_id] = subscription
+    return subscription

@@ -1,0 +1,159 @@
+"""Serve the requests that describe streams and list their shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.testing.embedded_aws.kinesis.consumers import current_consumers
+from kinesumer.testing.embedded_aws.kinesis.tokens import ListingToken
+from kinesumer.testing.embedded_aws.request import (
+    invalid_argument,
+    limit_exceeded,
+    not_found,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.testing.embedded_aws.kinesis import requests as rq
+    from kinesumer.testing.embedded_aws.kinesis.shards import Shard, Stream
+
+
+def describe(stream: Stream, request: rq.DescribeStream, now: float) -> dict[str, Any]:
+    """Return the response to DescribeStream."""
+    left = [
+        shard
+        for shard in stream.visible(now)
+        if shard.shard_id > request.exclusive_start_shard_id
+    ]
+    page = left[: request.limit]
+    return {
+        "StreamDescription": {
+            **_description(stream),
+            "Shards": [_shard(stream, shard) for shard in page],
+            "HasMoreShards": len(page) < len(left),
+        }
+    }
+
+
+def describe_summary(stream: Stream, _: rq.Request, now: float) -> dict[str, Any]:
+    """Return the response to DescribeStreamSummary."""
+    return {
+        "StreamDescriptionSummary": {
+            **_description(stream),
+            "OpenShardCount": len(stream.open),
+            "ConsumerCount": len(current_consumers(stream, now)),
+            "MaxRecordSizeInKiB": stream.max_record_kib,
+            **_distribution(stream),
+        }
+    }
+
+
+def _distribution(stream: Stream) -> dict[str, str]:
+    """Return the strategy, which only streams in on-demand mode have."""
+    if stream.mode != "ON_DEMAND":
+        return {}
+    return {"RecordDistributionStrategy": stream.distribution}
+
+
+def _description(stream: Stream) -> dict[str, Any]:
+    return {
+        **stream.summary(),
+        "RetentionPeriodHours": stream.retention_hours,
+        "EnhancedMonitoring": [{"ShardLevelMetrics": []}],
+        **_encryption(stream),
+    }
+
+
+def _encryption(stream: Stream) -> dict[str, str]:
+    if stream.key_id is None:
+        return {"EncryptionType": "NONE"}
+    return {"EncryptionType": "KMS", "KeyId": stream.key_id}
+
+
+def _shard(stream: Stream, shard: Shard) -> dict[str, Any]:
+    numbers = {"StartingSequenceNumber": stream.sequence(shard, shard.first_counter)}
+    if shard.last_counter is not None:
+        numbers["EndingSequenceNumber"] = stream.sequence(shard, shard.last_counter)
+    names = ("ParentShardId", "AdjacentParentShardId")
+    parents = {
+        name: parent.shard_id
+        for name, parent in zip(names, shard.parents, strict=False)
+    }
+    return {
+        "ShardId": shard.shard_id,
+        **parents,
+        "HashKeyRange": shard.hash_key_range(),
+        "SequenceNumberRange": numbers,
+    }
+
+
+def list_shards(stream: Stream, request: rq.ListShards, now: float) -> dict[str, Any]:
+    """Return the response to ListShards."""
+    if stream.status in ("CREATING", "DELETING"):
+        stream.require_active()
+    if not stream.listing_calls.take(1, now):
+        raise limit_exceeded(f"Rate exceeded for stream {stream.name}.")
+    token = _token(stream, request, now)
+    shards = [
+        shard
+        for shard in stream.visible(now)
+        if shard.shard_id > token.after and _is_listed(stream, shard, token, now)
+    ]
+    page = shards[: request.max_results]
+    answer: dict[str, Any] = {"Shards": [_shard(stream, shard) for shard in page]}
+    if len(page) < len(shards):
+        after = token._replace(after=page[-1].shard_id, issued_at=now)
+        answer["NextToken"] = after.encode()
+    return answer
+
+
+def _token(stream: Stream, request: rq.ListShards, now: float) -> ListingToken:
+    created = request.stream_creation_timestamp
+    if created is not None and int(created) != int(stream.created_at):
+        raise not_found(f"Stream {stream.name} created at {created} not found.")
+    if request.next_token is None:
+        return _first_token(stream, request, now)
+    if request.stream_name or request.exclusive_start_shard_id or request.shard_filter:
+        raise invalid_argument(
+            "NextToken can't be given together with StreamName, ShardFilter or "
+            "ExclusiveStartShardId."
+        )
+    token = ListingToken.decode(request.next_token)
+    token.require_fresh(now, stream.limits.token_seconds)
+    if token.created_ms != stream.created_ms:
+        raise invalid_argument("Invalid NextToken.")
+    return token
+
+
+def _first_token(stream: Stream, request: rq.ListShards, now: float) -> ListingToken:
+    kind, timestamp, after = "FROM_TRIM_HORIZON", 0.0, request.exclusive_start_shard_id
+    if request.shard_filter is not None:
+        kind = request.shard_filter.type
+        if kind.endswith("_TIMESTAMP"):
+            timestamp = _required(request.shard_filter.timestamp, "Timestamp")
+        if kind == "AFTER_SHARD_ID":
+            after = _required(request.shard_filter.shard_id, "ShardId")
+    return ListingToken(
+        stream.arn, stream.created_ms, after or "", now, kind, timestamp
+    )
+
+
+def _required(value: Any, name: str) -> Any:
+    if value is None:
+        raise invalid_argument(f"ShardFilter of this type needs a {name}.")
+    return value
+
+
+def _is_listed(stream: Stream, shard: Shard, token: ListingToken, now: float) -> bool:
+    timestamp = token.filter_timestamp
+    is_open = shard.closed_at is None or shard.closed_at >= timestamp
+    match token.filter_type:
+        case "AT_LATEST":
+            return shard.closed_at is None
+        case "AT_TRIM_HORIZON":
+            return shard.created_at <= max(stream.horizon(now), stream.created_at)
+        case "AT_TIMESTAMP":
+            return shard.created_at <= timestamp and is_open
+        case "FROM_TIMESTAMP":
+            return is_open
+        case _:
+            return True

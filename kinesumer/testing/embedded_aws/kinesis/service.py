@@ -1,0 +1,370 @@
+"""Serve Kinesis requests, each for one account and region."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from kinesumer.model.stream_consumers import CONSUMER_ARN
+from kinesumer.testing.embedded_aws.arns import resource_arn
+from kinesumer.testing.embedded_aws.kinesis import requests as rq
+from kinesumer.testing.embedded_aws.kinesis.changes import (
+    lengthen,
+    merge,
+    record_kib,
+    require_distribution,
+    rescale,
+    set_distribution,
+    set_mode,
+    set_record_size,
+    shorten,
+    split,
+    start_encryption,
+    stop_encryption,
+)
+from kinesumer.testing.embedded_aws.kinesis.consumers import (
+    deregister,
+    describe_consumer,
+    find_consumer,
+    list_consumers,
+    register,
+    require_no_consumers,
+    stream_of_consumer,
+    subscribe,
+)
+from kinesumer.testing.embedded_aws.kinesis.limits import Bucket, Limits
+from kinesumer.testing.embedded_aws.kinesis.listing import (
+    describe,
+    describe_summary,
+    list_shards,
+)
+from kinesumer.testing.embedded_aws.kinesis.records import (
+    get_iterator,
+    get_records,
+    put_record,
+    put_records,
+)
+from kinesumer.testing.embedded_aws.kinesis.shards import BY_KEY, Stream
+from kinesumer.testing.embedded_aws.kinesis.subscription import Subscription
+from kinesumer.testing.embedded_aws.kinesis.tags import (
+    list_resource_tags,
+    list_stream_tags,
+    tag_resource,
+    tag_stream,
+)
+from kinesumer.testing.embedded_aws.kinesis.tokens import ListingToken, ShardIterator
+from kinesumer.testing.embedded_aws.request import (
+    AwsError,
+    invalid_argument,
+    invalid_request,
+    limit_exceeded,
+    not_found,
+    unknown_operation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Answer = dict[str, Any] | bytes | Subscription
+# The operations with the parameter DryRun.
+DRY_RUNS = frozenset(
+    {"GetRecords", "GetShardIterator", "PutRecord", "PutRecords", "SubscribeToShard"}
+)
+_ON_DEMAND_SHARDS = 4  # open shards of a new on-demand stream in AWS
+_ON_DEMAND_STREAMS = 50  # AWS's default quota of an account and region
+
+
+class Caller(NamedTuple):
+    """The account and region of a request."""
+
+    account: str
+    region: str
+
+
+class Kinesis:
+    """All streams of all accounts and regions."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.streams: dict[str, Stream] = {}
+        self._with_advantage: set[Caller] = set()  # that have On-demand Advantage
+        self._gone_at: dict[str, float] = {}
+        self._control: dict[tuple[Caller, str], Bucket] = {}
+
+    def target(self, request: rq.AnyRequest, caller: Caller) -> tuple[str, str | None]:
+        """Return the ARN of a request's stream (or ``*``), and its shard or None."""
+        if not isinstance(request, rq.Request):
+            return "*", None
+        if isinstance(request, rq.GetRecords):
+            iterator = ShardIterator.decode(request.shard_iterator)
+            return request.stream_arn or iterator.stream_arn, iterator.shard_id
+        if isinstance(request, rq.ListShards) and request.next_token:
+            return ListingToken.decode(request.next_token).stream_arn, None
+        shard_id = getattr(request, "shard_id", None)
+        if isinstance(request, rq.ConsumerRequest) and request.consumer_arn:
+            if not CONSUMER_ARN.fullmatch(request.consumer_arn):
+                raise invalid_request(
+                    f"{request.consumer_arn!r} is not the ARN of a consumer."
+                )
+            return request.consumer_arn, shard_id
+        if isinstance(request, rq.ResourceRequest):
+            _require_arn(stream_of_consumer(request.resource_arn))
+            return request.resource_arn, None
+        return _arn(request, caller), shard_id
+
+    def call(
+        self, operation: str, request: rq.AnyRequest, caller: Caller, now: float
+    ) -> Answer:
+        """Return the response to a request. Raise AwsError if it is refused."""
+        self._expire(now)
+        self._throttle_control(operation, caller, now)
+        if not isinstance(request, rq.Request):
+            return self._call_of_account(request, caller)
+        if isinstance(request, rq.CreateStream):
+            return self._create(request, caller, now)
+        target = self.target(request, caller)[0]
+        stream = self.stream(stream_of_consumer(target), now)
+        if isinstance(request, rq.DeleteStream):
+            if not request.enforce_consumer_deletion:
+                require_no_consumers(stream, now)
+            self.delete(stream, now)
+            return {}
+        if request.dry_run and operation in DRY_RUNS:
+            if isinstance(request, rq.ConsumerRequest):
+                find_consumer(stream, request, now)
+            raise AwsError("DryRunOperationException", "The request would succeed.")
+        _, handle = _STREAM_OPERATIONS[operation]
+        return handle(stream, request, now)
+
+    def stream(self, arn: str, now: float) -> Stream:
+        """Return a stream. Raise ResourceNotFoundException if it doesn't exist."""
+        stream = self.streams.get(arn)
+        if stream is None:
+            account, name = arn.split(":")[4], arn.rpartition("/")[2]
+            raise not_found(f"Stream {name} under account {account} not found.")
+        stream.settle(now)
+        return stream
+
+    def create(
+        self,
+        caller: Caller,
+        name: str,
+        shards: int,
+        now: float,
+        *,
+        mode: str = "PROVISIONED",
+        max_record_kib: int = 1024,
+        distribution: str = BY_KEY,
+    ) -> Stream:
+        """Create a stream. Raise AwsError if the name is taken or a limit exceeded."""
+        self._expire(now)
+        require_distribution(mode, distribution)
+        arn = stream_arn(caller, name)
+        if arn in self.streams:
+            raise AwsError(
+                "ResourceInUseException",
+                f"Stream {name} under account {caller.account} already exists.",
+            )
+        used, limit = self._open_shards(caller), self.limits.shards_per_account
+        if used + shards > limit:
+            raise limit_exceeded(
+                "This request would exceed the shard limit for the account "
+                f"{caller.account} in {caller.region}. Current shard count for the "
+                f"account: {used}. Limit: {limit}. Number of additional shards that "
+                f"would have resulted from this request: {shards}."
+            )
+        stream = Stream(arn, shards, now, self.limits, mode=mode)
+        stream.max_record_kib = record_kib(max_record_kib)
+        stream.distribution = distribution
+        stream.has_advantage = caller in self._with_advantage
+        self.streams[arn] = stream
+        stream.settle(now)
+        return stream
+
+    def delete(self, stream: Stream, now: float) -> None:
+        """Begin to delete a stream. It is gone after ``limits.deleting_seconds``."""
+        stream.status = "DELETING"
+        stream.wake_subscriptions()
+        self._gone_at[stream.arn] = now + self.limits.deleting_seconds
+        self._expire(now)
+
+    def key_of(self, resource: str) -> str | None:
+        """Return the ARN of the key that encrypts a stream, given an ARN."""
+        stream = self.streams.get(stream_of_consumer(resource))
+        if stream is None or stream.key_id is None:
+            return None
+        if stream.key_id.startswith("arn:"):
+            return stream.key_id
+        _, partition, _, region, account, _ = stream.arn.split(":")
+        return f"arn:{partition}:kms:{region}:{account}:key/{stream.key_id}"
+
+    def wake_subscriptions(self) -> None:
+        """Let all subscriptions look at the time again."""
+        for stream in self.streams.values():
+            stream.wake_subscriptions()
+
+    def _streams(self, caller: Caller) -> list[Stream]:
+        prefix = stream_arn(caller, "")
+        return [s for arn, s in self.streams.items() if arn.startswith(prefix)]
+
+    def _open_shards(self, caller: Caller) -> int:
+        return sum(len(stream.open) for stream in self._streams(caller))
+
+    def _expire(self, now: float) -> None:
+        for arn in [arn for arn, at in self._gone_at.items() if now >= at]:
+            del self._gone_at[arn], self.streams[arn]
+
+    def _throttle_control(self, operation: str, caller: Caller, now: float) -> None:
+        rate = self.limits.control_calls_per_second.get(operation)
+        if rate is None:
+            return
+        bucket = self._control.setdefault((caller, operation), Bucket(rate))
+        if not bucket.take(1, now):
+            raise limit_exceeded(
+                f"Rate exceeded for {operation} under account {caller.account}."
+            )
+
+    def _call_of_account(self, request: rq.AccountRequest, caller: Caller) -> Answer:
+        if isinstance(request, rq.DescribeLimits):
+            return self._describe_limits(caller)
+        if isinstance(request, rq.ListStreams):
+            return self._list_streams(request, caller)
+        if isinstance(request, rq.UpdateAccountSettings):
+            status = request.minimum_throughput_billing_commitment.status
+            self._set_advantage(caller, on=status == "ENABLED")
+        status = "ENABLED" if caller in self._with_advantage else "DISABLED"
+        return {"MinimumThroughputBillingCommitment": {"Status": status}}
+
+    def _set_advantage(self, caller: Caller, *, on: bool) -> None:
+        (self._with_advantage.add if on else self._with_advantage.discard)(caller)
+        for stream in self._streams(caller):
+            stream.has_advantage = on
+
+    def _describe_limits(self, caller: Caller) -> Answer:
+        modes = [stream.mode for stream in self._streams(caller)]
+        return {
+            "ShardLimit": self.limits.shards_per_account,
+            "OpenShardCount": self._open_shards(caller),
+            "OnDemandStreamCount": modes.count("ON_DEMAND"),
+            "OnDemandStreamCountLimit": _ON_DEMAND_STREAMS,
+        }
+
+    def _create(self, request: rq.CreateStream, caller: Caller, now: float) -> Answer:
+        mode, shards = request.stream_mode_details.stream_mode, request.shard_count
+        if mode == "ON_DEMAND":
+            if shards is not None:
+                raise invalid_request(
+                    "ShardCount is not supported for streams with on-demand capacity."
+                )
+            shards = _ON_DEMAND_SHARDS
+        if shards is None:
+            raise invalid_request(
+                "ShardCount is needed for streams with provisioned capacity."
+            )
+        stream = self.create(
+            caller,
+            request.stream_name,
+            shards,
+            now,
+            mode=mode,
+            max_record_kib=request.max_record_size,
+            distribution=request.record_distribution_strategy,
+        )
+        stream.tags |= request.tags
+        return {}
+
+    def _list_streams(self, request: rq.ListStreams, caller: Caller) -> Answer:
+        after = request.next_token or request.exclusive_start_stream_name
+        streams = sorted(self._streams(caller), key=lambda stream: stream.name)
+        left = [stream for stream in streams if stream.name > after]
+        page = left[: request.limit]
+        answer: dict[str, Any] = {
+            "StreamNames": [stream.name for stream in page],
+            "StreamSummaries": [stream.summary() for stream in page],
+            "HasMoreStreams": len(page) < len(left),
+        }
+        if len(page) < len(left):
+            answer["NextToken"] = page[-1].name
+        return answer
+
+
+def stream_arn(caller: Caller, name: str) -> str:
+    """Return the ARN of a stream in the caller's account and region."""
+    return resource_arn("kinesis", caller.region, caller.account, f"stream/{name}")
+
+
+def _arn(request: rq.Request, caller: Caller) -> str:
+    by_name = request.stream_name and stream_arn(caller, request.stream_name)
+    arn = request.stream_arn
+    if arn is not None:
+        _require_arn(arn)
+    if arn and by_name and arn != by_name:
+        raise invalid_argument("StreamName and StreamARN differ.")
+    if not (arn or by_name):
+        raise invalid_argument("StreamName or StreamARN is needed.")
+    return arn or by_name or ""
+
+
+def _require_arn(arn: str) -> None:
+    parts = arn.split(":")
+    if len(parts) != 6 or parts[2] != "kinesis" or not parts[5].startswith("stream/"):
+        raise invalid_request(f"{arn!r} is not the ARN of a stream.")
+
+
+_STREAM_OPERATIONS: dict[
+    str, tuple[type[rq.Request], Callable[[Stream, Any, float], Answer]]
+] = {
+    "AddTagsToStream": (rq.AddTagsToStream, tag_stream),
+    "DecreaseStreamRetentionPeriod": (rq.RetentionPeriod, shorten),
+    "DeregisterStreamConsumer": (rq.ConsumerRequest, deregister),
+    "DescribeStream": (rq.DescribeStream, describe),
+    "DescribeStreamConsumer": (rq.ConsumerRequest, describe_consumer),
+    "DescribeStreamSummary": (rq.Request, describe_summary),
+    "GetRecords": (rq.GetRecords, get_records),
+    "GetShardIterator": (rq.GetShardIterator, get_iterator),
+    "IncreaseStreamRetentionPeriod": (rq.RetentionPeriod, lengthen),
+    "ListShards": (rq.ListShards, list_shards),
+    "ListStreamConsumers": (rq.ListStreamConsumers, list_consumers),
+    "ListTagsForResource": (rq.ResourceRequest, list_resource_tags),
+    "ListTagsForStream": (rq.Request, list_stream_tags),
+    "MergeShards": (rq.MergeShards, merge),
+    "PutRecord": (rq.PutRecord, put_record),
+    "PutRecords": (rq.PutRecords, put_records),
+    "RegisterStreamConsumer": (rq.RegisterStreamConsumer, register),
+    "SplitShard": (rq.SplitShard, split),
+    "StartStreamEncryption": (rq.StreamEncryption, start_encryption),
+    "StopStreamEncryption": (rq.StreamEncryption, stop_encryption),
+    "SubscribeToShard": (rq.SubscribeToShard, subscribe),
+    "TagResource": (rq.TagResource, tag_resource),
+    "UpdateMaxRecordSize": (rq.UpdateMaxRecordSize, set_record_size),
+    "UpdateShardCount": (rq.UpdateShardCount, rescale),
+    "UpdateStreamMode": (rq.UpdateStreamMode, set_mode),
+    "UpdateStreamRecordDistributionStrategy": (
+        rq.UpdateStreamRecordDistributionStrategy,
+        set_distribution,
+    ),
+}
+_REQUESTS: dict[str, type[rq.AnyRequest]] = {
+    "CreateStream": rq.CreateStream,
+    "DeleteStream": rq.DeleteStream,
+    "DescribeAccountSettings": rq.DescribeAccountSettings,
+    "DescribeLimits": rq.DescribeLimits,
+    "ListStreams": rq.ListStreams,
+    "UpdateAccountSettings": rq.UpdateAccountSettings,
+    **{name: kind for name, (kind, _) in _STREAM_OPERATIONS.items()},
+}
+_DECODERS = {name: msgspec.json.Decoder(kind) for name, kind in _REQUESTS.items()}
+
+
+def decode(operation: str, body: bytes) -> rq.AnyRequest:
+    """Return the request in a body. Raise AwsError if it is invalid."""
+    decoder = _DECODERS.get(operation)
+    if decoder is None:
+        raise unknown_operation(f"The embedded Kinesis has no operation {operation}.")
+    try:
+        return decoder.decode(body or b"{}")
+    except msgspec.ValidationError as error:
+        raise invalid_request(f"1 validation error detected: {error}") from None
+    except msgspec.DecodeError as error:
+        raise AwsError("SerializationException", str(error)) from None

@@ -1,0 +1,149 @@
+"""Call moto's DynamoDB without its HTTP layers. No other module imports moto.
+
+Without moto's parsers and serializers, a query of 64 rows is eight times faster.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import deque
+from operator import eq, le, lt
+from typing import TYPE_CHECKING, Any
+
+from moto.core.base_backend import BackendDict
+from moto.core.utils import camelcase_to_underscores, method_names_from_class
+from moto.dynamodb import comparisons
+from moto.dynamodb.models import DynamoDBBackend
+from moto.dynamodb.models.dynamo_type import Item
+from moto.dynamodb.models.utilities import DynamoJsonEncoder
+from moto.dynamodb.responses import DynamoHandler
+
+from kinesumer.runtime.partitions import partition_of
+from kinesumer.testing.embedded_aws.request import AwsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OPERATIONS = frozenset(
+    name
+    for name in method_names_from_class(DynamoHandler)
+    if name in vars(DynamoHandler) and not name.startswith("_")
+)
+
+# moto keeps every instance so that it can be reset later. Nothing is reset here, and
+# without this line, each request would leak copies of its rows.
+Item.instances_tracked = deque(maxlen=0)  # type: ignore[attr-defined]
+
+
+def _comparing(less: Callable[[Any, Any], bool]) -> Callable[..., bool]:
+    """Return a comparison that is false for an absent value, and across types."""
+
+    def expr(self: Any, item: Item | None) -> bool:
+        left, right = self.lhs.expr(item), self.rhs.expr(item)
+        if left is None or right is None:
+            return False
+        left_type, right_type = (_type(side, item) for side in (self.lhs, self.rhs))
+        return left_type == right_type and less(left, right)
+
+    return expr
+
+
+def _type(side: Any, item: Item | None) -> str | None:
+    if isinstance(side, comparisons.FuncSize):
+        return "N"
+    kind: str | None = side.get_type(item)
+    return kind
+
+
+def _size(self: Any, item: Item | None) -> int | None:
+    """Return the size of an attribute, or None if it is absent."""
+    if self.attr.get_type(item) is None:
+        return None
+    return _SIZE(self, item)
+
+
+# moto compares values of different types, and fails on the size of an absent attribute.
+_SIZE = comparisons.FuncSize.expr
+comparisons.FuncSize.expr = _size  # type: ignore[assignment,method-assign]
+comparisons.OpLessThan.expr = _comparing(lt)  # type: ignore[method-assign]
+comparisons.OpLessThanOrEqual.expr = _comparing(le)  # type: ignore[method-assign]
+comparisons.OpEqual.expr = _comparing(eq)  # type: ignore[method-assign]
+
+
+def tables() -> Callable[[str, str, dict[str, Any]], Handler]:
+    """Create an empty set of tables. Return a function that creates handlers for it."""
+    backends = BackendDict(DynamoDBBackend, "dynamodb")
+    ids: dict[str, str] = {}
+
+    def handler(account: str, region: str, request: dict[str, Any]) -> Handler:
+        return Handler(backends[account][region], ids, account, region, request)
+
+    return handler
+
+
+class Handler(DynamoHandler):
+    """One request to moto's DynamoDB."""
+
+    current_account: str
+    region: str
+    partition: str
+    params: dict[str, Any]
+
+    def __init__(
+        self,
+        backend: DynamoDBBackend,
+        ids: dict[str, str],
+        account: str,
+        region: str,
+        request: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self._backend, self._ids = backend, ids
+        self.current_account, self.region = account, region
+        self.partition = partition_of(region)
+        self.body = self.params = request
+        self.headers: dict[str, str] = {}
+        self.querystring: dict[str, Any] = {}
+        self.response_headers: dict[str, str] = {}
+
+    @property
+    def dynamodb_backend(self) -> DynamoDBBackend:
+        """The tables of one account and region."""
+        return self._backend
+
+    def perform(self, operation: str) -> dict[str, Any]:
+        """Execute an operation. Raise moto's own errors, which contain the response."""
+        name = camelcase_to_underscores(operation)
+        if name not in _OPERATIONS:
+            raise AwsError(
+                "UnknownOperationException",
+                f"The embedded DynamoDB has no operation {operation}.",
+            )
+        _spell_out(self.body.get("Expected", {}))
+        result: dict[str, Any] = getattr(self, name)().result or {}
+        for part in ("Table", "TableDescription"):
+            if part in result:
+                self._identify(result[part])
+        return result
+
+    def _identify(self, table: dict[str, Any]) -> None:
+        # moto lacks the TableId, by which clients notice that a table was recreated.
+        made = f"{table['TableArn']} {table['CreationDateTime']}"
+        table["TableId"] = self._ids.setdefault(made, str(uuid.uuid4()))
+
+    @staticmethod
+    def encode(result: dict[str, Any]) -> bytes:
+        """Return a result as DynamoDB's JSON."""
+        return json.dumps(result, cls=DynamoJsonEncoder).encode()
+
+
+def _spell_out(expected: dict[str, dict[str, Any]]) -> None:
+    """Replace the single ``Value`` of legacy conditions by a list of values.
+
+    With a single ``Value``, moto treats every operator as "equal". KCL 1.x and 2.x send
+    such conditions with "not equal".
+    """
+    for condition in expected.values():
+        if "ComparisonOperator" in condition and "Value" in condition:
+            condition["AttributeValueList"] = [condition.pop("Value")]

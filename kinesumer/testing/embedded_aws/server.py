@@ -1,0 +1,402 @@
+"""Run the embedded AWS, an HTTP server on 127.0.0.1, and control it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import threading
+from concurrent.futures import Future
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+from aiohttp import web
+
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.validation import require_list
+from kinesumer.testing.embedded_aws.control import Control
+from kinesumer.testing.embedded_aws.faults import Fault, Kind
+from kinesumer.testing.embedded_aws.gateway import Gateway
+from kinesumer.testing.embedded_aws.identity import (
+    DEFAULT_ACCOUNT,
+    Credentials,
+    Denial,
+    Role,
+    read_policy,
+)
+from kinesumer.testing.embedded_aws.kinesis.changes import (
+    record_kib,
+    require_distribution,
+)
+from kinesumer.testing.embedded_aws.kinesis.limits import Limits
+from kinesumer.testing.embedded_aws.kinesis.records import store
+from kinesumer.testing.embedded_aws.kinesis.service import Caller, stream_arn
+from kinesumer.testing.embedded_aws.kinesis.shards import AUTO, BY_KEY
+from kinesumer.testing.embedded_aws.kinesis.tokens import hash_key
+from kinesumer.testing.embedded_aws.state import ServiceState
+from kinesumer.wire.rows import DEFINITION, STATE_STORE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kinesumer.testing.embedded_aws.dynamodb import Answer
+    from kinesumer.testing.embedded_aws.kinesis.shards import Stream
+    from kinesumer.testing.embedded_aws.state import RequestLog
+
+
+DEFAULT_REGION = "us-east-1"
+# Iterations of the event loop after which the server knows an accepted connection.
+ACCEPTING_TURNS = 3
+
+
+class EmbeddedAws:
+    """Kinesis, DynamoDB and STS on one endpoint, as an async context manager.
+
+    The server runs until the context ends. The table of the state store exists from the
+    start, under the name ``table``, unless that is None. All public methods may be
+    called from any thread, and rate limits don't apply to them.
+    An argument ``stream`` is an ARN, or a name in the default account and region.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        limits: Limits | None = None,
+        seed: int = 0,
+        table: str | None = STATE_STORE,
+    ) -> None:
+        self.port: int = port
+        if find_spec("moto") is None:
+            raise ConfigurationError(
+                "the embedded AWS needs moto: pip install 'kinesumer[local]'"
+            )
+        self._state = ServiceState(limits or Limits(), seed)
+        self._control, self._gateway = Control(self._state), Gateway(self._state)
+        self._runner: web.ServerRunner | None = None
+        self._socket: socket.socket | None = None
+        if table is not None:  # don't wait: later requests come after this one
+            self._submit_table(table, DEFAULT_ACCOUNT, DEFAULT_REGION)
+
+    async def __aenter__(self) -> Self:
+        self._runner = web.ServerRunner(
+            # A PutRecords request has up to 10 MiB: read it in large pieces.
+            web.Server(self._handle, access_log=None, read_bufsize=1 << 20),
+            shutdown_timeout=0.1,
+        )
+        await self._runner.setup()
+        try:
+            self._socket = socket.create_server(("127.0.0.1", self.port))
+        except OSError as error:
+            await self.__aexit__()
+            raise ConfigurationError(
+                f"can't listen on 127.0.0.1:{self.port}: {error.strerror}; "
+                "choose another port, or 0 for a free one"
+            ) from error
+        await web.SockSite(self._runner, self._socket).start()
+        self.port = self._socket.getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._socket is not None:
+            # Accept no more connections, and wait until the server knows those that it
+            # has just accepted. Otherwise they would stay open.
+            asyncio.get_running_loop().remove_reader(self._socket)
+            for _turn in range(ACCEPTING_TURNS):
+                await asyncio.sleep(0)
+        self._gateway.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._state.dynamodb.close()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path.startswith(Control.PREFIX):
+            return await self._control.handle(request)
+        return await self._gateway.handle(request)
+
+    # --- for clients -----------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The endpoint of all services."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def environment(
+        self, account: str = DEFAULT_ACCOUNT, region: str = DEFAULT_REGION
+    ) -> dict[str, str]:
+        """Return the environment variables that direct AWS's SDKs to this server."""
+        credentials = self.account(account)
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": credentials.access_key_id,
+            "AWS_SECRET_ACCESS_KEY": credentials.secret_access_key,
+            "AWS_DEFAULT_REGION": region,
+            "AWS_REGION": region,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    # --- accounts and permissions ----------------------------------------------------
+
+    def account(self, account: str = DEFAULT_ACCOUNT) -> Credentials:
+        """Return the credentials of an account, and create the account if it is new."""
+        with self._state.lock:
+            return self._state.identities.account(account)
+
+    def replace_keys(
+        self, account: str = DEFAULT_ACCOUNT, lifetime_seconds: float | None = None
+    ) -> Credentials:
+        """Replace an account's keys, and return the new ones. The old ones are refused.
+
+        With ``lifetime_seconds``, the new keys are temporary.
+        """
+        with self._state.lock:
+            return self._state.identities.replace_keys(
+                account, self._state.clock.now(), lifetime_seconds
+            )
+
+    def create_role(
+        self,
+        name: str,
+        *,
+        account: str,
+        trusted: Iterable[str] = (DEFAULT_ACCOUNT,),
+        external_id: str | None = None,
+        actions: Iterable[str] = ("*",),
+        session_seconds: float | None = None,
+    ) -> Role:
+        """Create a role. ``session_seconds`` is the lifetime of its credentials."""
+        role = Role(
+            name=name,
+            account=account,
+            trusted=require_list("trusted", trusted),
+            external_id=external_id,
+            actions=require_list("actions", actions),
+            session_seconds=session_seconds,
+        )
+        with self._state.lock:
+            self._state.identities.add_role(role)
+        return role
+
+    def deny(self, action: str, resource: str = "*", caller: str = "*") -> None:
+        """Deny an action, or a pattern of actions such as ``kinesis:Get*``."""
+        with self._state.lock:
+            self._state.identities.denials.append(Denial(action, resource, caller))
+
+    def restrict(self, policy: Mapping[str, object], caller: str = "*") -> None:
+        """Allow callers only what an IAM policy allows.
+
+        ``caller`` is a pattern of ARNs. With several policies, a caller may do what any
+        of them allows. A statement has the effect ``Allow``, and actions and resources,
+        which may contain ``*``. Raise msgspec.ValidationError for other statements.
+        """
+        restriction = read_policy(policy, caller)
+        with self._state.lock:
+            self._state.identities.policies.append(restriction)
+
+    def allow(self) -> None:
+        """Remove all denials and restrictions."""
+        with self._state.lock:
+            self._state.identities.denials.clear()
+            self._state.identities.policies.clear()
+
+    # --- streams and tables ----------------------------------------------------------
+
+    def create_stream(
+        self,
+        name: str,
+        shards: int = 1,
+        *,
+        account: str = DEFAULT_ACCOUNT,
+        region: str = DEFAULT_REGION,
+        mode: str = "PROVISIONED",
+        distribution: str = BY_KEY,
+    ) -> str:
+        """Create a stream and return its ARN.
+
+        ``distribution`` may be AUTO for a stream whose mode is ON_DEMAND.
+        """
+        state = self._state
+        with state.lock:
+            state.identities.account(account)
+            caller, now = Caller(account, region), state.clock.now()
+            stream = state.kinesis.create(
+                caller, name, shards, now, mode=mode, distribution=distribution
+            )
+            return stream.arn
+
+    def change_stream(
+        self,
+        stream: str,
+        *,
+        distribution: str | None = None,
+        max_record_kib: int | None = None,
+    ) -> None:
+        """Change the strategy of distribution, or the size of the largest record."""
+        with self._opened(stream) as (target, _):
+            if distribution is not None:
+                require_distribution(target.mode, distribution)
+                target.distribution = distribution
+            if max_record_kib is not None:
+                target.max_record_kib = record_kib(max_record_kib)
+
+    def delete_stream(self, stream: str) -> None:
+        """Delete a stream."""
+        with self._opened(stream) as (target, now):
+            self._state.kinesis.delete(target, now)
+
+    def put(
+        self,
+        stream: str,
+        data: bytes,
+        partition_key: str | None = "key",
+        *,
+        explicit_hash_key: int | None = None,
+    ) -> tuple[str, str]:
+        """Store one record. Return its shard and sequence number.
+
+        The explicit hash key has priority over the partition key. Without both, the
+        hash key is 0. With AUTO, no key selects the shard.
+        """
+        routed = explicit_hash_key or 0
+        if explicit_hash_key is None and partition_key is not None:
+            routed = hash_key(partition_key)
+        with self._opened(stream) as (target, now):
+            is_auto = target.distribution == AUTO
+            shard = target.next_in_turn() if is_auto else target.route(routed)
+            return shard.shard_id, store(target, shard, data, partition_key, now)
+
+    def split(self, stream: str, shard_id: str, at: int | None = None) -> None:
+        """Split an open shard in the middle, or at a hash key."""
+        with self._opened(stream) as (target, now):
+            if at is None:
+                shard = target.shard(shard_id, now)
+                at = (shard.first_hash + shard.last_hash + 1) // 2
+            target.split(target.require_splittable(shard_id, at, now), at, now)
+
+    def merge(self, stream: str, shard_id: str, adjacent_shard_id: str) -> None:
+        """Merge two adjacent open shards."""
+        with self._opened(stream) as (target, now):
+            target.merge(
+                *target.require_mergeable(shard_id, adjacent_shard_id, now), now
+            )
+
+    def open_shards(self, stream: str) -> list[str]:
+        """Return the ids of the open shards in order of their hash keys."""
+        with self._opened(stream) as (target, _):
+            return [shard.shard_id for shard in target.open]
+
+    def create_table(
+        self,
+        name: str = STATE_STORE,
+        *,
+        account: str = DEFAULT_ACCOUNT,
+        region: str = DEFAULT_REGION,
+    ) -> None:
+        """Create the table of a state store, unless it exists."""
+        answer = self._submit_table(name, account, region).result()
+        if answer.error not in (None, "ResourceInUseException"):
+            raise RuntimeError(f"CreateTable: {answer.body.decode()}")
+
+    def _submit_table(self, name: str, account: str, region: str) -> Future[Answer]:
+        body = json.dumps({"TableName": name, **DEFINITION}).encode()
+        return self._state.dynamodb.submit(account, region, "CreateTable", body)
+
+    def dynamodb(
+        self,
+        operation: str,
+        body: bytes,
+        *,
+        account: str = DEFAULT_ACCOUNT,
+        region: str = DEFAULT_REGION,
+    ) -> Any:
+        """Execute a DynamoDB request without HTTP. Raise RuntimeError if it fails."""
+        future = self._state.dynamodb.submit(account, region, operation, body)
+        answer = future.result()
+        if answer.error is not None:
+            raise RuntimeError(f"{operation}: {answer.body.decode()}")
+        return json.loads(answer.body)
+
+    @contextmanager
+    def _opened(self, stream: str) -> Iterator[tuple[Stream, float]]:
+        """Hold the lock during the block. Yield the stream and the services' time."""
+        arn = stream
+        if not stream.startswith("arn:"):
+            arn = stream_arn(Caller(DEFAULT_ACCOUNT, DEFAULT_REGION), stream)
+        with self._state.lock:
+            now = self._state.clock.now()
+            yield self._state.kinesis.stream(arn, now), now
+
+    # --- time, faults, journal -------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Advance the services' clock, so that iterators expire and records age."""
+        self._state.advance(seconds)
+
+    def stop_clock(self) -> None:
+        """Stop the services' clock. After that, only ``advance()`` changes it."""
+        self._state.clock.stop()
+
+    def fault(self, kind: Kind, **which: Any) -> int:
+        """Add a fault with the given fields of ``Fault``. Return its number."""
+        fault = Fault(kind=kind, **which)
+        with self._state.lock:
+            return self._state.faults.add(fault, self._state.clock.now())
+
+    def outage(self, seconds: float, service: str = "dynamodb") -> int:
+        """Make a service unavailable for some seconds."""
+        return self.fault("refuse", service=service, seconds=seconds)
+
+    def clear_faults(self, number: int | None = None) -> None:
+        """Remove one fault, or all faults."""
+        with self._state.lock:
+            self._state.faults.remove(number)
+
+    @property
+    def journal(self) -> RequestLog:
+        """The log of all requests."""
+        return self._state.journal
+
+
+async def serve(aws: EmbeddedAws, out: TextIO) -> None:
+    """Write shell commands that set variables, and serve until SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with aws:
+        for name, value in aws.environment().items():
+            out.write(f"export {name}={value}\n")
+        out.write("unset AWS_PROFILE AWS_SESSION_TOKEN\n")
+        out.flush()
+        await stop.wait()
+
+
+@contextmanager
+def background(aws: EmbeddedAws) -> Iterator[EmbeddedAws]:
+    """Serve on another thread while the block runs."""
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def run() -> None:
+        try:
+            async with aws:
+                stop = asyncio.Event()
+                started.set_result((asyncio.get_running_loop(), stop))
+                await stop.wait()
+        except BaseException as error:
+            # The caller waits for the start: raise the error there.
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), name="kinesumer-local")
+    thread.start()
+    try:
+        loop, stop = started.result()
+        try:
+            yield aws
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+    finally:
+        thread.join()

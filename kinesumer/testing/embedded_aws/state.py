@@ -1,0 +1,146 @@
+"""Hold the accounts, streams, tables, faults and request log of the embedded AWS."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.testing.embedded_aws.dynamodb import DynamoDB
+from kinesumer.testing.embedded_aws.faults import Faults
+from kinesumer.testing.embedded_aws.identity import Identities
+from kinesumer.testing.embedded_aws.kinesis.service import Kinesis
+
+if TYPE_CHECKING:
+    from kinesumer.testing.embedded_aws.dynamodb import Units
+    from kinesumer.testing.embedded_aws.faults import Call
+    from kinesumer.testing.embedded_aws.kinesis.limits import Limits
+
+# Greatest number of requests in ``latest``. The counters include older requests, too.
+MAX_ENTRIES = 20_000
+
+
+class AdjustableClock:
+    """The services' own time, which can be advanced and never goes back."""
+
+    def __init__(self) -> None:
+        # Use the monotonic clock, so that changes of the machine's clock don't move the
+        # services' time backwards.
+        self._ahead = time.time() - time.monotonic()
+        self._stopped_at: float | None = None
+
+    def now(self) -> float:
+        """Return the seconds since 1970, rounded to milliseconds."""
+        ticks = time.monotonic() if self._stopped_at is None else self._stopped_at
+        return round(ticks + self._ahead, 3)
+
+    def stop(self) -> None:
+        """Stop the clock. After that, only ``advance()`` changes it."""
+        self._stopped_at = time.monotonic()
+
+    def advance(self, seconds: float) -> None:
+        """Advance the clock."""
+        if seconds < 0:
+            raise ValueError("seconds is negative: the clock can only advance")
+        self._ahead += seconds
+
+
+class Entry(NamedTuple):
+    """One request and its result."""
+
+    at: float
+    service: str
+    operation: str
+    resource: str
+    shard: str | None
+    account: str
+    caller: str
+    user_agent: str
+    status: int
+    # The error code, or "dropped" or "refused" if a fault closed the connection.
+    error: str | None
+    read_units: float
+    write_units: float
+
+
+class Count(NamedTuple):
+    """The number of a caller's requests with equal operation, resource and error."""
+
+    service: str
+    operation: str
+    resource: str
+    caller: str
+    error: str | None
+    requests: int
+    read_units: float
+    write_units: float
+
+
+class RequestLog:
+    """The requests of all callers: counters, and the latest requests in order."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str, str, str | None], Count] = {}
+        self.latest: deque[Entry] = deque(maxlen=MAX_ENTRIES)
+
+    def add(
+        self,
+        call: Call,
+        *,
+        at: float,
+        status: int,
+        error: str | None,
+        units: Units,
+    ) -> None:
+        """Add one request."""
+        key = (call.service, call.operation, call.resource, call.caller, error)
+        count = self._counts.get(key, Count(*key, 0, 0.0, 0.0))
+        self._counts[key] = count._replace(
+            requests=count.requests + 1,
+            read_units=count.read_units + units.read,
+            write_units=count.write_units + units.write,
+        )
+        self.latest.append(Entry(at, *call[:7], status, error, *units))
+
+    def counts(self) -> list[Count]:
+        """Return the counters, one for each caller, action, resource and error."""
+        return list(self._counts.values())
+
+    def count(self, service: str = "", operation: str = "") -> int:
+        """Return the number of requests of a service and operation."""
+        return sum(
+            count.requests
+            for count in self.counts()
+            if service in ("", count.service) and operation in ("", count.operation)
+        )
+
+    def clear(self) -> None:
+        """Remove all requests and counters."""
+        self._counts.clear()
+        self.latest.clear()
+
+
+class ServiceState:
+    """Accounts, streams, tables, faults and the request log.
+
+    The server's event loop and other threads use this object. Hold ``lock`` while you
+    use any attribute except ``dynamodb`` and ``clock``. ``advance()`` holds it itself.
+    """
+
+    def __init__(self, limits: Limits, seed: int) -> None:
+        self.lock: threading.RLock = threading.RLock()
+        self.clock: AdjustableClock = AdjustableClock()
+        self.identities: Identities = Identities(lambda: uuid.uuid4().hex)
+        self.faults: Faults = Faults(random.Random(seed))
+        self.journal: RequestLog = RequestLog()
+        self.kinesis: Kinesis = Kinesis(limits)
+        self.dynamodb: DynamoDB = DynamoDB()
+
+    def advance(self, seconds: float) -> None:
+        """Advance the clock. Subscriptions send what is due at the new time."""
+        with self.lock:
+            self.clock.advance(seconds)
+            self.kinesis.wake_subscriptions()

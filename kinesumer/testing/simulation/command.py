@@ -1,0 +1,191 @@
+"""Define the command that simulates seeds, or replays a saved run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import secrets
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kinesumer.testing.simulation import results
+from kinesumer.testing.simulation.run import (
+    Outcome,
+    Run,
+    draw_run,
+    execute_run,
+    reduce_logging,
+)
+from kinesumer.testing.simulation.scenarios import (
+    AUTO,
+    CALLBACKS,
+    CALM,
+    DRAWN,
+    EACH,
+    LIMITED,
+    LIMITS,
+    NAMED,
+    scenario_for,
+)
+from kinesumer.testing.simulation.schedule import parse_rates
+from kinesumer.testing.simulation.shrink import Shrinker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.testing.simulation.scenarios import Scenario
+
+NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM, CALLBACKS, AUTO)]
+
+
+@click.command()
+@click.option("--members", type=click.IntRange(1), help="Clients at the start.  [3]")
+@click.option(
+    "--shards",
+    type=click.IntRange(1),
+    multiple=True,
+    help="Shards; once for each stream.  [8]",
+)
+@click.option("--minutes", default=10.0, show_default=True, help="Minutes with faults.")
+@click.option("--seed", type=int, help="The first seed; drawn if not given.")
+@click.option(
+    "--faults",
+    help="Kinds: all, subscriptions, none,"
+    " or KIND[:PER_MINUTE[:SECONDS]],…  [by the shape]",
+)
+@click.option(
+    "--replay",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Repeat the run in this file and show its events.",
+)
+@click.option("--count", default=1, show_default=True, help="Number of seeds.")
+@click.option(
+    "--shape",
+    "scenario",
+    default="plain",
+    show_default=True,
+    type=click.Choice([*NAMES, EACH, DRAWN, LIMITS]),
+    help="Kind of group. each: all in turns. drawn: from the seed.",
+)
+@click.option(
+    "--shrink/--no-shrink",
+    default=True,
+    show_default=True,
+    help="Search the shortest run that shows a violation.",
+)
+@click.option("--jobs", default=1, show_default=True, help="Number of processes.")
+@click.option("--quiet", is_flag=True, help="Print only violations and the summary.")
+@click.option(
+    "--campaign",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Add results to this directory; skip seeds that it has.",
+)
+def main(
+    *,
+    members: int | None,
+    shards: tuple[int, ...],
+    minutes: float,
+    seed: int | None,
+    faults: str | None,
+    file: Path | None,
+    count: int,
+    scenario: str,
+    jobs: int,
+    shrink: bool,
+    quiet: bool,
+    campaign: Path | None,
+) -> None:
+    """Simulate groups of clients under faults, and check the protocol's invariants."""
+    reduce_logging()
+    if file is not None:
+        _replay(file)
+        return
+    first = secrets.randbelow(10**9) if seed is None else seed
+    campaign_results = results.CampaignResults(campaign) if campaign else None
+    known = campaign_results.entries if campaign_results else {}
+    sizes = {"members": members, "shards": shards}
+    changes: dict[str, Any] = {name: size for name, size in sizes.items() if size}
+    runs = (
+        _run(
+            replace(scenario_for(scenario, number), **changes), number, minutes, faults
+        )
+        for number in range(first, first + count)
+        if number not in known
+    )
+    entries = []
+    for outcome in _execute_all(runs, jobs):
+        entries.append(results.result_of(outcome))
+        if campaign_results:
+            campaign_results.add(outcome)
+        if outcome.violation:
+            _show_violation(outcome, campaign or Path(), shrink=shrink)
+        elif not quiet:
+            click.echo(outcome.line)
+    click.echo(
+        campaign_results.close() if campaign_results else results.summary(entries)
+    )
+    if any(entry.violation for entry in entries):
+        sys.exit(1)
+
+
+def _run(scenario: Scenario, seed: int, minutes: float, faults: str | None) -> Run:
+    try:
+        rates = parse_rates(faults or scenario.faults, scenario.faults_per_minute)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--faults") from error
+    return draw_run(scenario, seed, minutes, rates)
+
+
+def _execute_all(runs: Iterator[Run], jobs: int) -> Iterator[Outcome]:
+    if jobs == 1:
+        yield from map(execute_run, runs)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, reduce_logging) as pool:
+        yield from pool.imap(execute_run, runs)
+
+
+def _replay(file: Path) -> None:
+    try:
+        run = results.load_run(file)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--replay") from error
+    outcome = execute_run(run)
+    _show(outcome)
+    if outcome.violation:
+        sys.exit(1)
+
+
+def _show_violation(outcome: Outcome, directory: Path, *, shrink: bool) -> None:
+    run = outcome.run
+    click.echo(f"seed {run.seed} ({run.scenario.name}): {outcome.violation}")
+    if shrink:
+        click.echo(f"searching a shorter run than its {len(run.faults)} faults …")
+        outcome = Shrinker(outcome).shrink()
+    file = directory / f"violation-{run.seed}.json"
+    results.save_run(outcome.run, file)
+    _show(outcome)
+    click.echo(f"replay it  python -m kinesumer.testing.simulation --replay {file}")
+
+
+def _show(outcome: Outcome) -> None:
+    run = outcome.run
+    click.echo(f"group      {_describe(run.scenario)}; seed {run.seed}")
+    for fault in run.faults:
+        click.echo(
+            f"fault      {fault.at:.3f} s: {fault.kind}, {fault.duration_seconds:.1f} s"
+        )
+    click.echo(f"ending     {run.ending}, after {run.minutes:g} minutes with faults")
+    click.echo("\n".join(outcome.events))
+    click.echo(f"VIOLATION  {outcome.violation or 'none'}")
+
+
+def _describe(scenario: Scenario) -> str:
+    """Return the fields of a scenario that differ from the default."""
+    values, plain = asdict(scenario), asdict(NAMED[0])
+    sizes = ("members", "shards")
+    names = [name for name in values if name in sizes or values[name] != plain[name]]
+    return ", ".join(f"{name} {values[name]}" for name in names)

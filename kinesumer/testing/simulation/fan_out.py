@@ -1,0 +1,362 @@
+"""Subscriptions over a simulated network. The client's side is the real FanOutSource.
+
+This module imports AWS's client, so only runs with fan-out import it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from kinesumer.aws.errors import failure_of, refusal
+from kinesumer.aws.fan_out import Consumer, FanOutSource
+from kinesumer.aws.http.event_stream import FrameQueue
+from kinesumer.aws.kinesis_errors import (
+    NOT_FOUND,
+    SUBSCRIBE,
+    kinesis_error,
+)
+from kinesumer.errors import (
+    FatalError,
+    SourceThrottledError,
+    SourceUnavailableError,
+)
+from kinesumer.model.streams import Start
+from kinesumer.testing.embedded_aws.kinesis.subscription import without_continuation
+from kinesumer.testing.simulation.network import LinkedSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from kinesumer.aws.errors import AwsFailure
+    from kinesumer.errors import KinesumerError
+    from kinesumer.model.streams import Stream
+    from kinesumer.ports import StreamSource
+    from kinesumer.testing.simulation.bandwidth import SharedLink, Transfer
+    from kinesumer.testing.simulation.machine import Machine
+    from kinesumer.testing.simulation.memory_consumers import (
+        MemoryConsumers,
+        MemorySubscription,
+    )
+    from kinesumer.testing.simulation.memory_kinesis import MemorySource
+    from kinesumer.testing.simulation.network import NetworkConditions
+    from kinesumer.wire.event_stream import Frame
+
+# The client's computer receives so many bytes that the client has not read.
+SOCKET_BYTES = 256 * 1024
+# The network carries a frame in pieces of this size.
+PIECE_BYTES = 64 * 1024
+# The time after which lost bytes are sent again.
+RESEND_SECONDS = 0.5
+INTERNAL = "InternalFailureException"
+EVENT = b"SubscribeToShardEvent"  # a part of the headers of each event with records
+
+
+class _Piece(NamedTuple):
+    """A part of a frame, and whether the frame ends with it."""
+
+    data: bytes
+    is_last: bool = True
+
+
+class Subscriptions:
+    """The event streams of one process, and the faults of its subscriptions."""
+
+    def __init__(self, consumers: MemoryConsumers) -> None:
+        self.consumers = consumers
+        self.open: list[LinkedEventStream] = []
+        self.refused_until: float = 0.0  # until then, SubscribeToShard is throttled
+
+    @property
+    def coming_bytes(self) -> int:
+        """The bytes that are in transit."""
+        return sum(stream.coming_bytes for stream in self.open)
+
+    @property
+    def most_waiting(self) -> int:
+        """The greatest number of frames of a stream that the client holds unread."""
+        return max((stream.waiting for stream in self.open), default=0)
+
+    def end_faults(self) -> None:
+        """End all faults of the subscriptions."""
+        self.refused_until = 0.0
+        for stream in self.open:
+            stream.end_faults()
+
+
+class LinkedEventStream:
+    """The events of one subscription, on their way over a client's link.
+
+    Implements ``aws.http.event_stream.EventStream`` with the real queue of frames.
+    """
+
+    def __init__(
+        self, source: LinkedFanOutSource, subscription: MemorySubscription
+    ) -> None:
+        self.coming_bytes: int = 0
+        # Complete frames that the client has received but not taken.
+        self.waiting: int = 0
+        self._stalled_until = 0.0
+        self._next_fault = ""
+        self._source, self._subscription = source, subscription
+        self._loop, self._home = source.machine.loop, copy_context()
+        self._queue = FrameQueue(self._pause, self._resume)
+        # What the client's computer has received, and then perhaps the end's error.
+        self._socket: deque[_Piece | OSError | None] = deque()
+        self._is_paused = self._is_over = False
+        self._is_complete = False  # whether the server sends no more frames
+        self._plan = 0  # the number of the latest timer; earlier ones do nothing
+        self._transfer: Transfer | None = None
+        subscription.wake = self._wake
+        subscription.shard.listeners.append(subscription.wake)
+        source.subscriptions.open.append(self)
+        self._wake()
+
+    # --- the client's side ---
+
+    async def begin(self) -> None:
+        """Do nothing: the response has begun."""
+
+    async def next(self) -> Frame | None:
+        """Return the next frame, or None at the end. Raises OSError."""
+        frame = await self._queue.next()
+        self.waiting -= frame is not None
+        return frame
+
+    def close(self) -> None:
+        """Stop receiving."""
+        if not self._is_over:
+            self._is_over = True
+            self._source.subscriptions.open.remove(self)
+            self._subscription.shard.listeners.remove(self._subscription.wake)
+            if self._transfer is not None and self._source.line is not None:
+                self._source.line.drop(self._transfer)
+
+    def suspect(self) -> None:
+        """Do nothing: each simulated stream has a connection of its own."""
+
+    def _pause(self) -> None:
+        self._is_paused = True
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        self._loop.call_soon(self._readable, context=self._home)
+
+    def _readable(self) -> None:
+        while self._socket and not self._is_paused:
+            piece = self._socket.popleft()
+            if not isinstance(piece, _Piece):
+                self._queue.end(piece)
+                return
+            try:
+                self._queue.feed(piece.data)
+                self.waiting += piece.is_last
+            except SourceUnavailableError as error:  # a corrupt frame
+                self._queue.end(error)
+                self._socket.clear()
+                return
+        self._wake()
+
+    # --- faults ---
+
+    def fail(self, how: str) -> None:
+        """Break the next frame: "cut" ends it in the middle, "corrupt" changes it."""
+        self._next_fault = how
+        self._wake()
+
+    def end_early(self) -> None:
+        """End the subscription as if its time were over."""
+        self._subscription.ends_at = 0.0
+        self._wake()
+
+    def throw(self) -> None:
+        """End the subscription with an exception."""
+        self._subscription.end_with(INTERNAL)
+
+    def stall(self, seconds: float) -> None:
+        """Send nothing for a time."""
+        self._stalled_until = self._loop.real + seconds
+
+    def end_faults(self) -> None:
+        """End the faults of this stream."""
+        self._next_fault, self._stalled_until = "", 0.0
+        self._wake()
+
+    # --- the server's side ---
+
+    def _wake(self) -> None:
+        self._look_at(self._loop.real)
+
+    def _look_at(self, when: float) -> None:
+        self._plan += 1
+        self._loop.at_real(when, self._look, self._plan)
+
+    def _look(self, plan: int) -> None:
+        """Send the next frame, if there is one and the client takes it."""
+        if plan != self._plan or self._is_over or self._is_complete:
+            return
+        if not self._source.machine.alive:
+            self.close()
+            return
+        if self.coming_bytes or self._unread_bytes() > SOCKET_BYTES:
+            return  # continue when the frame has arrived, or the client has read
+        if self._stalled_until > self._loop.real:
+            self._look_at(self._stalled_until)
+            return
+        step = self._subscription.step()
+        if step.frame:
+            self._send(step.frame, is_last=step.is_last)
+        elif step.is_last:
+            self._is_complete = True
+            self._put(None)
+        else:
+            self._look_at(self._loop.real + step.wait_seconds)
+
+    def _unread_bytes(self) -> int:
+        return sum(len(p.data) for p in self._socket if isinstance(p, _Piece))
+
+    def _send(self, data: bytes, *, is_last: bool) -> None:
+        """Send a frame over the link, which has an arrival time of its own."""
+        network, draw = self._source.network, self._source.random.random
+        if network.no_iterator and draw() < network.no_iterator and EVENT in data:
+            data = without_continuation(data)
+        fault, self._next_fault = self._next_fault, ""
+        end: list[OSError | None] = [None] if is_last else []
+        if fault == "cut":
+            data, end = data[: len(data) // 2], [ConnectionResetError("reset")]
+        elif fault == "corrupt":
+            middle = len(data) // 2
+            changed = bytes([data[middle] ^ 1])
+            data = data[:middle] + changed + data[middle + 1 :]
+        self._is_complete = bool(end)
+        self._carry(data, end)
+
+    def _carry(self, data: bytes, end: list[OSError | None]) -> None:
+        """Carry the next piece over the link."""
+        self.coming_bytes = len(data)
+        loop, line = self._loop, self._source.line
+        arrive = partial(self._arrive, data, end)
+        if line is not None and line.bytes_per_second:
+            size = min(len(data), PIECE_BYTES)
+            self._transfer = line.carry(size, arrive)
+        else:
+            latency = self._source.network.latency
+            loop.at_real(
+                loop.real + latency * (0.2 + self._source.random.random()), arrive
+            )
+
+    def _arrive(self, data: bytes, end: list[OSError | None]) -> None:
+        if self._is_over or not self._source.machine.alive:
+            return
+        network, draw = self._source.network, self._source.random.random
+        if network.is_disturbed:
+            network.last_disturbed_at = self._loop.real
+        if network.bad and draw() < network.lost + network.unanswered:
+            later = self._loop.real + RESEND_SECONDS * (1 + draw())
+            self._loop.at_real(later, self._arrive, data, end)
+            return
+        rest = data[PIECE_BYTES:]
+        if rest:
+            self._put(_Piece(data[:PIECE_BYTES], is_last=False))
+            self._carry(rest, end)
+            return
+        self.coming_bytes = 0
+        self._put(_Piece(data), *end)
+        self._wake()
+
+    def _put(self, *received: _Piece | OSError | None) -> None:
+        self._socket += received
+        self._loop.call_soon(self._readable, context=self._home)
+
+
+class LinkedFanOutSource(LinkedSource):
+    """A stream's source over a link, with the calls that fan-out needs."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        random: Random,
+        source: MemorySource,
+        network: NetworkConditions,
+        line: SharedLink,
+        subscriptions: Subscriptions,
+    ) -> None:
+        super().__init__(machine, random, source, network, line)
+        self.subscriptions = subscriptions
+
+    @property
+    def label(self) -> str:
+        """The stream's name, for messages."""
+        return f"stream {self._source.name}"
+
+    async def arn(self) -> str:
+        """Return the stream's ARN."""
+        return (await self.describe()).arn
+
+    async def require_direct_calls(self, consumer_arn: str) -> None:
+        """Do nothing: a process has no settings that prevent subscriptions."""
+
+    async def call_of_consumer(
+        self, operation: str, arguments: Mapping[str, object]
+    ) -> Any:
+        """Make a call about the stream's consumers, and return its response."""
+        call = self.subscriptions.consumers.call
+        return await self.call(partial(call, self._source.name, operation, arguments))
+
+    async def subscribe(
+        self, arn: str, shard_id: str, position: Mapping[str, object]
+    ) -> LinkedEventStream:
+        """Subscribe a consumer to a shard."""
+        begin = partial(self._subscribe_now, arn, shard_id, position)
+        return LinkedEventStream(self, await self.call(begin))
+
+    def _subscribe_now(
+        self, arn: str, shard_id: str, position: Mapping[str, object]
+    ) -> MemorySubscription:
+        if self.machine.loop.real < self.subscriptions.refused_until:
+            self.network.last_disturbed_at = self.machine.loop.real
+            raise SourceThrottledError("the subscription is refused")
+        return self.subscriptions.consumers.subscribe(
+            self._source.name,
+            arn,
+            shard_id,
+            position,
+            self._skew() if self.network.skew else 0.0,
+        )
+
+    async def error_of_subscription(
+        self, code: str, text: str, shard_id: str
+    ) -> KinesumerError:
+        """Return the error that an exception in an event stream means."""
+        if code == NOT_FOUND:
+            await self.describe()
+            await self.get_iterator(shard_id, Start.TRIM_HORIZON)
+            return FatalError(text)
+        body = msgspec.json.encode({"__type": code, "message": text})
+        fault = failure_of(refusal(SUBSCRIBE, 400, body))
+        return kinesis_error(fault, SUBSCRIBE, self.label, shard_id, _Unsigned())
+
+
+class _Unsigned:
+    """The keys of simulated calls, which nobody refuses: ``aws.errors.CallKeys``."""
+
+    def may_recover(self, _: AwsFailure) -> bool:
+        """Return False."""
+        return False
+
+    def state(self) -> str:
+        """Return an empty text, since nothing is wrong."""
+        return ""
+
+
+async def open_fan_out(source: LinkedFanOutSource, stream: Stream) -> StreamSource:
+    """Return the source from which a process reads a stream by subscriptions."""
+    assert stream.fan_out is not None
+    consumer = Consumer(source, stream.fan_out, falls_back=stream.fan_out_fallback)
+    await consumer.open()
+    return FanOutSource(source, source.subscribe, consumer)

@@ -1,0 +1,407 @@
+"""Faults of processes, networks, Kinesis, user code, and operators."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.coordination import pauses
+from kinesumer.errors import KinesumerError
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
+from kinesumer.ops.group import drain
+from kinesumer.testing.simulation.operator import Operator
+from kinesumer.testing.simulation.trace import WHOLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.testing.simulation.client import Process
+    from kinesumer.testing.simulation.memory_kinesis import MemorySource
+    from kinesumer.testing.simulation.operator import Work
+    from kinesumer.testing.simulation.simulation import Simulation
+
+    Inject = Callable[["FaultInjector", float], None]
+
+MAX_OPEN_SHARDS = 24
+DRIFT = 0.05
+# The range of a narrow link's bandwidth. Even the lowest carries 10 MB within 30 s.
+NARROW_BYTES_PER_SECOND = (600_000, 2_000_000)
+MAX_BLOCKED_SECONDS = 8.0
+FOREIGN_READS_PER_SECOND = (1, 4)
+SKEW_SECONDS = 0.5
+# The range of a busy table's write capacity, as multiples of what a group at rest uses.
+SPARE_UNITS = (1.5, 4.0)
+PAGE_RECORDS = 10_000
+
+
+def _network_fault(*services: str, of_all: bool = False, **rates: float) -> Inject:
+    """Return a fault of the links from one process, or from all, to some services."""
+
+    def inject(self: FaultInjector, seconds: float) -> None:
+        processes = self.sim.living if of_all else filter(None, [self._victim()])
+        for process in processes:
+            for service in services:
+                process.networks[service].set(**rates)
+                self._later(seconds, process.networks[service].clear, *rates)
+
+    return inject
+
+
+def _process_fault(act: Callable[[Process, float], None]) -> Inject:
+    """Return a fault that affects one process for some seconds."""
+
+    def inject(self: FaultInjector, seconds: float) -> None:
+        if victim := self._victim():
+            act(victim, seconds)
+
+    return inject
+
+
+class FaultInjector:
+    """Injects one fault, with random numbers that don't depend on other faults."""
+
+    def __init__(self, sim: Simulation, draw: int) -> None:
+        self.sim = sim
+        self.random: Random = Random(draw)
+
+    def _victim(self) -> Process | None:
+        living = self.sim.living
+        return self.random.choice(living) if living else None
+
+    def _later(self, seconds: float, what: Callable[..., Any], *args: Any) -> None:
+        def then() -> None:
+            if not self.sim.faults_ended:
+                what(*args)
+
+        self.sim.loop.at_real(self.sim.loop.real + seconds, then)
+
+    def _restart(self, process: Process) -> None:
+        keeps_id = self.sim.scenario.static_ids or self.random.random() < 0.5
+        client_id = process.client_id if keeps_id else None
+        if all(other.client_id != client_id for other in self.sim.living):
+            self.sim.start_process(client_id, process.streams)
+
+    # --- processes ---
+
+    def crash(self, seconds: float) -> None:
+        """Kill a process and later start another, with the same id or a new one.
+
+        Half of the time, kill the process with the lowest id: it is often the leader.
+        """
+        if victim := self._victim():
+            if self.random.random() < 0.5:
+                victim = min(self.sim.living, key=lambda process: process.client_id)
+            victim.kill()
+            self._later(seconds / 2 + 0.01, self._restart, victim)
+
+    # A process is stopped (SIGSTOP), possibly between any two of its steps.
+    stall: Inject = _process_fault(lambda victim, seconds: victim.freeze(seconds))
+    # A computer is suspended: its timers stop, but its clock continues to run.
+    suspend: Inject = _process_fault(lambda victim, s: victim.freeze(s, suspend=True))
+
+    def jump(self, _seconds: float) -> None:
+        """Set a computer's wall clock one hour forward or back."""
+        if victim := self._victim():
+            victim.set_wall_clock(self.random.choice((-3600, 3600)))
+
+    def drift(self, seconds: float) -> None:
+        """Let a computer's clocks run up to 5 % faster or slower."""
+        if victim := self._victim():
+            before = victim.machine.rate
+            victim.set_clock_rate(1 + DRIFT * (2 * self.random.random() - 1))
+            self._later(seconds, victim.set_clock_rate, before)
+
+    def leader_flap(self, seconds: float) -> None:
+        """Stop the leader several times, each time for about the length of a lease.
+
+        When the leader continues, it believes that it still leads.
+        """
+        if victim := self.sim.leader:
+            victim.freeze(6 + 6 * self.random.random())
+        if seconds > 12:
+            self._later(12, self.leader_flap, seconds - 12)
+
+    def leave(self, seconds: float) -> None:
+        """Let a process leave, and later start another."""
+        if victim := self._victim():
+            victim.leave()
+            self._later(seconds, self._restart, victim)
+
+    def join(self, seconds: float) -> None:
+        """Start one more process, which leaves later."""
+        if len(self.sim.living) < 2 * self.sim.scenario.members:
+            self._later(seconds + 1, self.sim.start_process().leave)
+
+    def deploy(self, _seconds: float) -> None:
+        """Replace each process in turn by a new one, perhaps with other streams."""
+        for index, process in enumerate(self.sim.living):
+            self._later(3 * index, process.leave)
+            self._later(3 * index + 4 * self.random.random(), self._start_next)
+
+    def _start_next(self) -> None:
+        streams = self.sim.some_streams(self.random)
+        if len(self.sim.living) < 2 * self.sim.scenario.members:
+            self.sim.start_process(None, streams)
+
+    def refresh(self, _seconds: float) -> None:
+        """Change the streams of one process."""
+        if victim := self._victim():
+            victim.refresh(self.sim.some_streams(self.random))
+
+    # --- networks ---
+
+    store_cut: Inject = _network_fault("store", lost=1.0)
+    # Requests are applied, but their answers are lost.
+    store_mute: Inject = _network_fault("store", unanswered=1.0)
+    kinesis_cut: Inject = _network_fault("kinesis", lost=1.0)
+    kinesis_mute: Inject = _network_fault("kinesis", unanswered=1.0)
+    both_cut: Inject = _network_fault("store", "kinesis", lost=1.0)
+    store_down: Inject = _network_fault("store", of_all=True, lost=1.0)
+
+    def throttle(self, seconds: float) -> None:
+        """Throttle store requests of all processes, and Kinesis requests of one."""
+        _network_fault("kinesis", throttled=0.5)(self, seconds)
+        rate = self.random.random()
+        _network_fault("store", of_all=True, throttled=rate)(self, seconds)
+
+    def errors(self, seconds: float) -> None:
+        """Answer half of a process's requests to each service with status 500."""
+        _network_fault("store", failing=0.5)(self, seconds)
+        _network_fault("kinesis", failing=0.5)(self, seconds)
+
+    def timeouts(self, seconds: float) -> None:
+        """Lose a third of a process's requests to each service."""
+        _network_fault("store", lost=0.33)(self, seconds)
+        _network_fault("kinesis", lost=0.33)(self, seconds)
+
+    unanswered: Inject = _network_fault("store", unanswered=0.5)
+
+    def flaky(self, seconds: float) -> None:
+        """Lose, delay and repeat a process's store requests, and lose answers."""
+        latency = 0.2 * self.random.random()
+        _network_fault(
+            "store", latency=latency, lost=0.1, unanswered=0.15, late=0.15, twice=0.2
+        )(self, seconds)
+
+    late: Inject = _network_fault("store", late=0.7)
+    twice: Inject = _network_fault("store", twice=1.0)
+
+    def edge(self, seconds: float) -> None:
+        """Freeze a process for about a lease's length; delay others' store requests."""
+        if victim := self._victim():
+            victim.freeze(6 + 8 * self.random.random())
+        for process in self.sim.living:
+            if process is not victim:
+                process.store.network.set(late=0.5, twice=0.3)
+                self._later(seconds, process.store.network.clear, "late", "twice")
+
+    def slow_net(self, seconds: float) -> None:
+        """Let the state store take up to some seconds to answer a process."""
+        latency = 3 * self.random.random()
+        _network_fault("store", latency=latency)(self, seconds)
+
+    stale: Inject = _network_fault("store", of_all=True, stale=0.7)
+
+    # --- credentials ---
+
+    no_keys: Inject = _network_fault("store", "kinesis", refused=1.0)
+    no_keys_of_all: Inject = _network_fault(
+        "store", "kinesis", of_all=True, refused=1.0
+    )
+
+    # --- Kinesis ---
+
+    iterators: Inject = _network_fault("kinesis", of_all=True, expired=0.1)
+    short_pages: Inject = _network_fault("kinesis", of_all=True, short=0.5)
+    listing: Inject = _network_fault("kinesis", of_all=True, cut_off=0.5)
+
+    def split(self, _seconds: float) -> None:
+        """Split a shard."""
+        name = self.random.choice(self.sim.streams)
+        stream = self.sim.kinesis.stream(name)
+        if len(stream.open) < max(MAX_OPEN_SHARDS, 2 * max(self.sim.scenario.shards)):
+            shard = self.random.choice(stream.open).shard
+            if shard.first_hash + 2 < shard.last_hash:
+                self.sim.split(name, shard.shard_id)
+
+    def merge(self, _seconds: float) -> None:
+        """Merge two adjacent shards."""
+        name = self.random.choice(self.sim.streams)
+        opened = self.sim.kinesis.stream(name).open
+        if len(opened) > 1:
+            index = self.random.randrange(len(opened) - 1)
+            low, high = opened[index].shard, opened[index + 1].shard
+            self.sim.merge(name, low.shard_id, high.shard_id)
+
+    def chain(self, seconds: float) -> None:
+        """Split and merge shards several times, perhaps with a crash in between."""
+        for index in range(self.random.randrange(2, 6)):
+            at = index * self.random.random() * 3
+            self._later(at, self.random.choice((self.split, self.merge)), seconds)
+        if self.random.random() < 0.5:
+            self._later(3 * self.random.random(), self.crash, seconds)
+
+    def expire(self, _seconds: float) -> None:
+        """Expire all but a stream's newest records, and shards closed before those."""
+        name = self.random.choice(self.sim.streams)
+        self.sim.expire(name, 5 + 60 * self.random.random())
+
+    # --- user code ---
+
+    def slow(self, seconds: float) -> None:
+        """Let user code take up to a second per call, and sometimes up to a minute."""
+        if victim := self._victim():
+            victim.user_code.slow_until = self.sim.loop.real + seconds
+
+    # User code blocks the event loop, but not the heartbeat thread.
+    block: Inject = _process_fault(lambda victim, seconds: victim.block(seconds))
+
+    def fail(self, _seconds: float) -> None:
+        """Let the next one to three calls of user code raise."""
+        if victim := self._victim():
+            victim.user_code.failures_left = self.random.randrange(1, 4)
+
+    def hang(self, seconds: float) -> None:
+        """Let a call of user code hang for a time."""
+        if victim := self._victim():
+            victim.user_code.hang()
+            self._later(seconds, victim.user_code.unhang)
+
+    # --- operators ---
+
+    def pause(self, seconds: float) -> None:
+        """Pause a shard, a stream or everything, and resume it later."""
+        target = self._target()
+
+        async def pause(operator: Operator) -> None:
+            await pauses.pause(operator.context, *target, "trial")
+
+        async def resume(operator: Operator) -> None:
+            await pauses.resume(operator.context, *target)
+
+        self._start_operator("pause", pause)
+        self._later(seconds, self._start_operator, "resume", resume)
+
+    def resume(self, _seconds: float) -> None:
+        """Resume everything that is paused."""
+        self._start_operator("resume", Operator.resume)
+
+    def _target(self) -> tuple[str | None, str | None]:
+        if self.random.random() < 0.2:
+            return None, None
+        name = self.random.choice(self.sim.streams)
+        return name, None if self.random.random() < 0.3 else self._shard(name)
+
+    def _shard(self, name: str) -> str:
+        """Return an open shard, or sometimes a closed one."""
+        stream = self.sim.kinesis.stream(name)
+        if self.random.random() < 0.3:
+            return self.random.choice(list(stream.shards))
+        return self.random.choice(stream.open).shard.shard_id
+
+    def drain(self, seconds: float) -> None:
+        """Drain a client, sometimes even the only one, and undo that later."""
+        if victim := self._victim():
+            even_last = self.random.random() < 0.2
+            self._drain(victim.client_id, undo=False, even_last=even_last)
+            self._later(seconds, self._drain, victim.client_id)
+
+    def undrain(self, _seconds: float) -> None:
+        """Undo all drains."""
+        self._start_operator("undrain", Operator.undrain)
+
+    def _drain(
+        self, client_id: str, *, undo: bool = True, even_last: bool = False
+    ) -> None:
+        self._start_operator(
+            f"{'undo' if undo else 'drain'} {client_id}",
+            lambda o: drain.drain(o.context, client_id, undo=undo, even_last=even_last),
+        )
+
+    def seek(self, _seconds: float) -> None:
+        """Seek a stream or one of its shards."""
+        name = self.random.choice(self.sim.streams)
+        shard_id = self._shard(name) if self.random.random() < 0.6 else None
+        to = self._draw_position(name, shard_id)
+        self._start_operator(f"seek {to}", lambda o: o.seek(name, to, shard_id))
+
+    def _draw_position(self, name: str, shard_id: str | None) -> Position | Start:
+        if shard_id is not None and self.random.random() < 0.5:
+            log = self.sim.checker.shards[self.sim.arn(name), shard_id].log
+            if log:
+                _, number, part = self.random.choice(log)
+                return Position(number, None if part == WHOLE else part)
+        ago = 120 * self.random.random()
+        timestamp = max(0.0, self.sim.kinesis.clock.wall() - ago)
+        at_timestamp = Start(type="AT_TIMESTAMP", timestamp=timestamp)
+        return self.random.choice((Start.LATEST, Start.TRIM_HORIZON, at_timestamp))
+
+    def _start_operator(self, what: str, work: Work) -> None:
+        """Start an operator's command, and sometimes kill, stop or disturb it."""
+        operator = Operator(self.sim, self.sim.operators, what, work)
+        if self.random.random() < 0.2:
+            operator.die_after(self.random.randrange(60))
+        elif self.random.random() < 0.2:
+            operator.stop_after(self.random.randrange(60), 60 * self.random.random())
+        elif self.random.random() < 0.5:
+            operator.store.network.set(lost=0.2, unanswered=0.2)
+
+    # --- limits ---
+
+    kinesis_down: Inject = _network_fault("kinesis", of_all=True, lost=1.0)
+
+    def narrow(self, seconds: float) -> None:
+        """Reduce a client's bandwidth, so that answers take many seconds."""
+        if victim := self._victim():
+            rate = self.random.randrange(*NARROW_BYTES_PER_SECOND)
+            victim.line.set_rate(rate)
+            usual = self.sim.scenario.link_bytes_per_second
+            self._later(seconds, victim.line.set_rate, usual)
+
+    def block_each(self, seconds: float) -> None:
+        """Let user code block the event loop for some seconds with each record."""
+        if victim := self._victim():
+            longest = MAX_BLOCKED_SECONDS * self.random.random()
+            victim.user_code.block_each(longest, seconds)
+
+    def foreign(self, seconds: float) -> None:
+        """Let a consumer outside the group read a stream without any backoff."""
+        name = self.random.choice(self.sim.streams)
+        reads = self.random.randint(*FOREIGN_READS_PER_SECOND)
+        until = self.sim.loop.real + seconds
+        self._read_foreign(self.sim.kinesis.source(name), 1 / reads, until)
+
+    def _read_foreign(self, source: MemorySource, every: float, until: float) -> None:
+        if self.sim.faults_ended or self.sim.loop.real >= until:
+            return
+        for opened in self.sim.kinesis.stream(source.name).open:
+            with suppress(KinesumerError):  # read on without a backoff
+                iterator = source.get_iterator_now(opened.shard.shard_id, Start.LATEST)
+                source.get_records_now(iterator, PAGE_RECORDS)
+        self._later(every, self._read_foreign, source, every, until)
+
+    def busy_table(self, seconds: float) -> None:
+        """Limit the table's writes to 1.5 to 4 times what a group at rest needs."""
+        sim, usual = self.sim, self.sim.scenario.table_units_per_second
+        shards = sum(len(sim.kinesis.stream(name).open) for name in sim.streams)
+        beats = 2 * len(sim.living) / sim.config.heartbeat_interval_seconds
+        calm = beats + shards / sim.config.commit_interval_seconds
+        sim.store.write_units_per_second = calm * self.random.uniform(*SPARE_UNITS)
+
+        self._later(seconds, setattr, sim.store, "write_units_per_second", usual)
+
+    def skew(self, seconds: float) -> None:
+        """Make the clocks of Kinesis and one client wrong by up to half a second."""
+        _network_fault("kinesis", of_all=True, skew=SKEW_SECONDS)(self, seconds)
+        if victim := self._victim():
+            off = SKEW_SECONDS * (2 * self.random.random() - 1)
+            victim.set_wall_clock(off)
+            self._later(seconds, victim.set_wall_clock, -off)
+
+
+# For each kind of fault, the method that injects it. It takes the fault's duration.
+KINDS: dict[str, Inject] = {
+    name: inject for name, inject in vars(FaultInjector).items() if name[0] != "_"
+}

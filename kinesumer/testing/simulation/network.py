@@ -1,0 +1,385 @@
+"""A network that delays, loses and repeats the clients' requests to the services.
+
+A service carries out a request even if the client's machine is frozen or dead when the
+answer arrives.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from kinesumer.aws.polling import PollingSource
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    KinesumerError,
+    SlowAnswerError,
+    SourceThrottledError,
+    SourceUnavailableError,
+    StoreThrottledError,
+    StoreUnavailableError,
+    TransientError,
+)
+from kinesumer.runtime.timeouts import timeout
+
+if TYPE_CHECKING:
+    import asyncio
+    import random
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Page
+    from kinesumer.model.rows import Key, Row
+    from kinesumer.model.streams import Shard, Start, StreamInfo
+    from kinesumer.ports import Reservation, Write, WriteResult
+    from kinesumer.testing.simulation.bandwidth import SharedLink
+    from kinesumer.testing.simulation.invariants.checker import InvariantChecker
+    from kinesumer.testing.simulation.machine import Machine
+    from kinesumer.testing.simulation.memory_kinesis import MemorySource
+    from kinesumer.testing.simulation.memory_store import MemoryStore
+
+T = TypeVar("T")
+
+# How long a client waits for a page, and for an answer from the state store.
+ANSWER_SECONDS = 30.0
+STORE_ANSWER_SECONDS = 5.0
+# A delay of the network that is longer than this excuses a late client.
+SLOW_SECONDS = 0.5
+# The longest delay of a late or repeated request.
+LATE_SECONDS = 60.0
+# The greatest age of an eventually consistent read.
+STALE_SECONDS = 5.0
+FAILURES = ("lost", "unanswered", "late", "twice", "throttled", "refused", "failing")
+
+
+@dataclass
+class NetworkConditions:
+    """The faults of the network between one machine and one service.
+
+    Rates are probabilities per request. A request has at most one of ``FAILURES``.
+    """
+
+    latency: float = 0.01
+    lost: float = 0.0  # the request is lost, so the client times out
+    unanswered: float = 0.0  # carried out, but the answer is lost
+    late: float = 0.0  # carried out up to a minute after the timeout
+    twice: float = 0.0  # answered, and carried out again up to a minute later
+    throttled: float = 0.0
+    refused: float = 0.0  # refused because of the credentials, so not carried out
+    failing: float = 0.0  # status 500, although every third request is carried out
+    stale: float = 0.0  # share of eventually consistent reads that return old rows
+    expired: float = 0.0  # share of iterators that have expired
+    short: float = 0.0  # share of pages that hold only a few records
+    cut_off: float = 0.0  # share of shard lists that are incomplete
+    no_iterator: float = 0.0  # share of pages without an iterator and children
+    skew: float = 0.0  # greatest error of the clocks of Kinesis's servers, in seconds
+
+    def __post_init__(self) -> None:
+        """Begin without faults."""
+        # The time of the last request that could be lost or slow.
+        self.last_disturbed_at: float = -math.inf
+        self._update()
+
+    def _update(self) -> None:
+        self.bad: int = sum([getattr(self, name) for name in FAILURES])
+        self.is_disturbed: bool = bool(self.bad) or self.latency > SLOW_SECONDS
+
+    def set(self, **rates: float) -> None:
+        """Change the given rates."""
+        for name, rate in rates.items():
+            if not hasattr(self, name):
+                raise AttributeError(name)
+            setattr(self, name, rate)
+        self._update()
+
+    def clear(self, *names: str) -> None:
+        """Reset the rates with these names, or all rates."""
+        for each in fields(self):
+            if not names or each.name in names:
+                setattr(self, each.name, each.default)
+        self._update()
+
+
+class MachineDeadError(RuntimeError):
+    """Cleanup code of a killed machine made a call."""
+
+
+class _Request(NamedTuple):
+    """A request in transit, and the future that receives its answer."""
+
+    act: Callable[[], Any]
+    future: asyncio.Future[Any]
+    due: float  # when the client's time-out is due, on its timers
+
+
+class Link:
+    """One machine's link to one service. ``thread`` waits for the answers."""
+
+    throttled: type[KinesumerError]
+    unavailable: type[TransientError]
+    answer_seconds: float
+
+    def __init__(
+        self,
+        machine: Machine,
+        random: random.Random,
+        network: NetworkConditions | None = None,
+        thread: Machine | None = None,
+    ) -> None:
+        self.machine = machine
+        self.random = random
+        self.network: NetworkConditions = network or NetworkConditions()
+        self._thread = thread or machine
+
+    async def call(self, act: Callable[[], T]) -> T:
+        """Send a request. Return the service's answer or raise its error."""
+        machine, network = self.machine, self.network
+        if not machine.alive:
+            raise MachineDeadError(machine.name)
+        loop = machine.loop
+        future: asyncio.Future[T] = loop.create_future()
+        draw = self.random.random
+        there = loop.real + network.latency * (0.2 + draw())
+        due = self._thread.timers_now() + self.answer_seconds
+        request = _Request(act, future, due)
+        if network.is_disturbed:
+            network.last_disturbed_at = loop.real
+        if not network.bad or (choice := draw()) >= network.bad:
+            loop.at_real(there, self._serve, request)
+        else:
+            self._inject_failure(choice, there, request)
+        return await future
+
+    def _inject_failure(self, choice: float, there: float, request: _Request) -> None:
+        network, loop, draw = self.network, self.machine.loop, self.random.random
+        timeout = loop.real + 0.5 + 5 * draw()
+        later = there + LATE_SECONDS * draw()
+        if (choice := choice - network.lost) < 0:
+            self._fail_at(timeout, request, "timed out")
+        elif (choice := choice - network.unanswered) < 0:
+            loop.at_real(there, _serve_unanswered, request)
+            self._fail_at(timeout, request, "timed out, unanswered")
+        elif (choice := choice - network.late) < 0:
+            loop.at_real(later, _serve_unanswered, request)
+            self._fail_at(timeout, request, "timed out, late")
+        elif (choice := choice - network.twice) < 0:
+            loop.at_real(there, self._serve, request)
+            loop.at_real(later, _serve_unanswered, request)
+        elif (choice := choice - network.throttled) < 0:
+            error = self.throttled("throttled")
+            loop.at_real(there + network.latency, _answer, request.future, None, error)
+        elif (choice := choice - network.refused) < 0:
+            lacking = self.unavailable("AWS has refused the credentials")
+            lacking.lacks_credentials = True
+            back = there + network.latency
+            loop.at_real(back, _answer, request.future, None, lacking)
+        else:
+            if draw() < 0.33:
+                loop.at_real(there, _serve_unanswered, request)
+            self._fail_at(there + network.latency, request, "internal error")
+
+    def _serve(self, request: _Request) -> None:
+        result = error = None
+        try:
+            result = request.act()
+        except KinesumerError as caught:
+            error = caught
+        self._return(request, result, error)
+
+    def _return(
+        self, request: _Request, result: object, error: KinesumerError | None
+    ) -> None:
+        loop = self.machine.loop
+        back = loop.real + self.network.latency * (0.2 + self.random.random())
+        loop.at_real(back, self._deliver, request, result, error)
+
+    def _deliver(
+        self, request: _Request, result: object, error: KinesumerError | None
+    ) -> None:
+        """Deliver an answer, or an error if the thread runs after the time-out."""
+        if self._thread.is_blocked_past(request.due):
+            error = self.unavailable("timed out before the answer was read")
+        _answer(request.future, result, error)
+
+    def _fail_at(self, when: float, request: _Request, why: str) -> None:
+        error = self.unavailable(why)
+        self.machine.loop.at_real(when, _answer, request.future, None, error)
+
+
+def _answer(
+    future: asyncio.Future[Any], result: object, error: KinesumerError | None
+) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+def _serve_unanswered(request: _Request) -> None:
+    try:
+        request.act()
+    except KinesumerError:
+        return
+
+
+class LinkedStore(Link):
+    """The ports.StateStore that one machine uses over its link."""
+
+    throttled: type[KinesumerError] = StoreThrottledError
+    unavailable: type[TransientError] = StoreUnavailableError
+    answer_seconds: float = STORE_ANSWER_SECONDS
+
+    def __init__(
+        self,
+        machine: Machine,
+        random: random.Random,
+        store: MemoryStore,
+        checker: InvariantChecker,
+        network: NetworkConditions | None = None,
+        thread: Machine | None = None,
+    ) -> None:
+        super().__init__(machine, random, network, thread)
+        self._store = store
+        self._checker = checker
+
+    async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
+        """Return one row, which may be old unless ``consistent`` is true."""
+        age = 0.0 if consistent else self._age()
+        get = self._store.get_now
+        return await self.call(partial(get, key, consistent=consistent, age=age))
+
+    async def query(
+        self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
+    ) -> list[Row]:
+        """Return rows, which may be old unless ``consistent`` is true."""
+        age = 0.0 if consistent else self._age()
+        query = partial(self._store.query_now, consistent=consistent, age=age)
+        return await self.call(partial(query, pk, first=first, last=last))
+
+    async def write(self, write: Write) -> WriteResult:
+        """Send one conditional write, which may be applied late, twice or never."""
+        if not self.machine.alive:
+            raise MachineDeadError(self.machine.name)
+        self._checker.sent(self.machine, write)
+        written = await self.call(partial(self._write, write))
+        self._checker.answered(self.machine, write, written)
+        return written
+
+    async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
+        """Return keys from the index, which may be out of date."""
+        age = self._age()
+        query = self._store.not_updated_since_now
+        return await self.call(partial(query, pk, moment, age=age))
+
+    async def verify(self) -> str:
+        """Return the table's id."""
+        return await self.call(self._store.verify_now)
+
+    def _write(self, write: Write) -> WriteResult:
+        self._checker.writer = self.machine
+        return self._store.write_now(write)
+
+    def _age(self) -> float:
+        if self.random.random() >= self.network.stale:
+            return 0.0
+        return STALE_SECONDS * self.random.random()
+
+
+class LinkedSource(Link, PollingSource):
+    """The ports.StreamSource that one machine uses for a stream over its link."""
+
+    throttled: type[KinesumerError] = SourceThrottledError
+    unavailable: type[TransientError] = SourceUnavailableError
+    # No time-out: after a block, a thread reads its answers before time-outs fire.
+    answer_seconds: float = math.inf
+
+    def __init__(
+        self,
+        machine: Machine,
+        random: random.Random,
+        source: MemorySource,
+        network: NetworkConditions,
+        line: SharedLink | None = None,
+    ) -> None:
+        super().__init__(machine, random, network)
+        self._source = source
+        self.line = line
+
+    async def describe(self) -> StreamInfo:
+        """Return the stream, with the time of a server whose clock may be wrong."""
+        info = await self.call(self._source.describe_now)
+        if self.network.skew:
+            info = info._replace(now=info.now + self._skew())
+        return info
+
+    async def list_shards(self) -> Sequence[Shard]:
+        """Return the shards, sometimes not all of them."""
+        shards = await self.call(self._source.list_shards_now)
+        if self.random.random() < self.network.cut_off:
+            return shards[: self.random.randrange(len(shards))]
+        return shards
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Return a connection at once, since the number of connections is unlimited."""
+        return nullcontext()
+
+    async def _place(self, shard_id: str, after: Position | Start) -> str:
+        skew = self._skew() if self.network.skew else 0.0
+        get_iterator = self._source.get_iterator_now
+        return await self.call(partial(get_iterator, shard_id, after, skew=skew))
+
+    async def get_records(
+        self, iterator: str, limit: int, reservation: Reservation | None = None
+    ) -> Page:
+        """Return a page, sometimes a short one. Raises ExpiredIteratorError."""
+
+        async def read(place: str) -> tuple[Page, None]:
+            return await self._page(place, limit, reservation), None
+
+        page, _ = await self._read_confirmed(iterator, read)
+        return page
+
+    async def _page(
+        self, iterator: str, limit: int, reservation: Reservation | None
+    ) -> Page:
+        network = self.network
+        if network.expired and self.random.random() < network.expired:
+            raise ExpiredIteratorError("the iterator has expired")
+        if network.short and self.random.random() < network.short:
+            limit = min(limit, self.random.randrange(1, 4))
+        page = await self.call(partial(self._source.get_records_now, iterator, limit))
+        if network.no_iterator and self.random.random() < network.no_iterator:
+            page = page._replace(next_iterator=None, children=())
+        if reservation is not None and not reservation.covers(page.wire_bytes):
+            await reservation.grow(page.wire_bytes)
+        if self.line is not None and self.line.bytes_per_second:
+            await self._carry(self.line, page)
+        return page
+
+    async def _carry(self, line: SharedLink, page: Page) -> None:
+        """Carry a page over the link. Raises SlowAnswerError if it takes too long."""
+        future: asyncio.Future[None] = self.machine.loop.create_future()
+        transfer = line.carry(page.wire_bytes, partial(_answer, future, None, None))
+        try:
+            async with timeout(ANSWER_SECONDS):
+                await future
+        except TimeoutError:
+            raise SlowAnswerError("timed out while the answer arrived") from None
+        finally:
+            line.drop(transfer)
+
+    def _skew(self) -> float:
+        return self.network.skew * (2 * self.random.random() - 1)
+
+    def _return(
+        self, request: _Request, result: object, error: KinesumerError | None
+    ) -> None:
+        # The delay of the request is enough, since reads change nothing. Answer at
+        # once.
+        self._deliver(request, result, error)

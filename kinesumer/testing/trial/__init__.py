@@ -1,0 +1,1 @@
+"""Run groups of real processes under faults, and check what they did."""

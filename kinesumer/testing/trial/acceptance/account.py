@@ -1,0 +1,111 @@
+"""Hold the clients, names, streams and table that the checks of a run use."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesumer.aws.resources import StreamResources, TableResources
+from kinesumer.aws.session import ClientFactory
+from kinesumer.model.streams import Stream
+from kinesumer.testing.trial.acceptance.contract.streams import AwsStreams
+from kinesumer.testing.trial.acceptance.resources import Resources, RunNames, is_aws
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherAccount:
+    """The role of another account, and the streams that it can manage."""
+
+    role_arn: str
+    external_id: str | None
+    resources: StreamResources
+    streams: AwsStreams
+
+    def stream(self, arn: str) -> Stream:
+        """Return a stream of the account, to be consumed by the role."""
+        return Stream(arn, role_arn=self.role_arn, external_id=self.external_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """The account, or other endpoint, that a run checks."""
+
+    names: RunNames
+    region: str
+    clients: ClientFactory
+    stream_resources: StreamResources
+    tables: TableResources
+    streams: AwsStreams
+    other: OtherAccount | None
+
+    @property
+    def is_aws(self) -> bool:
+        """True if Kinesis and DynamoDB are those of AWS, not emulators."""
+        endpoints = self.stream_resources.endpoint, self.tables.endpoint
+        return all(map(is_aws, endpoints))
+
+    @property
+    def resources(self) -> list[Resources]:
+        """The streams and tables of the account, and the streams of the other one."""
+        others = [self.other.resources] if self.other else []
+        return [self.stream_resources, *others, self.tables]
+
+    async def remove_all(self) -> list[str]:
+        """Delete what the run has created. Return a sentence for each failure."""
+        problems = []
+        groups = [self.streams, *([self.other.streams] if self.other else [])]
+        for streams in groups:
+            for name in sorted(streams.created):
+                try:
+                    await streams.begin_deleting(name)
+                except Exception as error:
+                    problems.append(f"stream {name} isn't removed: {error}")
+        try:
+            await self.tables.delete(self.names.table)
+        except Exception as error:
+            problems.append(f"table {self.names.table} isn't removed: {error}")
+        return problems
+
+
+@asynccontextmanager
+async def open_account(
+    names: RunNames,
+    region: str | None,
+    role_arn: str | None,
+    external_id: str | None,
+) -> AsyncIterator[Account]:
+    """Open the AWS clients of a run. Raise CredentialsError if there are none."""
+    async with ClientFactory(region=region) as clients:
+        tables = await TableResources.open(clients)
+        resources = await StreamResources.open(clients)
+        again = not is_aws(resources.endpoint)
+        other = None
+        if role_arn is not None:
+            role = clients.role(role_arn, external_id)
+            theirs = await StreamResources.open(clients, role)
+            other = OtherAccount(
+                role_arn=role_arn,
+                external_id=external_id,
+                resources=theirs,
+                streams=AwsStreams(
+                    clients,
+                    theirs,
+                    names.tags,
+                    tags_again=again,
+                    role_arn=role_arn,
+                    external_id=external_id,
+                ),
+            )
+        yield Account(
+            names=names,
+            region=clients.region or "",
+            clients=clients,
+            stream_resources=resources,
+            tables=tables,
+            streams=AwsStreams(clients, resources, names.tags, tags_again=again),
+            other=other,
+        )

@@ -1,0 +1,203 @@
+"""The promises of producers and clients, end to end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal
+
+from kinesumer import Config, Kinesumer, Producer, Start, Stream
+from kinesumer.aws.dry_runs import DryRuns
+from kinesumer.aws.kinesis import open_source
+from kinesumer.testing.trial.acceptance.check import (
+    Check,
+    CheckFailedError,
+    CheckSkippedError,
+    expect,
+    expect_equal,
+    registrar,
+)
+
+if TYPE_CHECKING:
+    from kinesumer import Record
+    from kinesumer.testing.trial.acceptance.account import Account
+
+CONSUME_SECONDS = 180.0
+KEYS = 20
+FEW_RECORDS = 100
+AGGREGATED_RECORDS = 2000
+# A shard takes 1,000 records and 1 MiB a second: these need ten seconds.
+FLOOD_RECORDS = 10_000
+FLOOD_BYTES = 1000
+FLOOD_APPS = 3
+
+CLIENT_CHECKS: list[Check[[Account, str]]] = []
+OTHER_ACCOUNT_CHECKS: list[Check[[Account, str]]] = []
+FAN_OUT_CLIENT_CHECKS: list[Check[[Account, str]]] = []
+check = registrar(CLIENT_CHECKS)
+
+
+@check(2)
+async def kpl_aggregates_are_unpacked_in_order(account: Account, name: str) -> None:
+    await account.streams.create(name, 2)
+    retried = await put(
+        account, Stream(name), range(AGGREGATED_RECORDS), aggregate=True
+    )
+    records = await consume(account, Stream(name), "kpl", AGGREGATED_RECORDS)
+    unpacked = [r for r in records if r.sub_sequence_number is not None]
+    expect(bool(unpacked), "no record came from an aggregate")
+    expect_complete(records, AGGREGATED_RECORDS, once=retried == 0)
+
+
+@check(1)
+async def clients_read_the_same_in_cbor_and_in_json(
+    account: Account, name: str
+) -> None:
+    await account.streams.create(name)
+    await put(account, Stream(name), range(FEW_RECORDS))
+    formats: tuple[Literal["json", "cbor"], ...] = "json", "cbor"
+    found = [
+        await consume(account, Stream(name), one, FEW_RECORDS, Config(wire_format=one))
+        for one in formats
+    ]
+    for records in found:
+        expect_complete(records, FEW_RECORDS, once=False)
+    positions = [[record.position for record in records] for records in found]
+    expect_equal(positions[0], positions[1], "positions in CBOR and JSON")
+
+
+@check(1)
+async def rights_are_proved_without_effect(account: Account, name: str) -> None:
+    await account.streams.create(name)
+    source = await open_source(account.clients, Stream(name))
+    [shard] = await source.list_shards()
+    iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
+    tries = DryRuns(source)
+    if not await tries.read(iterator):
+        raise CheckSkippedError("botocore or the endpoint doesn't know DryRun")
+    expect(await tries.put(b"never stored"), "DryRun of PutRecords had an effect")
+    await put(account, Stream(name), range(FEW_RECORDS))
+    records = await consume(account, Stream(name), "dry", FEW_RECORDS)
+    expect_complete(records, FEW_RECORDS, once=False)
+
+
+@check(1)
+async def a_shard_above_its_limits_loses_nothing(account: Account, name: str) -> None:
+    await account.streams.create(name)
+    stream = Stream(name)
+    async with asyncio.TaskGroup() as tasks:
+        putting = tasks.create_task(
+            put(account, stream, range(FLOOD_RECORDS), FLOOD_BYTES)
+        )
+        reads = [
+            tasks.create_task(
+                consume(account, stream, f"flood-{number}", FLOOD_RECORDS)
+            )
+            for number in range(FLOOD_APPS)
+        ]
+    for read in reads:
+        expect_complete(read.result(), FLOOD_RECORDS, once=False, ordered=False)
+    if putting.result() == 0:
+        raise CheckSkippedError("nothing was lost, but the endpoint didn't throttle")
+
+
+@registrar(OTHER_ACCOUNT_CHECKS)(1)
+async def a_stream_of_another_account_is_consumed_by_its_role(
+    account: Account, name: str
+) -> None:
+    other = account.other
+    if other is None:
+        raise CheckSkippedError("no --role-arn was given")
+    await other.streams.create(name)
+    described = await (await other.streams.source(name)).describe()
+    stream = other.stream(described.arn)
+    number = other.role_arn.split(":")[4]
+    expect(f":{number}:" in described.arn, "the stream isn't in the role's account")
+    await put(account, stream, range(FEW_RECORDS))
+    records = await consume(account, stream, "role", FEW_RECORDS)
+    expect_complete(records, FEW_RECORDS, once=False)
+
+
+@registrar(FAN_OUT_CLIENT_CHECKS)(1)
+async def a_client_reads_by_fan_out(account: Account, name: str) -> None:
+    await account.streams.create(name)
+    await put(account, Stream(name), range(FEW_RECORDS))
+    stream = Stream(name, fan_out="acceptance")
+    records = await consume(account, stream, "fan-out", FEW_RECORDS)
+    expect_complete(records, FEW_RECORDS, once=False)
+
+
+# --- helpers --------------------------------------------------------------------------
+
+
+async def put(
+    account: Account,
+    stream: Stream,
+    numbers: range,
+    size: int = 0,
+    *,
+    aggregate: bool = False,
+) -> int:
+    """Put numbered records. Return how often a record was put again."""
+    async with Producer(
+        stream, aggregate=aggregate, ordered=size == 0, region=account.region
+    ) as producer:
+        for number in numbers:
+            data = b"%020d" % number
+            await producer.put(
+                data.ljust(size, b"."), partition_key=f"key-{number % KEYS}"
+            )
+        await producer.flush()
+        return producer.counts.retried
+
+
+async def consume(
+    account: Account,
+    stream: Stream,
+    app: str,
+    count: int,
+    config: Config = Config(),  # noqa: B008  frozen
+) -> list[Record]:
+    """Consume a stream from its beginning until ``count`` different records arrived."""
+    found: list[Record] = []
+    numbers: set[int] = set()
+    client = Kinesumer(
+        app,
+        table=account.names.table,
+        region=account.region,
+        config=config,
+    )
+    try:
+        async with asyncio.timeout(CONSUME_SECONDS), client:
+            async for record in client.consume(stream, start=Start.TRIM_HORIZON):
+                found.append(record)
+                numbers.add(number_of(record))
+                if len(numbers) >= count:
+                    break
+    except TimeoutError:
+        raise CheckFailedError(
+            f"{len(numbers):,} of {count:,} records arrived in {CONSUME_SECONDS:g} s"
+        ) from None
+    return found
+
+
+def number_of(record: Record) -> int:
+    """Return the number in a record's data."""
+    return int(record.data[:20])
+
+
+def expect_complete(
+    records: list[Record], count: int, *, once: bool, ordered: bool = True
+) -> None:
+    """Raise CheckFailedError if records are missing, repeated or out of order.
+
+    A producer may put a record twice if a response was lost. Its first arrival counts.
+    """
+    first = list(dict.fromkeys(map(number_of, records)))
+    missing = sorted(set(range(count)) - set(first))
+    expect(not missing, f"{len(missing):,} records were lost (first: {missing[:5]})")
+    if once:
+        expect_equal(len(records), count, "deliveries")
+    if ordered:
+        for key in range(KEYS):
+            of_key = [number for number in first if number % KEYS == key]
+            expect(of_key == sorted(of_key), f"key-{key} is out of order: {of_key}")

@@ -1,0 +1,320 @@
+"""The properties of stream consumers and their subscriptions (enhanced fan-out)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import (
+    FatalError,
+    InvalidPositionError,
+    ShardMissingError,
+    SourceThrottledError,
+    StreamMissingError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import HASH_KEYS, Shard, Start
+from kinesumer.testing.trial.acceptance.check import (
+    Check,
+    expect,
+    expect_equal,
+    expect_error,
+    registrar,
+)
+from kinesumer.testing.trial.acceptance.contract.source import NO_SHARD, arrival
+from kinesumer.testing.trial.acceptance.contract.streams import FanOutStreams, one_shard
+from kinesumer.testing.trial.acceptance.contract.subscription_reader import (
+    SubscriptionReader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from kinesumer.aws.stream_consumers import StreamConsumers
+    from kinesumer.model.records import Record
+    from kinesumer.ports import StreamSource
+
+    Read = Callable[..., SubscriptionReader]
+
+HALF = HASH_KEYS // 2
+# Kinesis permits a shard's next subscription only after this time.
+REPLACE_SECONDS = 5.2
+# Some servers send an event only once a second. AWS needs time to end subscriptions.
+DEADLINE_SECONDS = 60.0
+GONE_LOOKS = 120
+
+CONSUMER_CHECKS: list[Check[[FanOutStreams, str]]] = []
+check = registrar(CONSUMER_CHECKS)
+
+
+@asynccontextmanager
+async def reading() -> AsyncIterator[Read]:
+    """Yield a function that begins to read a shard. Stop all reads at the end."""
+    readers: list[SubscriptionReader] = []
+
+    def read(
+        source: StreamSource,
+        shard_id: str,
+        after: Position | Start = Start.TRIM_HORIZON,
+    ) -> SubscriptionReader:
+        reader = SubscriptionReader(source, shard_id, after, DEADLINE_SECONDS)
+        readers.append(reader)
+        return reader
+
+    try:
+        yield read
+    finally:
+        for reader in readers:
+            await reader.stop()
+
+
+async def until_gone(
+    streams: FanOutStreams, consumers: StreamConsumers, name: str
+) -> None:
+    """Wait until a deregistered consumer is not found any more."""
+    for _ in range(GONE_LOOKS):
+        if await consumers.find(name) is None:
+            return
+        await streams.pause(1)
+    expect(False, f"consumer {name} is still there after its deregistration")
+
+
+# --- consumers ------------------------------------------------------------------------
+
+
+@check(1)
+async def a_registered_consumer_becomes_active_and_is_found(
+    streams: FanOutStreams, name: str
+) -> None:
+    before = streams.now()
+    await streams.create(name)
+    consumers = await streams.consumers(name)
+    expect_equal(await consumers.find("billing"), None)
+    active = await consumers.require_active("billing")
+    stream = await (await streams.source(name)).describe()
+    created_at = active.arn.removeprefix(f"{stream.arn}/consumer/billing:")
+    expect(created_at.isdecimal(), f"the ARN {active.arn} has no creation time")
+    expect_equal((active.name, active.status), ("billing", "ACTIVE"))
+    is_new = before - 5 <= active.created_at <= streams.now() + 2
+    expect(is_new, f"created at {active.created_at}, after {before}")
+    expect_equal(await consumers.find("billing"), active)
+
+
+@check(1)
+async def a_consumer_that_exists_is_not_registered_again(
+    streams: FanOutStreams, name: str
+) -> None:
+    await streams.create(name)
+    consumers = await streams.consumers(name)
+    active = await consumers.require_active("billing")
+    await consumers.register("billing")
+    expect_equal(await consumers.list(), [active])
+
+
+@check(2)
+async def each_stream_has_consumers_of_its_own(
+    streams: FanOutStreams, name: str
+) -> None:
+    other = f"{name}-other"
+    for stream in (name, other):
+        await streams.create(stream)
+    consumers = await streams.consumers(name)
+    expect_equal(await consumers.list(), [])
+    for consumer in ("billing", "audit"):
+        await consumers.require_active(consumer)
+    listed = {consumer.name for consumer in await consumers.list()}
+    expect_equal(listed, {"billing", "audit"})
+    others = await streams.consumers(other)
+    expect_equal(await others.list(), [])
+    expect_equal(await others.find("billing"), None)
+
+
+@check(1)
+async def a_deregistered_consumer_is_gone(streams: FanOutStreams, name: str) -> None:
+    await streams.create(name)
+    consumers = await streams.consumers(name)
+    await consumers.deregister("billing")  # it does not exist
+    former = await consumers.require_active("billing")
+    await consumers.deregister("billing")
+    await until_gone(streams, consumers, "billing")
+    expect_equal(await consumers.list(), [])
+    await streams.pause(1.1)
+    again = await consumers.require_active("billing")
+    expect(again.arn != former.arn, f"the ARN {again.arn} is the same")
+
+
+@check(0)
+async def the_consumers_of_a_missing_stream_are_missing(
+    streams: FanOutStreams, name: str
+) -> None:
+    consumers = await streams.consumers(name)
+    for call in (
+        consumers.find("billing"),
+        consumers.list(),
+        consumers.register("billing"),
+        consumers.deregister("billing"),
+    ):
+        with expect_error(StreamMissingError, name):
+            await call
+
+
+# --- subscriptions --------------------------------------------------------------------
+
+
+@check(1)
+async def records_are_pushed_as_they_were_put(
+    streams: FanOutStreams, name: str
+) -> None:
+    _, shard = await one_shard(streams, name)
+    put = [
+        (await streams.put(name, data, key))[1]
+        for data, key in (
+            (bytes(range(256)), "a"),
+            (b"\x00", 'ünïcödé "key" \\'),
+            (b"x" * 500_000, "k" * 256),
+        )
+    ]
+    source = await streams.fan_out(name, "billing")
+    iterator: str | None = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
+    records: list[Record] = []
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while len(records) < 3:
+            expect(source.is_pushed(iterator or ""), "the shard isn't pushed")
+            page = await source.get_records(iterator or "", 10)
+            records += page.records
+            iterator = page.next_iterator
+    source.release(shard.shard_id)
+    expect_equal([record.sequence_number for record in records], put)
+    data = [bytes(range(256)), b"\x00", b"x" * 500_000]
+    expect_equal([record.data for record in records], data)
+    keys = [record.partition_key for record in records]
+    expect_equal(keys, ["a", 'ünïcödé "key" \\', "k" * 256])
+    age = streams.now() - arrival(records[0])
+    expect(abs(age) < 120, f"a new record arrived {age:.0f} s ago")
+
+
+@check(1)
+async def a_subscription_begins_at_any_position_and_follows_the_shard(
+    streams: FanOutStreams, name: str
+) -> None:
+    _, shard = await one_shard(streams, name)
+    numbers = [(await streams.put(name, b"%d" % number))[1] for number in range(3)]
+    hour_ago = Start(type="AT_TIMESTAMP", timestamp=streams.now() - 3600)
+    cases: list[tuple[Position | Start, list[str]]] = [
+        (Start.TRIM_HORIZON, ["0", "1", "2"]),
+        (Position(numbers[0]), ["1", "2"]),
+        # A part of the aggregate is unread, so its Kinesis record is sent again.
+        (Position(numbers[1], 7), ["1", "2"]),
+        (Position(numbers[2]), []),
+        (hour_ago, ["0", "1", "2"]),
+        (Start.LATEST, []),
+    ]
+    sources = [
+        await streams.fan_out(name, f"app-{number}") for number in range(len(cases))
+    ]
+    async with reading() as read:
+        readers = []
+        for source, (after, texts) in zip(sources, cases, strict=True):
+            reader = read(source, shard.shard_id, after)
+            await reader.change()
+            expect_equal(await reader.until(len(texts)), texts, f"after {after}")
+            readers.append(reader)
+            await streams.pause(0.3)
+        await streams.put(name, b"new")
+        for reader, (after, texts) in zip(readers, cases, strict=True):
+            found = await reader.until(len(texts) + 1)
+            expect_equal(found, [*texts, "new"], f"after {after}")
+            expect_equal(reader.errors, [], "errors")
+
+
+@check(1)
+async def a_later_subscription_takes_the_shard_over(
+    streams: FanOutStreams, name: str
+) -> None:
+    _, shard = await one_shard(streams, name)
+    async with reading() as read:
+        former = read(await streams.fan_out(name, "billing"), shard.shard_id)
+        await streams.put(name, b"a")
+        await former.until(1)
+        await streams.pause(REPLACE_SECONDS)
+        later = read(await streams.fan_out(name, "billing"), shard.shard_id)
+        while not former.errors:
+            await former.change()
+        is_throttled = isinstance(former.errors[0], SourceThrottledError)
+        expect(is_throttled, f"the former subscription: {former.errors[0]}")
+        await former.stop()
+        await streams.put(name, b"b")
+        expect_equal(await later.until(2), ["a", "b"])
+        expect_equal(later.errors, [], "errors")
+
+
+@check(3)
+async def a_split_shard_ends_with_its_children(
+    streams: FanOutStreams, name: str
+) -> None:
+    _, parent = await one_shard(streams, name)
+    async with reading() as read:
+        reader = read(await streams.fan_out(name, "billing"), parent.shard_id)
+        await streams.put(name, b"parent's")
+        await reader.until(1)
+        await streams.split(name, parent.shard_id)
+        children = await reader.end()
+        low_id, _ = await streams.put(name, b"low", hash_key=0)
+        high_id, _ = await streams.put(name, b"high", hash_key=HALF)
+        expected = [
+            Shard(low_id, 0, HALF - 1, (parent.shard_id,)),
+            Shard(high_id, HALF, HASH_KEYS - 1, (parent.shard_id,)),
+        ]
+        expect_equal(sorted(children), expected, "children")
+        expect_equal(reader.texts, ["parent's"])
+        child = read(await streams.fan_out(name, "billing"), low_id)
+        expect_equal(await child.until(1), ["low"])
+
+
+@check(1)
+async def a_missing_shard_is_told_from_a_missing_stream(
+    streams: FanOutStreams, name: str
+) -> None:
+    await streams.create(name)
+    source = await streams.fan_out(name, "billing")
+    async with reading() as read:
+        with expect_error(ShardMissingError):
+            await read(source, NO_SHARD).end()
+
+
+@check(1)
+async def a_position_that_is_not_of_the_shard_is_refused(
+    streams: FanOutStreams, name: str
+) -> None:
+    _, shard = await one_shard(streams, name)
+    source = await streams.fan_out(name, "billing")
+    async with reading() as read:
+        with expect_error(InvalidPositionError):
+            await read(source, shard.shard_id, Position("12")).end()
+
+
+@check(1)
+async def a_subscription_ends_with_its_consumer(
+    streams: FanOutStreams, name: str
+) -> None:
+    _, shard = await one_shard(streams, name)
+    async with reading() as read:
+        reader = read(await streams.fan_out(name, "billing"), shard.shard_id)
+        await reader.change()
+        await (await streams.consumers(name)).deregister("billing")
+        with expect_error(FatalError, "register it again"):
+            await reader.end()
+
+
+@check(1)
+async def a_subscription_ends_with_its_stream(
+    streams: FanOutStreams, name: str
+) -> None:
+    _, shard = await one_shard(streams, name)
+    async with reading() as read:
+        reader = read(await streams.fan_out(name, "billing"), shard.shard_id)
+        await reader.change()
+        await streams.delete(name)
+        with expect_error(StreamMissingError):
+            await reader.end()

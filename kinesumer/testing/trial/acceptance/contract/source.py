@@ -1,0 +1,495 @@
+"""The properties of a stream, its shards and its records."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    ShardMissingError,
+    SourceThrottledError,
+    StreamMissingError,
+    TrimmedPositionError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import HASH_KEYS, Shard, Start
+from kinesumer.testing.trial.acceptance.check import (
+    Check,
+    CheckFailedError,
+    expect,
+    expect_equal,
+    expect_error,
+    registrar,
+)
+from kinesumer.testing.trial.acceptance.contract.streams import (
+    ARRIVAL_SECONDS,
+    Streams,
+    data_of,
+    one_shard,
+    read,
+    read_page,
+    tiles,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.model.records import Page, Record
+    from kinesumer.ports import StreamSource
+
+HALF = HASH_KEYS // 2
+NO_SHARD = "shardId-000000000099"
+READS = 50
+ITERATOR_SECONDS = 300
+RETENTION_SECONDS = 24 * 3600
+
+SOURCE_CHECKS: list[Check[[Streams, str]]] = []
+check = registrar(SOURCE_CHECKS)
+
+
+# --- the stream and its shards --------------------------------------------------------
+
+
+@check(2)
+async def a_stream_is_described(streams: Streams, name: str) -> None:
+    before = streams.now()
+    await streams.create(name, 2)
+    info = await (await streams.source(name)).describe()
+    expect(info.arn.startswith("arn:"), f"{info.arn} isn't an ARN")
+    expect(info.arn.endswith(f":stream/{name}"), f"{info.arn} doesn't name {name}")
+    expect_equal(info.status, "ACTIVE", "status")
+    expect_equal(info.retention_hours, 24, "retention in hours")
+    expect(info.max_record_bytes >= 1 << 20, "records can't have 1 MiB")
+    # The service's time has whole seconds. So has the creation time in some backends.
+    is_new = before - 5 <= info.created_at <= info.now + 2
+    expect(is_new, f"created at {info.created_at}, after {before}, at {info.now}")
+    expect(abs(info.now - streams.now()) < 5, f"the service's time is {info.now}")
+
+
+@check(2)
+async def a_stream_made_anew_is_told_by_its_creation(
+    streams: Streams, name: str
+) -> None:
+    await streams.create(name)
+    source = await streams.source(name)
+    first = await source.describe()
+    await streams.delete(name)
+    await streams.pause(1.1)
+    await streams.create(name)
+    second = await source.describe()
+    expect_equal(second.arn, first.arn)
+    expect(first.created_at < second.created_at, "the creation time is the same")
+
+
+@check(0)
+async def a_missing_stream_is_reported_by_every_operation(
+    streams: Streams, name: str
+) -> None:
+    source = await streams.source(name)
+    with expect_error(StreamMissingError, name):
+        await source.describe()
+    with expect_error(StreamMissingError):
+        await source.list_shards()
+    with expect_error(StreamMissingError):
+        await source.get_iterator(NO_SHARD, Start.LATEST)
+
+
+@check(1)
+async def a_stream_deleted_under_a_reader_is_reported(
+    streams: Streams, name: str
+) -> None:
+    source, shard = await one_shard(streams, name)
+    iterator = await source.get_iterator(shard.shard_id, Start.LATEST)
+    await streams.delete(name)
+    with expect_error(StreamMissingError):
+        await read_page(streams, source, iterator)
+
+
+@check(8)
+async def open_shards_tile_the_hash_space(streams: Streams, name: str) -> None:
+    for count in (1, 2, 5):
+        stream = f"{name}-{count}"
+        await streams.create(stream, count)
+        shards = await (await streams.source(stream)).list_shards()
+        expect_equal(len(shards), count, "shards")
+        expect(tiles(shards, 0, HASH_KEYS - 1), f"gaps or overlaps: {shards}")
+        fresh = not any(shard.closed or shard.parents for shard in shards)
+        expect(fresh, f"a new shard is closed or has parents: {shards}")
+
+
+@check(1)
+async def a_missing_shard_is_told_from_a_missing_stream(
+    streams: Streams, name: str
+) -> None:
+    await streams.create(name)
+    source = await streams.source(name)
+    with expect_error(ShardMissingError):
+        await source.get_iterator(NO_SHARD, Start.TRIM_HORIZON)
+
+
+# --- records --------------------------------------------------------------------------
+
+
+@check(2)
+async def records_come_as_they_were_put(streams: Streams, name: str) -> None:
+    await streams.create(name, 2)
+    source = await streams.source(name)
+    low, high = await source.list_shards()
+    put = [
+        await streams.put(name, data, key, hash_key)
+        for data, key, hash_key in (
+            (bytes(range(256)), "a", 0),
+            (b"\x00", 'ünïcödé "key" \\', HALF // 2),
+            (b"x" * 500_000, "k" * 256, HALF),
+        )
+    ]
+    shards = [shard for shard, _ in put]
+    expect_equal(shards, [low.shard_id] * 2 + [high.shard_id], "shards")
+    pages = await read(streams, source, low.shard_id, Start.TRIM_HORIZON, 2)
+    found = records_of(pages)
+    expect_equal(
+        [(record.data, record.partition_key) for record in found],
+        [(bytes(range(256)), "a"), (b"\x00", 'ünïcödé "key" \\')],
+    )
+    expect_equal([record.sequence_number for record in found], [n for _, n in put[:2]])
+    expect_equal(found[0].sub_sequence_number, None, "sub-sequence number")
+    age = streams.now() - arrival(found[0])
+    expect(abs(age) < 60, f"a new record arrived {age:.0f} s ago")
+    other = await read(streams, source, high.shard_id, Start.TRIM_HORIZON, 1)
+    expect_equal(data_of(other), [b"x" * 500_000])
+
+
+@check(1)
+async def records_are_the_same_in_cbor_and_json(streams: Streams, name: str) -> None:
+    source, shard = await one_shard(streams, name)
+    for data, key in ((b"", "a"), (b"\x00\xff", "ü"), (b"x" * 100_000, "k" * 256)):
+        await streams.put(name, data, key)
+    await read(streams, source, shard.shard_id, Start.TRIM_HORIZON, 3)
+    pages = []
+    for asks_cbor in (False, True):
+        iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
+        pages.append(await page_of_all(streams, source, iterator, asks_cbor=asks_cbor))
+    expect_equal(pages[0].records, pages[1].records)
+    expect_equal([len(record.data) for record in pages[1].records], [0, 2, 100_000])
+
+
+@check(1)
+async def a_page_is_sent_as_cbor_if_asked_for(streams: Streams, name: str) -> None:
+    source, shard = await one_shard(streams, name)
+    await streams.put(name, b"x")
+    iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
+    page = await read_page(streams, source, iterator, asks_cbor=True)
+    expect(page.is_cbor, "CBOR was asked for, and the records came as JSON")
+
+
+@check(1)
+async def sequence_numbers_grow(streams: Streams, name: str) -> None:
+    source, shard = await one_shard(streams, name)
+    put = [await streams.put(name, b"%d" % number) for number in range(20)]
+    positions = [Position(number) for _, number in put]
+    expect_equal(positions, sorted(set(positions)), "sequence numbers")
+    pages = await read(streams, source, shard.shard_id, Start.TRIM_HORIZON, 20)
+    expect_equal(data_of(pages), [b"%d" % number for number in range(20)])
+    read_back = [record.position for record in records_of(pages)]
+    expect_equal(read_back, positions, "positions")
+
+
+@check(1)
+async def an_aggregate_is_left_as_it_is(streams: Streams, name: str) -> None:
+    source, shard = await one_shard(streams, name)
+    content = b"\x0a\x01a\x1a\x05\x08\x00\x1a\x01x"
+    digest = hashlib.md5(content, usedforsecurity=False).digest()
+    aggregate = b"\xf3\x89\x9a\xc2" + content + digest
+    await streams.put(name, aggregate)
+    pages = await read(streams, source, shard.shard_id, Start.TRIM_HORIZON, 1)
+    expect_equal(data_of(pages), [aggregate])
+
+
+@check(1)
+async def a_page_holds_no_more_than_asked_for(streams: Streams, name: str) -> None:
+    source, shard = await one_shard(streams, name)
+    for number in range(5):
+        await streams.put(name, b"%d" % number)
+    everything = await read(streams, source, shard.shard_id, Start.TRIM_HORIZON, 5)
+    expect_equal(len(data_of(everything)), 5, "records")
+    iterator: str | None = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
+    pages: list[Page] = []
+    while not pages or pages[-1].records or pages[-1].millis_behind:
+        expect(iterator is not None, "an open shard has ended")
+        await streams.pause()
+        page = await source.get_records(iterator or "", 3)
+        expect(len(page.records) <= 3, f"{len(page.records)} records, 3 asked for")
+        expect(not page.records or page.wire_bytes > 0, "the page's length is unknown")
+        iterator = page.next_iterator
+        pages.append(page)
+    expect_equal(data_of(pages), [b"0", b"1", b"2", b"3", b"4"])
+    expect_equal(pages[-1].children, (), "children of an open shard")
+    expect(iterator is not None, "an open shard has ended")
+
+
+# --- where reading begins -------------------------------------------------------------
+
+
+@check(1)
+async def reading_goes_on_at_any_position(streams: Streams, name: str) -> None:
+    source, shard = await one_shard(streams, name)
+    numbers = [(await streams.put(name, b"%d" % number))[1] for number in range(4)]
+    cases: list[tuple[Position | Start, list[bytes]]] = [
+        (Start.TRIM_HORIZON, [b"0", b"1", b"2", b"3"]),
+        (Position(numbers[1]), [b"2", b"3"]),
+        # A part of the aggregate is unread, so its Kinesis record is returned again.
+        (Position(numbers[1], 7), [b"1", b"2", b"3"]),
+        (Position(numbers[3]), []),
+        (Start.LATEST, []),
+    ]
+    for after, expected in cases:
+        await streams.pause()
+        pages = await read(streams, source, shard.shard_id, after, len(expected))
+        expect_equal(data_of(pages), expected, f"after {after}")
+
+
+@check(1)
+async def latest_sees_only_what_comes_later(streams: Streams, name: str) -> None:
+    source, shard = await one_shard(streams, name)
+    await streams.put(name, b"before")
+    await read(streams, source, shard.shard_id, Start.TRIM_HORIZON, 1)
+    await streams.pause()
+    iterator = await source.get_iterator(shard.shard_id, Start.LATEST)
+    await streams.put(name, b"after")
+    page = await page_of_all(streams, source, iterator)
+    expect_equal(data_of([page]), [b"after"])
+
+
+@check(1)
+async def a_start_by_time_is_early_by_a_second_at_most(
+    streams: Streams, name: str
+) -> None:
+    source, shard = await one_shard(streams, name)
+    await streams.put(name, b"long before")
+    await streams.pause(2.2)
+    await streams.put(name, b"then")
+    await streams.put(name, b"later")
+    await streams.pause()
+    everything = await read(streams, source, shard.shard_id, Start.TRIM_HORIZON, 3)
+    then = records_of(everything)[1]
+    at = Start(type="AT_TIMESTAMP", timestamp=arrival(then))
+    await streams.pause()
+    pages = await read(streams, source, shard.shard_id, at, 2)
+    expect_equal(data_of(pages), [b"then", b"later"])
+    before = Start(type="AT_TIMESTAMP", timestamp=streams.now() - 3600)
+    await streams.pause()
+    pages = await read(streams, source, shard.shard_id, before, 3)
+    expect_equal(data_of(pages), [b"long before", b"then", b"later"])
+
+
+@check(1)
+async def a_start_by_time_is_exact_to_the_millisecond(
+    streams: Streams, name: str
+) -> None:
+    source, shard = await one_shard(streams, name)
+    for number in range(5):
+        await streams.put(name, b"%d" % number)
+        await streams.pause(0.02)
+    pages = await read(streams, source, shard.shard_id, Start.TRIM_HORIZON, 5)
+    found = records_of(pages)
+    for record in found:
+        at = arrival(record)
+        start = Start(type="AT_TIMESTAMP", timestamp=at)
+        await streams.pause()
+        expected = [other.data for other in found if arrival(other) >= at]
+        read_again = await read(streams, source, shard.shard_id, start, len(expected))
+        arrivals = [f"{arrival(other) - at:+.3f}" for other in found]
+        expect_equal(data_of(read_again), expected, f"records at {arrivals} s")
+
+
+# --- the end of shards ----------------------------------------------------------------
+
+
+@check(3)
+async def a_split_shard_ends_with_its_children(streams: Streams, name: str) -> None:
+    source, parent = await one_shard(streams, name)
+    _, last = await streams.put(name, b"parent's")
+    await streams.split(name, parent.shard_id)
+    low_id, low_first = await streams.put(name, b"low", hash_key=0)
+    high_id, high_first = await streams.put(name, b"high", hash_key=HALF)
+
+    pages = await read(streams, source, parent.shard_id, Start.TRIM_HORIZON, 2)
+    expect_ended(pages, [b"parent's"])
+    expect_equal(pages[-1].millis_behind, 0, "lag at the end")
+    expect_equal(
+        sorted(pages[-1].children),
+        [
+            Shard(low_id, 0, HALF - 1, (parent.shard_id,)),
+            Shard(high_id, HALF, HASH_KEYS - 1, (parent.shard_id,)),
+        ],
+        "children",
+    )
+    in_order = Position(last) < Position(low_first) < Position(high_first)
+    expect(in_order, f"{last}, {low_first}, {high_first} aren't in order")
+    low = await read(streams, source, low_id, Start.TRIM_HORIZON, 1)
+    expect_equal(data_of(low), [b"low"])
+
+    shards = {shard.shard_id: shard for shard in await source.list_shards()}
+    expect(shards[parent.shard_id].closed, "the parent is listed as open")
+    expect_equal(shards[low_id].parents, (parent.shard_id,), "parents")
+    expect_equal(shards[high_id].parents, (parent.shard_id,), "parents")
+    still_open = [shard for shard in shards.values() if not shard.closed]
+    expect(tiles(still_open, 0, HASH_KEYS - 1), f"gaps or overlaps: {still_open}")
+
+
+@check(3)
+async def merged_shards_both_end_with_the_same_child(
+    streams: Streams, name: str
+) -> None:
+    await streams.create(name, 2)
+    source = await streams.source(name)
+    low, high = await source.list_shards()
+    await streams.put(name, b"low", hash_key=0)
+    await streams.put(name, b"high", hash_key=HALF)
+    await streams.merge(name, low.shard_id, high.shard_id)
+    child_id, _ = await streams.put(name, b"child's", hash_key=HALF)
+
+    for parent, data in ((low, b"low"), (high, b"high")):
+        pages = await read(streams, source, parent.shard_id, Start.TRIM_HORIZON, 2)
+        expect_ended(pages, [data])
+        children = [child[:3] for child in pages[-1].children]
+        expect_equal(children, [(child_id, 0, HASH_KEYS - 1)], "children")
+        parents = set(pages[-1].children[0].parents)
+        expect_equal(parents, {low.shard_id, high.shard_id}, "parents")
+    shards = {shard.shard_id: shard for shard in await source.list_shards()}
+    parents = set(shards[child_id].parents)
+    expect_equal(parents, {low.shard_id, high.shard_id}, "parents")
+    still_open = [s.shard_id for s in shards.values() if not s.closed]
+    expect_equal(still_open, [child_id], "open shards")
+
+
+@check(3)
+async def a_closed_shard_read_to_the_end_ends_again(
+    streams: Streams, name: str
+) -> None:
+    source, parent = await one_shard(streams, name)
+    _, last = await streams.put(name, b"last")
+    await streams.split(name, parent.shard_id)
+    shards = {shard.shard_id: shard for shard in await source.list_shards()}
+    # Other consumers store this number as a checkpoint, and Kinesis refuses it.
+    ending = shards[parent.shard_id].ending_sequence_number or ""
+    for after in (Start.LATEST, Position(last), Position(ending)):
+        pages = await read(streams, source, parent.shard_id, after, 1)
+        expect_ended(pages, [])
+        expect_equal(len(pages[-1].children), 2, "children")
+
+
+@check(3)
+async def an_iterator_from_before_a_split_still_reads_to_the_end(
+    streams: Streams, name: str
+) -> None:
+    source, parent = await one_shard(streams, name)
+    iterator = await source.get_iterator(parent.shard_id, Start.LATEST)
+    await streams.put(name, b"unread")
+    await streams.split(name, parent.shard_id)
+    pages = [await read_page(streams, source, iterator)]
+    deadline = time.monotonic() + ARRIVAL_SECONDS
+    while pages[-1].next_iterator is not None and time.monotonic() < deadline:
+        pages.append(await read_page(streams, source, pages[-1].next_iterator))
+    expect_ended(pages, [b"unread"])
+    expect_equal(len(pages[-1].children), 2, "children")
+
+
+# --- limits ---------------------------------------------------------------------------
+
+
+@check(1)
+async def a_shard_read_too_fast_is_throttled(streams: Streams, name: str) -> None:
+    source, shard = await one_shard(streams, name)
+    iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
+    reads = (source.get_records(iterator, 10) for _ in range(READS))
+    answers = await asyncio.gather(*reads, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            is_throttled = isinstance(answer, SourceThrottledError)
+            expect(is_throttled, f"a read failed: {answer}")
+    throttled = sum(isinstance(answer, BaseException) for answer in answers)
+    expect(throttled > 0, f"none of {READS} reads at once was throttled")
+    await streams.pause(1)
+    await read_page(streams, source, iterator)
+
+
+@check(0)
+async def an_old_iterator_expires(streams: Streams, name: str) -> None:
+    streams.require_movable_clock()
+    source, shard = await one_shard(streams, name)
+    iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
+    await streams.pass_time(ITERATOR_SECONDS + 1)
+    with expect_error(ExpiredIteratorError):
+        await source.get_records(iterator, 10)
+
+
+@check(0)
+async def a_position_beyond_retention_is_said_or_reading_begins_at_the_oldest(
+    streams: Streams, name: str
+) -> None:
+    streams.require_movable_clock()
+    source, shard = await one_shard(streams, name)
+    _, first = await streams.put(name, b"expires")
+    await streams.put(name, b"expires, too")
+    await streams.pass_time(RETENTION_SECONDS + 60)
+    await streams.put(name, b"stays")
+    try:
+        pages = await read(streams, source, shard.shard_id, Position(first), 1)
+    except TrimmedPositionError:
+        pages = await read(streams, source, shard.shard_id, Start.TRIM_HORIZON, 1)
+    expect_equal(data_of(pages), [b"stays"])
+
+
+@check(0)
+async def a_closed_shard_is_gone_when_its_records_have_expired(
+    streams: Streams, name: str
+) -> None:
+    streams.require_movable_clock()
+    source, parent = await one_shard(streams, name)
+    await streams.put(name, b"expires")
+    await streams.split(name, parent.shard_id)
+    await streams.pass_time(RETENTION_SECONDS + 60)
+    shards = await source.list_shards()
+    listed = [shard.shard_id for shard in shards]
+    expect(parent.shard_id not in listed, "the parent is still listed")
+    # The children still name the parent. Clients treat such a parent as read.
+    expect_equal({shard.parents for shard in shards}, {(parent.shard_id,)}, "parents")
+    with expect_error(ShardMissingError):
+        await source.get_iterator(parent.shard_id, Start.TRIM_HORIZON)
+
+
+# --- helpers --------------------------------------------------------------------------
+
+
+def records_of(pages: list[Page]) -> list[Record]:
+    """Return all records, in order."""
+    return [record for page in pages for record in page.records]
+
+
+def arrival(record: Record) -> float:
+    """Return a record's arrival time. Raise CheckFailedError if it has none."""
+    if record.approximate_arrival_timestamp is None:
+        raise CheckFailedError(f"record {record.sequence_number} has no arrival time")
+    return record.approximate_arrival_timestamp
+
+
+async def page_of_all(
+    streams: Streams, source: StreamSource, iterator: str, *, asks_cbor: bool = False
+) -> Page:
+    """Return the first page with records."""
+    deadline = time.monotonic() + ARRIVAL_SECONDS
+    following: str | None = iterator
+    while following is not None and time.monotonic() < deadline:
+        page = await read_page(streams, source, following, asks_cbor=asks_cbor)
+        if page.records:
+            return page
+        following = page.next_iterator
+    raise CheckFailedError(f"no record was read in {ARRIVAL_SECONDS:g} s")
+
+
+def expect_ended(pages: list[Page], data: list[bytes]) -> None:
+    """Raise CheckFailedError unless a shard had these records and has ended."""
+    expect_equal(data_of(pages), data)
+    expect(pages[-1].next_iterator is None, "the closed shard doesn't end")

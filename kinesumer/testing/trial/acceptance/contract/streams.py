@@ -1,0 +1,295 @@
+"""Create, fill, reshard and read the streams of a check."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from kinesumer.aws.fan_out import open_reading_source
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.errors import (
+    SourceThrottledError,
+    SourceUnavailableError,
+    StreamMissingError,
+)
+from kinesumer.model.streams import Stream
+from kinesumer.testing.trial.acceptance.check import CheckSkippedError, expect_equal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from kinesumer.aws.resources import StreamResources
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Page
+    from kinesumer.model.streams import Shard, Start
+    from kinesumer.ports import StreamSource
+
+READ_PAUSE_SECONDS = 0.21  # Kinesis allows five reads a second for each shard
+FIRST_LOOK_SECONDS = 0.05
+LONGEST_LOOK_SECONDS = 2.0
+ACTIVE_SECONDS = 180.0
+ARRIVAL_SECONDS = 20.0
+
+
+class Streams(Protocol):
+    """The streams of a backend, and the backend's clock."""
+
+    async def create(self, stream: str, shards: int = 1) -> None:
+        """Create a stream, and wait until it is active."""
+        ...
+
+    async def delete(self, stream: str) -> None:
+        """Delete a stream, and wait until it is gone."""
+        ...
+
+    async def source(self, stream: str) -> StreamSource:
+        """Return the source of a stream."""
+        ...
+
+    async def put(
+        self, stream: str, data: bytes, key: str = "key", hash_key: int = 0
+    ) -> tuple[str, str]:
+        """Put a record. Return its shard and its sequence number."""
+        ...
+
+    async def split(self, stream: str, shard_id: str) -> None:
+        """Split a shard in the middle."""
+        ...
+
+    async def merge(self, stream: str, shard_id: str, adjacent: str) -> None:
+        """Merge two adjacent shards."""
+        ...
+
+    async def pause(self, seconds: float = READ_PAUSE_SECONDS) -> None:
+        """Wait, or advance the backend's clock."""
+        ...
+
+    def require_movable_clock(self) -> None:
+        """Raise CheckSkippedError if the backend's clock can't be advanced."""
+        ...
+
+    async def pass_time(self, seconds: float) -> None:
+        """Advance the backend's clock, without waiting."""
+        ...
+
+    def now(self) -> float:
+        """Return the backend's time, in seconds since 1970."""
+        ...
+
+
+class FanOutStreams(Streams, Protocol):
+    """The streams of a backend that has stream consumers."""
+
+    async def consumers(self, stream: str) -> StreamConsumers:
+        """Return the stream's registered consumers."""
+        ...
+
+    async def fan_out(self, stream: str, consumer: str) -> StreamSource:
+        """Return a source that reads a stream by subscriptions of a consumer."""
+        ...
+
+
+class AwsStreams:
+    """The streams of AWS, or of another endpoint."""
+
+    def __init__(
+        self,
+        clients: ClientFactory,
+        resources: StreamResources,
+        tags: Mapping[str, str],
+        *,
+        tags_again: bool,
+        role_arn: str | None = None,
+        external_id: str | None = None,
+    ) -> None:
+        """``tags_again``: the endpoint may ignore the tags of CreateStream."""
+        self._role_arn, self._external_id = role_arn, external_id
+        self._clients, self._resources = clients, resources
+        self._tags, self._tags_again = tags, tags_again
+        self.created: set[str] = set()
+
+    async def create(self, stream: str, shards: int = 1) -> None:
+        """Create a stream, and wait until it is active."""
+        self.created.add(stream)
+        await self._resources.create(stream, shards, self._tags)
+        await self._until_active(stream)
+        if self._tags_again:
+            await self._resources.tag(stream, self._tags)
+
+    async def delete(self, stream: str) -> None:
+        """Delete a stream, and wait until it is gone."""
+        await self.begin_deleting(stream)
+        source = await self.source(stream)
+
+        async def is_gone() -> bool:
+            try:
+                await source.describe()
+            except StreamMissingError:
+                return True
+            return False
+
+        await _until(is_gone, f"stream {stream} isn't deleted")
+
+    async def begin_deleting(self, stream: str) -> None:
+        """Delete a stream, without waiting until it is gone."""
+        await self._resources.delete(stream)
+        self.created.discard(stream)
+
+    async def source(self, stream: str) -> StreamSource:
+        """Return the source of a stream."""
+        named = Stream(stream, role_arn=self._role_arn, external_id=self._external_id)
+        return await open_source(self._clients, named)
+
+    async def consumers(self, stream: str) -> StreamConsumers:
+        """Return the stream's registered consumers."""
+        return StreamConsumers(await open_source(self._clients, Stream(stream)))
+
+    async def fan_out(self, stream: str, consumer: str) -> StreamSource:
+        """Return a source that reads a stream by subscriptions of a consumer."""
+        return await open_reading_source(
+            self._clients, Stream(stream, fan_out=consumer)
+        )
+
+    async def put(
+        self, stream: str, data: bytes, key: str = "key", hash_key: int = 0
+    ) -> tuple[str, str]:
+        """Put a record. Return its shard and its sequence number."""
+        return await self._resources.put(stream, data, key, hash_key)
+
+    async def split(self, stream: str, shard_id: str) -> None:
+        """Split a shard in the middle."""
+        shards = {
+            s.shard_id: s for s in await (await self.source(stream)).list_shards()
+        }
+        shard = shards[shard_id]
+        middle = (shard.first_hash + shard.last_hash + 1) // 2
+        await self._resources.split(stream, shard_id, middle)
+        await self._until_active(stream)
+
+    async def merge(self, stream: str, shard_id: str, adjacent: str) -> None:
+        """Merge two adjacent shards."""
+        await self._resources.merge(stream, shard_id, adjacent)
+        await self._until_active(stream)
+
+    async def pause(self, seconds: float = READ_PAUSE_SECONDS) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+    def require_movable_clock(self) -> None:
+        """Raise CheckSkippedError: the clock of a service cannot be advanced."""
+        raise CheckSkippedError("the service's clock can't be advanced")
+
+    async def pass_time(self, seconds: float) -> None:
+        """Raise CheckSkippedError."""
+        self.require_movable_clock()
+
+    def now(self) -> float:
+        """Return this machine's time, in seconds since 1970."""
+        return time.time()
+
+    async def _until_active(self, stream: str) -> None:
+        source = await self.source(stream)
+
+        async def is_active() -> bool:
+            return (await source.describe()).status == "ACTIVE"
+
+        await _until(is_active, f"stream {stream} isn't active")
+
+
+async def _until(holds: Callable[[], Awaitable[bool]], otherwise: str) -> None:
+    """Ask repeatedly, less and less often. Raise SourceUnavailableError in the end."""
+    wait = FIRST_LOOK_SECONDS
+    deadline = time.monotonic() + ACTIVE_SECONDS
+    while True:
+        try:
+            if await holds():
+                return
+        except SourceUnavailableError:
+            if time.monotonic() >= deadline:
+                raise
+        if time.monotonic() >= deadline:
+            raise SourceUnavailableError(f"{otherwise} after {ACTIVE_SECONDS:g} s")
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, LONGEST_LOOK_SECONDS)
+
+
+async def one_shard(streams: Streams, stream: str) -> tuple[StreamSource, Shard]:
+    """Create a stream, and return its source and its only shard."""
+    await streams.create(stream)
+    source = await streams.source(stream)
+    shards = await source.list_shards()
+    expect_equal(len(shards), 1, "shards of a new stream")
+    return source, shards[0]
+
+
+class Room:
+    """Memory for an answer of any size."""
+
+    def __init__(self, *, asks_cbor: bool) -> None:
+        self.asks_cbor = asks_cbor
+
+    def covers(self, size: int | None) -> bool:
+        """Return True."""
+        return True
+
+    def shrink(self, size: int) -> None:
+        """Do nothing."""
+
+    async def grow(self, size: int | None) -> None:
+        """Do nothing."""
+
+
+async def read_page(
+    streams: Streams, source: StreamSource, iterator: str, *, asks_cbor: bool = False
+) -> Page:
+    """Read a page as soon as the shard allows it."""
+    while True:
+        try:
+            room = Room(asks_cbor=asks_cbor)
+            return await source.get_records(iterator, 10_000, room)
+        except SourceThrottledError:
+            await streams.pause()
+
+
+async def read(
+    streams: Streams,
+    source: StreamSource,
+    shard_id: str,
+    after: Position | Start,
+    at_least: int = 0,
+) -> list[Page]:
+    """Read a shard until its end, or until no more records arrive.
+
+    Kinesis may show a record some time after it was put: the first ``at_least`` records
+    are waited for.
+    """
+    iterator: str | None = await source.get_iterator(shard_id, after)
+    found: list[Page] = []
+    deadline = time.monotonic() + ARRIVAL_SECONDS
+    while iterator is not None:
+        page = await read_page(streams, source, iterator)
+        found.append(page)
+        iterator = page.next_iterator
+        is_at_tip = not page.records and not page.millis_behind
+        if is_at_tip and (
+            len(data_of(found)) >= at_least or time.monotonic() > deadline
+        ):
+            break
+    return found
+
+
+def data_of(pages: list[Page]) -> list[bytes]:
+    """Return the data of all records, in order."""
+    return [record.data for page in pages for record in page.records]
+
+
+def tiles(shards: Sequence[Shard], first: int, last: int) -> bool:
+    """Return whether shards cover the hash keys from first to last exactly once."""
+    for shard in sorted(shards, key=lambda shard: shard.first_hash):
+        if shard.first_hash != first:
+            return False
+        first = shard.last_hash + 1
+    return first == last + 1

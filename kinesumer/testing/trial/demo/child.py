@@ -1,0 +1,198 @@
+"""Run a child process: the embedded AWS, a client, or the driver of a Spark query.
+
+Run as ``python -m kinesumer.testing.trial.demo.child ROLE ARGUMENT``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kinesumer import Config, Kinesumer, KinesumerError, Start
+from kinesumer.testing.trial.demo.processes import (
+    EXTERNAL_ID,
+    OTHER_ACCOUNT,
+    ClientSettings,
+    DemoStream,
+    ServerInfo,
+    SparkSettings,
+)
+from kinesumer.testing.trial.demo.record_log import (
+    MAX_UNCOMMITTED_RECORDS,
+    RecordLogWriter,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.testing.embedded_aws.server import EmbeddedAws
+
+logger: logging.Logger = logging.getLogger("kinesumer")
+STDIN = 0
+# The Spark driver prints this line on standard output when its query has started.
+STARTED = "started"
+READER_ACTIONS = (
+    "kinesis:DescribeStreamSummary",
+    "kinesis:ListShards",
+    "kinesis:GetShardIterator",
+    "kinesis:GetRecords",
+)
+
+
+def end_with_parent() -> None:
+    """End this process when its standard input, a pipe of the parent, is closed."""
+
+    def wait() -> None:
+        # Don't read sys.stdin: at exit, Python would wait for the lock of this read.
+        while os.read(STDIN, 1024):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, name="parent-watch", daemon=True).start()
+
+
+# --- the embedded AWS -----------------------------------------------------------------
+
+
+async def serve(shards: int) -> None:
+    """Serve the embedded AWS until the parent ends.
+
+    When the server is ready, write its address and its streams to standard output, as
+    one line of JSON.
+    """
+    from kinesumer.testing.embedded_aws.server import EmbeddedAws
+
+    async with EmbeddedAws() as aws:
+        streams = create_streams(aws, shards)
+        info = ServerInfo(environment=aws.environment(), streams=streams)
+        sys.stdout.write(msgspec.json.encode(info).decode() + "\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+def create_streams(aws: EmbeddedAws, shards: int) -> list[DemoStream]:
+    """Create three streams in two accounts. Two of the streams have the same name."""
+    streams = [
+        DemoStream(arn=aws.create_stream(name, shards), name=name, label=name)
+        for name in ("orders", "payments")
+    ]
+    aws.account(OTHER_ACCOUNT)
+    reader = aws.create_role(
+        "reader", account=OTHER_ACCOUNT, external_id=EXTERNAL_ID, actions=READER_ACTIONS
+    )
+    writer = aws.create_role("writer", account=OTHER_ACCOUNT)
+    other = DemoStream(
+        arn=aws.create_stream("orders", shards, account=OTHER_ACCOUNT),
+        name="orders",
+        label=f"orders of {OTHER_ACCOUNT}",
+        reader_role=reader.arn,
+        writer_role=writer.arn,
+    )
+    return [*streams, other]
+
+
+# --- a client -------------------------------------------------------------------------
+
+
+async def consume(settings: ClientSettings) -> None:
+    """Consume the streams until a signal arrives, and log each record."""
+    log = RecordLogWriter(settings.record_log, [s.arn for s in settings.streams])
+    streams = [stream.for_readers() for stream in settings.streams]
+    config = Config(max_uncommitted_records=MAX_UNCOMMITTED_RECORDS)
+    async with Kinesumer(
+        settings.names.app,
+        table=settings.names.table,
+        client_id=settings.client_id,
+        config=config,
+        stop_signals=True,
+    ) as client:
+        async for record in client.consume(streams, start=Start.TRIM_HORIZON):
+            log.write(record)
+    log.close()
+
+
+def run_client(settings: ClientSettings) -> int:
+    """Run a client that logs to standard error, and return its exit status."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logger.setLevel(logging.INFO)
+    try:
+        asyncio.run(consume(settings))
+    except KinesumerError as error:
+        logger.error("%s: %s", type(error).__name__, error)
+        return 1
+    return 0
+
+
+# --- the driver of a Spark query ------------------------------------------------------
+
+
+def run_query(settings: SparkSettings) -> None:
+    """Run a query that writes the streams' records to Parquet files."""
+    # Lower this process's priority: a starting JVM would slow the measured clients.
+    os.nice(5)
+    # Keep standard output for the parent, and send what Spark prints to the log.
+    output = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    from pyspark.sql import SparkSession
+
+    from kinesumer.spark import streams_option
+
+    directory = Path(settings.directory)
+    streams = [stream.for_readers() for stream in settings.streams]
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "700m")
+        .config("spark.local.dir", str(directory / "local"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    rows = (
+        spark.readStream.format("kinesumer")
+        .option("streams", streams_option(*streams))
+        .option("startingPosition", "TRIM_HORIZON")
+        .option("app", settings.names.spark_app)
+        .option("table", settings.names.table)
+        .schema("stream_arn string, shard_id string, data binary")
+        .load()
+        .selectExpr(
+            "stream_arn",
+            "shard_id",
+            "CAST(decode(substring(data, 1, 20), 'UTF-8') AS bigint) AS number",
+        )
+    )
+    query = (
+        rows.writeStream.format("parquet")
+        .option("path", str(directory / "rows"))
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(processingTime="1 second")
+        .start()
+    )
+    os.write(output, f"{STARTED}\n".encode())
+    query.awaitTermination()
+
+
+def main(role: str, argument: str) -> int:
+    """Run a role until the role or the parent ends. Return the role's exit status."""
+    end_with_parent()
+    if role == "server":
+        asyncio.run(serve(int(argument)))
+    elif role == "spark":
+        run_query(msgspec.json.decode(argument, type=SparkSettings))
+    else:
+        return run_client(msgspec.json.decode(argument, type=ClientSettings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

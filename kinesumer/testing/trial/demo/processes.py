@@ -1,0 +1,228 @@
+"""Control the demo's child processes. No child outlives the parent process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kinesumer.errors import KinesumerError
+from kinesumer.model.streams import Stream
+from kinesumer.wire.rows import STATE_STORE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+OTHER_ACCOUNT = "210987654321"
+EXTERNAL_ID = "demo-external-id"
+START_SECONDS = 30.0
+
+
+class Names(msgspec.Struct, frozen=True):
+    """The app of the clients, that of the Spark query, and the state store's table."""
+
+    app: str = "demo"
+    spark_app: str = "demo-spark"
+    table: str = STATE_STORE
+
+
+class DemoStream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream, and the IAM roles that other accounts assume to read and write it."""
+
+    arn: str
+    name: str
+    label: str
+    reader_role: str | None = None
+    writer_role: str | None = None
+
+    def for_readers(self) -> str | Stream:
+        """Return the stream in the form in which a user passes it to ``consume()``."""
+        if self.reader_role is None:
+            return self.name
+        return Stream(self.arn, role_arn=self.reader_role, external_id=EXTERNAL_ID)
+
+
+class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The streams of the embedded AWS, and the environment variables for its users."""
+
+    environment: dict[str, str]
+    streams: list[DemoStream]
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that a client process gets as its argument."""
+
+    client_id: str
+    record_log: str
+    streams: list[DemoStream]
+    names: Names
+
+
+class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that the Spark driver's process gets as its argument."""
+
+    directory: str
+    streams: list[DemoStream]
+    names: Names
+
+
+class Child:
+    """A child process. Its standard input is a pipe that closes if the parent ends."""
+
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, log: Path
+    ) -> None:
+        self.name: str = name
+        self.log: Path = log
+        self.was_signalled: bool = False
+        self.process = process
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether the process is still running."""
+        return self.process.returncode is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal that ends the process."""
+        self.was_signalled = True
+        if self.is_running:
+            self.process.send_signal(number)
+
+    def kill_group(self) -> None:
+        """Kill the process and all its child processes."""
+        self.was_signalled = True
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait at most ``seconds`` for the process to end. Return whether it ended."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.process.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def last_log_line(self) -> str:
+        """Return the last line of the process's log."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it logged nothing"
+
+    def error_line(self) -> str:
+        """Return the last log line that names an error.
+
+        That may not be the last line, since Spark logs query plans after its errors.
+        """
+        lines = self.log.read_text(errors="replace").splitlines()
+        errors = [line for line in lines if "Error" in line or "Exception" in line]
+        return errors[-1].strip() if errors else self.last_log_line()
+
+
+class Processes:
+    """Starts the child processes, and kills them at the end of the demo."""
+
+    def __init__(
+        self, directory: Path, environment: Mapping[str, str], names: Names
+    ) -> None:
+        self.directory: Path = directory
+        self.names: Names = names
+        self.environment: dict[str, str] = dict(environment)
+        self.clients: list[Child] = []
+        self._server: Child | None = None
+        self._spark: Child | None = None
+
+    async def start_server(self, shards: int) -> ServerInfo:
+        """Start the embedded AWS. All processes that start later use it."""
+        server = self._server = await self._start(
+            "aws", "server", str(shards), piped=True
+        )
+        assert server.process.stdout is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                line = await server.process.stdout.readline()
+        except TimeoutError:
+            line = b""
+        if not line:
+            raise KinesumerError(
+                f"the embedded AWS didn't start: {server.last_log_line()}; try again"
+            )
+        info = msgspec.json.decode(line, type=ServerInfo)
+        self.environment |= info.environment
+        return info
+
+    async def start_client(self, streams: list[DemoStream]) -> Child:
+        """Start one more client process."""
+        name = f"client-{len(self.clients) + 1}"
+        settings = ClientSettings(
+            client_id=name,
+            record_log=str(self.record_log(name)),
+            streams=streams,
+            names=self.names,
+        )
+        text = msgspec.json.encode(settings).decode()
+        child = await self._start(name, "client", text)
+        self.clients.append(child)
+        return child
+
+    async def start_spark(self, streams: list[DemoStream]) -> Child:
+        """Start the driver of the Spark query, which continues from its checkpoint."""
+        directory = str(self.directory / "spark")
+        settings = SparkSettings(directory=directory, streams=streams, names=self.names)
+        text = msgspec.json.encode(settings).decode()
+        self._spark = await self._start("spark", "spark", text, piped=True)
+        return self._spark
+
+    def record_log(self, name: str) -> Path:
+        """Return the path of a client's log of processed records."""
+        return self.directory / f"{name}.records"
+
+    @property
+    def running(self) -> list[Child]:
+        """Return the running clients that haven't received a signal."""
+        return [c for c in self.clients if c.is_running and not c.was_signalled]
+
+    async def end_all(self) -> None:
+        """Kill every child that is still running, and wait until all have ended."""
+        others = [c for c in (self._spark, self._server) if c is not None]
+        for child in [*self.clients, *others]:
+            child.kill_group()
+            await child.process.wait()
+
+    async def _start(
+        self, name: str, role: str, argument: str, *, piped: bool = False
+    ) -> Child:
+        log = self.directory / f"{name}.log"
+        with log.open("ab") as errors:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "kinesumer.testing.trial.demo.child", role, argument),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE if piped else errors,
+                stderr=errors,
+                env=self.environment,
+                # In its own session, a child gets no Ctrl-C. The parent ends it
+                # instead.
+                start_new_session=True,
+            )
+        return Child(name, process, log)
+
+
+def isolated_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables that give no access to a real AWS account."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("AWS_")
+    }
+    return kept | {
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }

@@ -1,0 +1,113 @@
+"""Produce numbered records at a given rate. One in five is part of a KPL aggregate."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.testing.trial.demo.events import Produced
+from kinesumer.testing.trial.demo.record_log import shard_number
+from kinesumer.wire import put_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kinesumer.testing.trial.demo.events import RecordCounts
+
+TICK_SECONDS = 0.2
+AGGREGATED_SHARE = 0.2
+AGGREGATE_RECORDS = 8
+# Records per PutRecords call. Kinesis accepts at most 500.
+BATCH_RECORDS = 400
+FILLER = b"." * 80
+
+
+class Entry(NamedTuple):
+    """A Kinesis record to write, and the numbers of the user records in it."""
+
+    numbers: list[int]
+    key: str
+    data: bytes
+
+
+@dataclass
+class Producer:
+    """Produces to one stream. All producers number their records from one sequence."""
+
+    stream: int
+    arn: str
+    kinesis: Any
+    counts: RecordCounts
+    say: Callable[[str], None]
+    is_failing: bool = False
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.stream)
+
+    async def run(
+        self, rate: float, numbers: Iterator[int], stop: asyncio.Event
+    ) -> None:
+        """Produce until ``stop`` is set. Count each record as produced or uncertain."""
+        started = time.monotonic()
+        taken, refused = 0, list[Entry]()
+        while not stop.is_set():
+            due = int((time.monotonic() - started) * rate) - taken
+            taken += due
+            entries = refused + self._make(list(islice(numbers, due)))
+            refused = []
+            for first in range(0, len(entries), BATCH_RECORDS):
+                refused += await self._put(entries[first : first + BATCH_RECORDS])
+            await asyncio.sleep(TICK_SECONDS)
+        # Write the last throttled records, too, so that no number is missing.
+        while refused:
+            await asyncio.sleep(TICK_SECONDS)
+            refused = await self._put(refused[:BATCH_RECORDS]) + refused[BATCH_RECORDS:]
+
+    def _make(self, left: list[int]) -> list[Entry]:
+        entries = []
+        while left:
+            key = f"customer-{self._random.randrange(10_000)}"
+            size = 1
+            # An aggregate holds eight records, so less than a fifth of the entries are
+            # aggregates.
+            share = AGGREGATED_SHARE / AGGREGATE_RECORDS
+            if self._random.random() < share / (share + 1 - AGGREGATED_SHARE):
+                size = min(AGGREGATE_RECORDS, len(left))
+            taken, left = left[:size], left[size:]
+            users = [put_records.Entry(b"%020d" % n + FILLER, key) for n in taken]
+            data = users[0].data if size == 1 else put_records.aggregate(users)
+            entries.append(Entry(taken, key, data))
+        return entries
+
+    async def _put(self, entries: list[Entry]) -> list[Entry]:
+        """Write entries, and return those that Kinesis throttled."""
+        records = [{"Data": entry.data, "PartitionKey": entry.key} for entry in entries]
+        try:
+            answer = await self.kinesis.put_records(StreamARN=self.arn, Records=records)
+        except Exception as error:
+            numbers = (n for entry in entries for n in entry.numbers)
+            self.counts.uncertain.update(numbers)
+            if not self.is_failing:
+                self.say(f"producing fails: {error}")
+            self.is_failing = True
+            return []
+        self.is_failing = False
+        now, refused = time.monotonic(), []
+        for entry, result in zip(entries, answer["Records"], strict=True):
+            if "ErrorCode" in result:
+                refused.append(entry)
+            else:
+                self._count(entry, result, now)
+        return refused
+
+    def _count(self, entry: Entry, result: dict[str, str], now: float) -> None:
+        self.counts.aggregates += len(entry.numbers) > 1
+        shard, position = shard_number(result["ShardId"]), result["SequenceNumber"]
+        for sub, number in enumerate(entry.numbers):
+            self.counts.add_produced(
+                Produced(number, self.stream, shard, position, sub, now)
+            )

@@ -1,0 +1,265 @@
+"""Run a Spark query beside the clients, and judge its output."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import time
+import warnings
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlparse
+
+from kinesumer.errors import KinesumerError
+from kinesumer.testing.trial.demo.child import STARTED
+from kinesumer.testing.trial.demo.events import Event
+from kinesumer.testing.trial.demo.record_log import shard_number
+from kinesumer.testing.trial.demo.verdict import early_children
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from kinesumer.testing.trial.demo.events import (
+        Parents,
+        Produced,
+        RecordCounts,
+        StreamShard,
+    )
+    from kinesumer.testing.trial.demo.processes import Child, DemoStream, Processes
+
+START_SECONDS = 300.0
+SINK_LOG = "_spark_metadata"
+COMPACT_SUFFIX = ".compact"
+
+
+def missing_spark() -> str | None:
+    """Return what is missing to run Spark, or None."""
+    try:
+        with warnings.catch_warnings(action="error", category=RuntimeWarning):
+            importlib.import_module("kinesumer.spark")
+    except (ImportError, RuntimeWarning) as error:
+        return str(error)
+    return None
+
+
+class CommittedFile(NamedTuple):
+    """A file in the committed output of a Spark file sink."""
+
+    # The batch that wrote the file. If only a compacted log lists the file, this is the
+    # batch that wrote the log.
+    batch: int
+    path: str
+
+
+def committed_files(output: Path) -> list[CommittedFile]:
+    """Return the committed files of a Spark file sink, in the order of their batches.
+
+    These are the files in the sink's log. The directory may also contain files of
+    batches that failed. For each batch, Spark writes a log file ``_spark_metadata/N``.
+    For every tenth batch, it is named ``N.compact`` and also contains the entries of
+    all earlier log files, which Spark may then delete.
+    """
+    batches: dict[str, int] = {}
+    for batch, log in sorted(_sink_logs(output)):
+        for path in _added_files(log):
+            batches.setdefault(path, batch)
+    return [CommittedFile(batch, path) for path, batch in batches.items()]
+
+
+def _sink_logs(output: Path) -> Iterator[tuple[int, Path]]:
+    # Ignore temporary files of unfinished writes: their names begin with a dot.
+    for path in (output / SINK_LOG).glob("[0-9]*"):
+        yield int(path.name.removesuffix(COMPACT_SUFFIX)), path
+
+
+def _added_files(log: Path) -> Iterator[str]:
+    version, *lines = log.read_text().splitlines()
+    if version != "v1":
+        raise ValueError(f"{log} has version {version}; expected v1")
+    for line in lines:
+        entry = json.loads(line)
+        if entry["action"] != "add":
+            raise ValueError(f"{log} has the action {entry['action']}; expected add")
+        yield unquote(urlparse(entry["path"]).path)
+
+
+class OutputRow(NamedTuple):
+    """A row of the query's output."""
+
+    batch: int
+    stream: int
+    shard: int
+    number: int
+
+
+class SparkVerdict(NamedTuple):
+    """The query's output compared with the produced records."""
+
+    rows: int
+    batches: int
+    lost: int
+    repeated: int
+    out_of_order: int
+    never_produced: int
+
+    def lines(self, crash: str) -> list[str]:
+        """Return the verdict's lines for the demo's report."""
+        return [
+            f"rows in Spark's output {self.rows:>9,}   in {self.batches:,} batches; "
+            f"{crash}",
+            f"  lost                 {self.lost:>9,}   must be 0",
+            f"  twice                {self.repeated:>9,}   must be 0",
+            f"  out of order         {self.out_of_order:>9,}   must be 0",
+            f"  never produced       {self.never_produced:>9,}   must be 0",
+        ]
+
+    def faults(self) -> list[str]:
+        """Return a sentence for each violation."""
+        counts = {
+            "aren't in Spark's output": self.lost,
+            "are in Spark's output twice": self.repeated,
+            "are in Spark's output out of order": self.out_of_order,
+            "are in Spark's output, but were never produced there": self.never_produced,
+        }
+        return [f"{count:,} records {what}" for what, count in counts.items() if count]
+
+
+class SparkProcess:
+    """Starts the query's driver, kills it once, and reads the committed rows."""
+
+    def __init__(
+        self, processes: Processes, streams: list[DemoStream], counts: RecordCounts
+    ) -> None:
+        self._processes, self._streams, self._counts = processes, streams, counts
+        self._stream_indexes = {stream.arn: n for n, stream in enumerate(streams)}
+        self._driver: Child
+        self._restart: asyncio.Task[None] | None = None
+        # The rows of each file. A file is read once, since it doesn't change any more.
+        self._rows: dict[str, list[OutputRow]] = {}
+        self.crash_text: str = "its driver was never killed"
+
+    async def try_start(self) -> str | None:
+        """Start the driver, and wait until its query runs.
+
+        If it does not run, end the driver and return the reason.
+        """
+        self._driver = await self._processes.start_spark(self._streams)
+        try:
+            await self._wait_until_started()
+        except KinesumerError as error:
+            await self.end()
+            return str(error)
+        return None
+
+    async def _start_again(self) -> None:
+        self._driver = await self._processes.start_spark(self._streams)
+        await self._wait_until_started()
+
+    async def _wait_until_started(self) -> None:
+        output = self._driver.process.stdout
+        assert output is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                line = await output.readline()
+        except TimeoutError:
+            raise KinesumerError(
+                f"the Spark query didn't start within {START_SECONDS:.0f} s "
+                f"({self._driver.last_log_line()}); try again on a less busy machine"
+            ) from None
+        if line.decode().strip() != STARTED:
+            raise KinesumerError(
+                f"the Spark query didn't start: {self._driver.last_log_line()}; check "
+                "the installation of Java and PySpark"
+            )
+
+    async def crash(self) -> Event:
+        """Kill the driver and its JVM, and restart the driver in the background."""
+        at = time.monotonic()
+        self._driver.kill_group()
+        await self._driver.process.wait()
+        rows = await self._count_rows()
+        self.crash_text = f"its driver was killed once, with {rows:,} rows committed"
+        self._restart = asyncio.create_task(self._start_again())
+        text = f"kill Spark's driver (SIGKILL, {rows:,} rows committed)"
+        return Event(kind="spark", at=at, text=text)
+
+    def unexpected_end(self) -> str | None:
+        """Return a sentence if the driver has ended by itself, or else None."""
+        if self._driver.is_running:
+            return None
+        return f"Spark's driver ended by itself: {self._driver.error_line()}"
+
+    async def has_all_rows(self) -> bool:
+        """Return whether the output has at least as many rows as there are records."""
+        return await self._count_rows() >= len(self._counts.produced)
+
+    async def end(self) -> str | None:
+        """Kill the driver. If it is restarting, wait for that first.
+
+        Return the reason if the query did not start again.
+        """
+        problem = None
+        if self._restart is not None:
+            try:
+                await self._restart
+            except KinesumerError as error:
+                problem = str(error)
+        self._driver.kill_group()
+        await self._driver.process.wait()
+        return problem
+
+    async def judge(self, parents: Parents) -> SparkVerdict:
+        """Compare the rows of the query's output with the produced records."""
+        await self._count_rows()
+        rows = [row for file_rows in self._rows.values() for row in file_rows]
+        return judge(rows, self._counts.produced, self._counts.uncertain, parents)
+
+    async def _count_rows(self) -> int:
+        await asyncio.to_thread(self._read_new_files)
+        return sum(map(len, self._rows.values()))
+
+    def _read_new_files(self) -> None:
+        for batch, path in committed_files(self._processes.directory / "spark/rows"):
+            if path not in self._rows:
+                self._rows[path] = list(self._read_rows(batch, path))
+
+    def _read_rows(self, batch: int, path: str) -> Iterable[OutputRow]:
+        import pyarrow.parquet as pq
+
+        table: Any = pq.ParquetFile(path).read()
+        columns = (table[name].to_pylist() for name in table.column_names)
+        for arn, shard_id, number in zip(*columns, strict=True):
+            stream = self._stream_indexes[arn]
+            yield OutputRow(batch, stream, shard_number(shard_id), number)
+
+
+def judge(
+    rows: list[OutputRow],
+    produced: list[Produced],
+    uncertain: set[int],
+    parents: Parents,
+) -> SparkVerdict:
+    """Return the verdict on the query's output. ``rows`` are in the output's order."""
+    positions = {(p.stream, p.shard, p.number): p.position for p in produced}
+    seen = Counter((row.stream, row.shard, row.number) for row in rows)
+    unknown = [key for key in seen if key not in positions and key[2] not in uncertain]
+    by_shard: dict[StreamShard, list[OutputRow]] = {}
+    for row in rows:
+        by_shard.setdefault((row.stream, row.shard), []).append(row)
+    spans = {shard: (part[0].batch, part[-1].batch) for shard, part in by_shard.items()}
+    out_of_order = len(early_children(spans, parents))
+    for shard, shard_rows in by_shard.items():
+        keys = [(*shard, row.number) for row in shard_rows]
+        known = [positions[key] for key in keys if key in positions]
+        out_of_order += sum(after < before for before, after in pairwise(known))
+    return SparkVerdict(
+        rows=len(rows),
+        batches=len({row.batch for row in rows}),
+        lost=len(positions.keys() - seen.keys()),
+        repeated=sum(times - 1 for times in seen.values()),
+        out_of_order=out_of_order,
+        never_produced=len(unknown),
+    )

@@ -1,0 +1,212 @@
+"""Test the acceptance run on emulators, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.testing import EmbeddedAws, background
+from kinesumer.testing.trial.acceptance.policy import policy
+from kinesumer.testing.trial.acceptance.resources import PREFIX
+from tests.integration.contract import servers
+from tests.integration.contract.deviations import DEVIATIONS
+from tests.integration.ops.cli.conftest import COMMAND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.integration.ops.cli.conftest import Run
+
+RUN_SECONDS = 390
+START_SECONDS = 60
+OTHER = "210987654321"
+EXTERNAL_ID = "agreed-between-two-accounts"
+REGION = "us-east-1"
+TEST_KEYS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": REGION,
+}
+PARTS = {
+    "store": "state store",
+    "source": "streams",
+    "consumers": "stream consumers",
+    "clients": "clients",
+    "group": "group",
+}
+NO_SPARK = "--skip=group: a Spark*"
+
+
+@pytest.fixture
+def aws(environment: None) -> Iterator[EmbeddedAws]:
+    """Serve an embedded AWS that enforces the limits of the real one."""
+    with background(EmbeddedAws(table=None)) as embedded:
+        yield embedded
+
+
+def acceptance(
+    variables: dict[str, str], directory: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [*COMMAND, "acceptance", "--yes", "--region", REGION, *options],
+        env=os.environ | variables | {"TMPDIR": str(directory)},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+
+
+def report(directory: Path) -> Any:
+    """Return the report in JSON. Check that there is one in Markdown."""
+    [markdown] = directory.glob(f"{PREFIX}-*.md")
+    [path] = directory.glob(f"{PREFIX}-*.json")
+    found = json.loads(path.read_text())
+    assert ("**GOOD" in markdown.read_text()) is found["good"]
+    return found
+
+
+def leftovers(aws: EmbeddedAws) -> list[str]:
+    """Return the streams and tables that are still there."""
+    streams = [stream.name for stream in aws._state.kinesis.streams.values()]
+    tables = aws.dynamodb("ListTables", b"{}")["TableNames"]
+    return [name for name in [*streams, *tables] if name.startswith(PREFIX)]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_everything_passes_with_exactly_the_printed_policy(
+    aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    role = aws.create_role("partner", account=OTHER, external_id=EXTERNAL_ID)
+    printed = policy(fan_out=True, role_arn=role.arn)
+    aws.restrict(printed, "*:user/*")
+    of_role = [s for s in printed["Statement"] if s["Sid"] in ("Streams", "Lists")]
+    aws.restrict(printed | {"Statement": of_role}, "*:assumed-role/*")
+
+    done = acceptance(
+        aws.environment(),
+        tmp_path,
+        "--fan-out",
+        f"--role-arn={role.arn}",
+        f"--external-id={EXTERNAL_ID}",
+        NO_SPARK,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = report(tmp_path)
+    skipped = {c["reason"] for c in found["checks"] if c["verdict"] == "skipped"}
+    assert skipped == {"the service's clock can't be advanced", "by --skip"}
+    assert found["counts"]["failed"] == 0
+    assert OTHER not in json.dumps(found)
+    assert leftovers(aws) == []
+    # Actions that AWS checks when tags are part of another call, or for --clean only.
+    others = {"dynamodb:TagResource", "dynamodb:ListTagsOfResource"}
+    others |= {"dynamodb:ListTables", "kinesis:ListTagsForStream"}
+    counts = aws.journal.counts()
+    called = {f"{call.service}:{call.operation}" for call in counts}
+    granted = {a for s in printed["Statement"] for a in s["Action"]}
+    assert granted - called == others
+    denied = [call for call in counts if "AccessDenied" in (call.error or "")]
+    assert denied == []
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.parametrize("kinesis", ["ministack", "kinesis-local"])
+def test_everything_passes_on_other_emulators_but_their_known_deviations(
+    environment: None, tmp_path: Path, kinesis: str
+) -> None:
+    skips = [
+        f"--skip={PARTS[part]}: {pattern}"
+        for backend, part, pattern, _ in DEVIATIONS
+        if backend == kinesis
+    ]
+    with ExitStack() as stack:
+        url = stack.enter_context(servers.ministack())
+        variables = TEST_KEYS | {"AWS_ENDPOINT_URL": url}
+        if kinesis == "kinesis-local":
+            local = stack.enter_context(servers.kinesis_local())
+            variables["AWS_ENDPOINT_URL_KINESIS"] = local
+        done = acceptance(variables, tmp_path, NO_SPARK, *skips)
+        left = acceptance(variables, tmp_path, "--clean")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = report(tmp_path)
+    assert found["endpoint"] == "an endpoint that isn't AWS"
+    assert found["counts"]["passed"] > found["counts"]["skipped"]
+    assert left.stdout == "nothing is left\n"
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_spark_query_has_each_record_once(aws: EmbeddedAws, tmp_path: Path) -> None:
+    skips = [f"--skip={part}: *" for part in PARTS.values() if part != "group"]
+    done = acceptance(aws.environment(), tmp_path, *skips)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = {c["name"]: c["verdict"] for c in report(tmp_path)["checks"]}
+    assert verdicts["a Spark query has each record once and in order"] == "passed"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_run_leaves_nothing_and_a_killed_one_is_cleaned(
+    aws: EmbeddedAws, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "acceptance", "--yes", "--skip=state store: *"],
+        env=os.environ | aws.environment(),
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        wait_until(lambda: len(leftovers(aws)) > 2)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=START_SECONDS)
+    finally:
+        process.kill()
+    aws.create_stream(f"{PREFIX}-without-a-tag")
+    assert process.returncode == {2: 130, 15: 143, 9: -9}[number]
+    assert b"Traceback" not in errors
+    if number == signal.SIGKILL:
+        assert len(leftovers(aws)) > 2
+        done = acceptance(aws.environment(), tmp_path, "--clean")
+        assert done.returncode == 0, done.stderr
+        assert "removed" in done.stdout
+    assert leftovers(aws) == [f"{PREFIX}-without-a-tag"]
+
+
+def test_a_run_asks_and_creates_nothing_without_an_answer(
+    aws: EmbeddedAws, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in aws.environment().items():
+        monkeypatch.setenv(name, value)
+    result = run("acceptance")
+    assert result.exit_code == 2
+    assert "no terminal to confirm on; pass --yes" in result.stderr
+    assert "costs at most $0." in result.stderr
+    assert leftovers(aws) == []
+
+
+def test_the_policy_is_printed_without_credentials(run: Run) -> None:
+    printed = json.loads(run("acceptance", "--policy").output)
+    assert printed == policy(fan_out=False, role_arn=None)

@@ -1,0 +1,439 @@
+"""Test that an error is one line with the failure, the wrong value and a remedy."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.ops.cli.main import cli, one_line, with_options
+from tests.integration.ops.cli.conftest import (
+    COMMAND,
+    CONSUME,
+    TIMEOUT_SECONDS,
+    error_text,
+    report,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.testing import EmbeddedAws
+    from tests.integration.ops.cli.conftest import Run
+
+OTHER = "210987654321"
+TABLE = "kinesumer-state-store"
+ORDERS = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+ME = "arn:aws:iam::000000000000:user/kinesumer"
+THEIRS = f"arn:aws:kinesis:us-east-1:{OTHER}:stream/orders"
+
+
+def test_init_creates_the_table_and_then_verifies_it(
+    aws: EmbeddedAws, run: Run
+) -> None:
+    first = report(run("init", "--json"))
+    assert first == {
+        "table": TABLE,
+        "region": "us-east-1",
+        "table_id": first["table_id"],
+        "created": True,
+    }
+    assert report(run("init", "--json")) == {**first, "created": False}
+    assert "exists and can be used" in run("init").output
+
+
+# --- wrong use ------------------------------------------------------------------------
+
+
+def test_the_help_lists_every_command(run: Run) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for name in ("init", "consume", "status", "local", "demo"):
+        assert f"\n  {name} " in result.output
+        assert run(name, "--help").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("cosume", "No such command 'cosume'"),
+        ("consume orders", "Missing option '--app' (env var: 'KINESUMER_APP')"),
+        ("health --app=a", "Missing option '--client-id'"),
+        ("demo --seconds=5", "Invalid value for '--seconds'"),
+        ("demo --clients=0", "Invalid value for '--clients'"),
+        ("demo --shards=0", "Invalid value for '--shards'"),
+        ("demo --rate=0", "Invalid value for '--rate'"),
+        ("consume --app=a", "no stream to consume: name at least one"),
+        ("consume s --app=a#b", "--app='a#b' contains '#'"),
+        ("consume s --app=", "--app='' is empty"),
+        ("consume s --app=a --client-id=\n", "--client-id='\\n' is empty"),
+        ("consume s --app=a --label=\n", "--label='\\n' must be text"),
+        ("consume s --app=a --region=\n", "--region='\\n' is empty"),
+        ("consume s --app=a --role=arn:aws:iam::1:role/r --external-id=", "--external"),
+        ("consume s --app=a --start=1969-12-31T00:00Z", "use TRIM_HORIZON to begin"),
+        ("consume s --app=a --start=999999d", "--start 999999d: give LATEST"),
+        ("status --app=a#b", "--app='a#b' contains '#'"),
+        ("consume s --app=a --external-id=x", "give --role too"),
+        ("consume s --app=a --role=t=arn:aws:iam::1:role/r", "'t' isn't named in this"),
+        ("consume s --app=a --fan-out=t=b", "stream 't' isn't named in this"),
+        ("consume s --app=a --fan-out=b --fan-out=c", "already has a consumer"),
+        ("consume s --app=a --fan-out=s=", "--fan-out='' must be the name"),
+        ("consume s --app=a --fan-out-fallback", "needs --fan-out: give both"),
+        ("fan-out register s a/b", "'a/b' isn't the name of a stream consumer"),
+        ("consume s --app=a --start=soon", "a time like 2026"),
+        (
+            "consume s --app=a --start=2026-01-31T12:00:00",
+            "has no time zone: add Z for UTC",
+        ),
+        ("consume arn:aws:s3:::b --app=a", "isn't the ARN of a stream"),
+        ("consume  --app=a", "a stream's name is empty: give a name or an ARN"),
+    ],
+)
+def test_wrong_use(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: str, problem: str
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    result = run(*arguments.split(" "))
+    assert result.exit_code == 2, result.stderr
+    assert problem in result.stderr
+    if "Usage:" not in result.stderr:
+        error_text(result)
+
+
+def test_app_and_table_may_come_from_the_environment(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KINESUMER_APP", "a#b")
+    assert "--app='a#b' contains '#'" in error_text(run("consume", "orders"))
+    monkeypatch.setenv("KINESUMER_APP", "a")
+    monkeypatch.setenv("KINESUMER_TABLE", "t#b")
+    assert "--table='t#b' contains '#'" in error_text(run("consume", "orders"))
+
+
+def test_the_traceback_is_shown_only_for_debugging(run: Run) -> None:
+    arguments = ["consume", "s", "--app=a#b"]
+    assert "Traceback" not in run(*arguments).stderr
+    result = run("--debug", *arguments)
+    assert result.exit_code == 2
+    assert "Traceback" in result.stderr
+    assert "ConfigurationError: app='a#b'" in result.stderr
+
+
+# --- missing extras -------------------------------------------------------------------
+
+
+def test_telemetry_without_its_extra_names_the_extra(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def missing(module: str, *arguments: Any, **named: Any) -> Any:
+        if module.startswith("opentelemetry.sdk"):
+            raise ModuleNotFoundError(name=module)
+        return real(module, *arguments, **named)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    result = run("consume", "s", "--app=a", "--metrics-console")
+    assert result.exit_code == 2
+    assert "pip install 'kinesumer[otel]'" in error_text(result)
+
+
+@pytest.mark.parametrize("command", ["local", "demo"])
+def test_the_embedded_aws_without_its_extra_names_the_extra(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    for module in (
+        "kinesumer.testing.embedded_aws.server",
+        "kinesumer.testing.trial.demo.command",
+    ):
+        monkeypatch.setattr(f"{module}.find_spec", lambda _: None)
+    result = run(command)
+    assert result.exit_code == 2
+    assert "pip install 'kinesumer[local]'" in error_text(result)
+
+
+# --- streams, tables and permissions --------------------------------------------------
+
+
+MISSING = [
+    (
+        "status --app=a --table=nowhere",
+        "table nowhere doesn't exist in this account, us-east-1; check both, or create "
+        "it with: kinesumer init --table nowhere",
+    ),
+    ("consume orders --app=a --table=nowhere", "table nowhere doesn't exist"),
+    ("metrics --app=a --once --table=nowhere", "table nowhere doesn't exist"),
+    (
+        "consume nowhere --app=a",
+        "No stream 'nowhere' in account 000000000000, us-east-1. Check the name, the "
+        "region and the credentials.",
+    ),
+    (
+        "consume ordrs --app=a",
+        "No stream 'ordrs' in account 000000000000, us-east-1. Did you mean 'orders'?",
+    ),
+    (
+        "produce orders --region=eu-west-1",
+        "No stream 'orders' in account 000000000000, eu-west-1. It has no streams "
+        "there: check the region and the credentials.",
+    ),
+    (
+        f"tail {ORDERS.replace('us-east-1', 'eu-west-1')}",
+        "No stream 'orders' in account 000000000000, eu-west-1. Check the name, the "
+        "account and the region in its ARN.",
+    ),
+    ("status --app=nobody", f"table {TABLE} knows no app 'nobody'"),
+    ("status --app=nobody --watch", f"table {TABLE} knows no app 'nobody'"),
+    ("lag --app=nobody", f"table {TABLE} knows no app 'nobody'"),
+    (
+        f"consume {THEIRS} --app=a",
+        f"access denied: kinesis:DescribeStreamSummary on {THEIRS}",
+    ),
+    (
+        f"consume {THEIRS} --app=a --role=ROLE --external-id=wrong",
+        f"access denied: sts:AssumeRole on ROLE: {ME} is not authorized because "
+        "no identity-based policy allows the sts:AssumeRole action; check the given "
+        "external id",
+    ),
+    (
+        f"consume {THEIRS} --app=a --role=ROLE",
+        f"access denied: sts:AssumeRole on ROLE: {ME} is not authorized because "
+        "no identity-based policy allows the sts:AssumeRole action; no external id "
+        "was given",
+    ),
+]
+
+
+def test_a_missing_resource_is_named(aws: EmbeddedAws, run: Run) -> None:
+    aws.create_table()
+    aws.create_stream("orders")
+    aws.create_stream("orders", account=OTHER)
+    role = aws.create_role("reader", account=OTHER, external_id="right").arn
+    for arguments, error in MISSING:
+        result = run(*arguments.replace("ROLE", role).split())
+        assert result.exit_code == 1
+        assert error_text(result).startswith(f"error: {error.replace('ROLE', role)}")
+
+
+def test_no_name_is_suggested_without_permission_to_list_streams(
+    aws: EmbeddedAws, run: Run
+) -> None:
+    aws.create_table()
+    aws.create_stream("orders")
+    aws.deny("kinesis:ListStreams")
+    text = error_text(run("consume", "ordrs", "--app=a"))
+    assert text.startswith("error: No stream 'ordrs' in account 000000000000, us-east")
+    assert "orders" not in text
+
+
+@pytest.mark.parametrize(
+    ("command", "denied"),
+    [
+        (f"consume {ORDERS} --app=a", f"kinesis:DescribeStreamSummary on {ORDERS}"),
+        ("consume orders --app=a", f"dynamodb:DescribeTable on table {TABLE}"),
+        ("status --app=a", f"dynamodb:DescribeTable on table {TABLE}"),
+        ("init", f"dynamodb:DescribeTable on table {TABLE}"),
+    ],
+)
+def test_denied_access_is_named(
+    aws: EmbeddedAws, run: Run, command: str, denied: str
+) -> None:
+    aws.create_table()
+    aws.create_stream("orders")
+    aws.deny(denied.split()[0])
+    result = run(*command.split())
+    assert result.exit_code == 1
+    assert f"access denied: {denied}" in error_text(result)
+
+
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [
+        (("id", "at"), "its keys are id / at, not pk / sk"),
+        (("pk", "sk"), "it has no local secondary index index-client-key-last-update"),
+    ],
+)
+def test_a_table_that_cannot_be_a_state_store(
+    aws: EmbeddedAws, run: Run, keys: tuple[str, str], error: str
+) -> None:
+    types = zip(keys, ("HASH", "RANGE"), strict=True)
+    request: dict[str, Any] = {
+        "TableName": "other",
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [
+            {"AttributeName": key, "AttributeType": "S"} for key in keys
+        ],
+        "KeySchema": [{"AttributeName": key, "KeyType": kind} for key, kind in types],
+    }
+    aws.dynamodb("CreateTable", json.dumps(request).encode())
+    aws.create_stream("orders")
+    for command in ("init", "status --app=a", "consume orders --app=a"):
+        result = run(*command.split(), "--table=other")
+        assert result.exit_code == 1
+        assert f"table other can't be a state store: {error}" in error_text(result)
+
+
+@pytest.mark.parametrize("command", ["init", "status --app=a", "consume s --app=a"])
+def test_missing_credentials_and_a_missing_region(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+        result = run(*command.split())
+        assert result.exit_code == 1
+        assert "no AWS credentials: set AWS_ACCESS_KEY_ID" in error_text(result)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    result = run(*command.split())
+    assert result.exit_code == 1
+    assert "no AWS region" in error_text(result)
+
+
+def test_a_stream_named_twice(orders: EmbeddedAws, run: Run) -> None:
+    result = run("consume", "orders", ORDERS, "--app", "a")
+    assert result.exit_code == 2
+    assert f"error: stream {ORDERS} is named twice" in error_text(result)
+
+
+def test_a_start_in_the_future(orders: EmbeddedAws, run: Run) -> None:
+    future = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    result = run("consume", "orders", "--app", "a", "--start", future)
+    assert result.exit_code == 2
+    assert "stream orders: the start 2" in error_text(result)
+    assert "in the future, because Kinesis's time is 2" in error_text(result)
+
+
+@pytest.mark.parametrize(
+    ("command", "call"),
+    [
+        ("status --app=a", "dynamodb:DescribeTable on table kinesumer-state-store"),
+        ("metrics --app=a --once", "dynamodb:DescribeTable on table"),
+        ("tail orders", "kinesis:DescribeStreamSummary on orders"),
+    ],
+)
+@pytest.mark.parametrize("is_silent", [False, True], ids=["closed", "silent"])
+def test_a_service_that_cannot_be_reached_is_named_with_its_endpoint(
+    aws: EmbeddedAws,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    call: str,
+    is_silent: bool,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        if not is_silent:
+            silent.close()
+        result = run(*command.split())
+    assert result.exit_code == 1
+    error = error_text(result)
+    assert error.startswith(f"error: {call}")
+    assert url in error
+    assert error.endswith("; check the endpoint, the region and the network")
+    assert "TimeoutError: " not in error.replace("ReadTimeoutError", "")
+
+
+def test_a_seek_into_the_future_says_both_times(
+    stopped_app: EmbeddedAws, run: Run
+) -> None:
+    future = (datetime.now(UTC) + timedelta(days=35)).replace(microsecond=0)
+    result = run("seek", "--app=a", "--all", "--yes", "--to", future.isoformat())
+    assert result.exit_code == 2
+    error = error_text(result)
+    assert f"the start {future:%Y-%m-%dT%H:%M:%SZ} is in the future" in error
+    assert "because Kinesis's time is 2" in error
+
+
+def test_only_arguments_become_options() -> None:
+    options = {"app": "--app", "client_id": "--client-id", "streams": "--stream"}
+    for text, expected in [
+        ("app='a' and --app='a'", "--app='a' and --app='a'"),
+        ("give client_id", "give --client-id"),
+        ("an app of streams", "an app of streams"),
+        ("table='t' of my_app", "table 't' of my_app"),
+        ("--stream a=3: give app=5", "--stream a=3: give --app=5"),
+    ]:
+        assert with_options(text, options) == expected
+
+
+def test_a_recreated_stream(stopped_app: EmbeddedAws, run: Run) -> None:
+    stopped_app.delete_stream("orders")
+    stopped_app.advance(10)
+    stopped_app.create_stream("orders")
+    result = run(*CONSUME)
+    assert result.exit_code == 1
+    assert "created again" in result.stderr.splitlines()[-1]
+
+
+# --- output ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def closed_pipe() -> Iterator[int]:
+    """Open a pipe whose reader has gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+# The status that a shell reports for `cat` or `ls` in this case.
+CLOSED_PIPE = 128 + signal.SIGPIPE
+
+
+def test_a_print_into_a_closed_pipe_ends_the_command_quietly(
+    stopped_app: EmbeddedAws,
+    closed_pipe: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for arguments in (
+        "export --app=a",
+        "status --app=a",
+        "lag --app=a --interval=0.5 --json",
+        "metrics --app=a --once",
+        "doctor --app=a --interval=1",
+        "init",
+        "local",
+    ):
+        # The command redirects its output's descriptor, so give it a copy of the pipe.
+        with open(os.dup(closed_pipe), "w") as stdout:
+            with monkeypatch.context() as patched, pytest.raises(SystemExit) as ended:
+                patched.setattr("sys.stdout", stdout)
+                cli.main(arguments.split())
+        assert (ended.value.code, capfd.readouterr().err) == (CLOSED_PIPE, ""), (
+            arguments
+        )
+
+
+@pytest.mark.process
+def test_a_process_that_prints_into_a_closed_pipe_ends_quietly(
+    stopped_app: EmbeddedAws, closed_pipe: int
+) -> None:
+    done = subprocess.run(
+        [*COMMAND, "status", "--app=a", "--watch"],
+        stdout=closed_pipe,
+        stderr=subprocess.PIPE,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (CLOSED_PIPE, b"")
+
+
+def test_a_full_disk_is_not_a_defect_to_report() -> None:
+    text = one_line(OSError(errno.ENOSPC, "No space left on device"))
+    assert text == "can't write output: No space left on device; check the disk"
+    text = one_line(RuntimeError("two\nlines"))
+    assert text.startswith("unexpected RuntimeError: two lines; run")
+    assert "please report it" in text

@@ -1,0 +1,121 @@
+"""Test commands and ``consume`` with shards whose end is odd."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.aws.kinesis import open_source
+from kinesumer.core.shard_end import find
+from kinesumer.model.streams import Stream
+from kinesumer.ops.group.connect import connect
+from kinesumer.wire.rows import STATE_STORE
+from tests.integration.ops.cli import lease_table
+from tests.integration.ops.cli.conftest import CONSUME, finished, lines, report
+from tests.integration.ops.cli.lease_table import LEASES, lease
+
+if TYPE_CHECKING:
+    from kinesumer.testing import EmbeddedAws
+    from tests.integration.ops.cli.conftest import Run, Starter
+
+S0 = "shardId-000000000000"
+
+
+def ending_number() -> str:
+    """Return the ending sequence number of the first shard, which is closed."""
+
+    async def listed() -> str | None:
+        async with connect(STATE_STORE, None) as (clients, _):
+            source = await open_source(clients, Stream("orders"))
+            shard = find(await source.list_shards(), S0)
+        assert shard is not None
+        return shard.ending_sequence_number
+
+    number = asyncio.run(listed())
+    assert number is not None
+    return number
+
+
+@pytest.fixture
+def closed(aws: EmbeddedAws) -> str:
+    """Split the only shard, put a record after it, and return its ending number."""
+    aws.create_table()
+    aws.create_stream("orders")
+    aws.put("orders", b"parent's")
+    aws.split("orders", S0)
+    aws.put("orders", b"child's")
+    return ending_number()
+
+
+@pytest.fixture
+def imported(aws: EmbeddedAws, closed: str, run: Run) -> str:
+    """Import a KCL fleet's checkpoint that is the ending number of its shard."""
+    lease_table.create(aws, lease(S0, closed))
+    kcl = ("kcl", LEASES, "--stream=orders", "--look=0")
+    done = run("import", *kcl, "--app=a", "--yes")
+    assert done.exit_code == 0, done.output
+    return closed
+
+
+def test_a_checkpoint_at_the_ending_number_lets_the_children_be_read(
+    imported: str, run: Run, start: Starter
+) -> None:
+    process = start(*CONSUME)
+    assert b"child's" in lines(process, 1)[0]
+    process.terminate()
+    finished(process)
+    [stream] = report(run("export", "--app=a"))["streams"]
+    ended = {shard["shard_id"]: shard["ended"] for shard in stream["shards"]}
+    assert ended[S0]
+
+
+def test_a_seek_to_the_ending_number_lets_the_children_be_read(
+    closed: str, aws: EmbeddedAws, run: Run, start: Starter
+) -> None:
+    lease_table.create(aws, lease(S0, "TRIM_HORIZON"))
+    kcl = ("kcl", LEASES, "--stream=orders", "--look=0")
+    assert run("import", *kcl, "--app=a", "--yes").exit_code == 0
+    shard = ("--stream=orders", f"--shard={S0}")
+    moved = run("seek", "--app=a", *shard, "--to", closed, "--yes")
+    assert moved.exit_code == 0, moved.output
+    [stream] = report(run("verify", "--app=a", "--json"))["streams"]
+    verdicts = {shard["shard_id"]: shard["verdict"] for shard in stream["shards"]}
+    assert verdicts[S0] == "at the end"
+    assert b"child's" in lines(start(*CONSUME), 1)[0]
+
+
+def test_an_open_shard_without_an_iterator_is_read_after_a_restart_too(
+    aws: EmbeddedAws, start: Starter
+) -> None:
+    aws.create_table()
+    aws.create_stream("orders")
+    aws.fault("no_iterator", operation="GetRecords", probability=0.8)
+    for text in (b"first", b"second"):
+        process = start(*CONSUME)
+        aws.put("orders", text)
+        assert text in lines(process, 1)[0]
+        aws.put("orders", text + b" again")
+        assert text in lines(process, 1)[0]
+        process.terminate()
+        finished(process)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verify", "--app=a", "--verbose"),
+        ("seek", "--app=a", "--all", "--to=TRIM_HORIZON", "--dry-run"),
+        ("tail", "orders", "--start=TRIM_HORIZON", "--limit=10", "--output=count"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_commands_report_the_same_if_no_answer_has_an_iterator(
+    stopped_app: EmbeddedAws, run: Run, command: tuple[str, ...]
+) -> None:
+    expected = run(*command)
+    assert expected.exit_code == 0, expected.output
+    stopped_app.fault("no_iterator", operation="GetRecords")
+    found = run(*command)
+    assert (found.exit_code, found.stdout) == (0, expected.stdout)

@@ -1,0 +1,172 @@
+"""Provide an embedded AWS, and AWS's own client to call it over HTTP."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+from aiobotocore.config import AioConfig
+from aiobotocore.session import AioSession, get_session
+from botocore.exceptions import ClientError
+
+from kinesumer.testing import EmbeddedAws
+from tests.support.pushed_events import Events
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from kinesumer.testing.embedded_aws.identity import Credentials
+
+FIRST_SHARD = "shardId-000000000000"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run async tests on their module's event loop, where the server runs."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "local_server" in fixtures and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def local_server() -> AsyncIterator[EmbeddedAws]:
+    """Start one server for each module, so that its tests can share clients."""
+    async with EmbeddedAws(table=None) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def aws(local_server: EmbeddedAws) -> Iterator[EmbeddedAws]:
+    """Empty the server, and stop its clock, so that limits are exact."""
+    new, server = EmbeddedAws(table=None), local_server
+    server._state = new._state
+    server._control, server._gateway = new._control, new._gateway
+    server.stop_clock()
+    yield server
+    server._state.dynamodb.close()
+
+
+@pytest.fixture(scope="session")
+def session() -> AioSession:
+    """Return one session for all tests, since it caches the services' models."""
+    return get_session()
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def connect(
+    local_server: EmbeddedAws, session: AioSession
+) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
+    """Return a function that opens a client of an account, or of the default one."""
+    # Share the clients: creating one takes longer than most tests.
+    opened: dict[tuple[object, ...], Any] = {}
+    async with AsyncExitStack() as stack:
+
+        async def connect(
+            service: str,
+            credentials: Credentials | None = None,
+            region: str = "us-east-1",
+            read_timeout: float = 10,
+        ) -> Any:
+            who = credentials or local_server.account()
+            keys = (who.access_key_id, who.session_token)
+            key = (service, *keys, region, read_timeout)
+            if key not in opened:
+                client = session.create_client(
+                    service,
+                    region_name=region,
+                    endpoint_url=local_server.url,
+                    aws_access_key_id=who.access_key_id,
+                    aws_secret_access_key=who.secret_access_key,
+                    aws_session_token=who.session_token,
+                    config=AioConfig(
+                        retries={"total_max_attempts": 1}, read_timeout=read_timeout
+                    ),
+                )
+                opened[key] = await stack.enter_async_context(client)
+            return opened[key]
+
+        yield connect
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def kinesis(aws: EmbeddedAws, connect: Callable[..., Awaitable[Any]]) -> Any:
+    """Return a Kinesis client of the default account."""
+    return await connect("kinesis")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def dynamodb(aws: EmbeddedAws, connect: Callable[..., Awaitable[Any]]) -> Any:
+    """Return a DynamoDB client of the default account."""
+    return await connect("dynamodb")
+
+
+class Refused(NamedTuple):
+    """The code, message and HTTP status of an error response."""
+
+    code: str
+    message: str
+    status: int
+
+
+@pytest.fixture
+def refused() -> Callable[[Awaitable[Any]], Awaitable[Refused]]:
+    """Await a call that has to fail, and return its error."""
+
+    async def call(awaitable: Awaitable[Any]) -> Refused:
+        with pytest.raises(ClientError) as caught:
+            await awaitable
+        response: Any = caught.value.response
+        error, status = response["Error"], response["ResponseMetadata"]
+        return Refused(error["Code"], error["Message"], status["HTTPStatusCode"])
+
+    return call
+
+
+async def iterator(
+    kinesis: Any,
+    kind: str = "TRIM_HORIZON",
+    shard: str = FIRST_SHARD,
+    **options: Any,
+) -> str:
+    """Return an iterator of a shard of the stream ``orders``."""
+    answer = await kinesis.get_shard_iterator(
+        StreamName="orders", ShardId=shard, ShardIteratorType=kind, **options
+    )
+    text: str = answer["ShardIterator"]
+    return text
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def subscribe(
+    aws: EmbeddedAws, kinesis: Any
+) -> AsyncIterator[Callable[..., Awaitable[Events]]]:
+    """Return a function that subscribes to a shard of the stream "orders"."""
+    arns: dict[str, str] = {}
+    opened: list[Events] = []
+
+    async def subscribe(
+        kind: str = "TRIM_HORIZON",
+        shard: str = FIRST_SHARD,
+        consumer: str = "billing",
+        **place: Any,
+    ) -> Events:
+        if consumer not in arns:
+            with aws._opened("orders") as (stream, _):
+                arn = stream.arn
+            made = await kinesis.register_stream_consumer(
+                StreamARN=arn, ConsumerName=consumer
+            )
+            arns[consumer] = made["Consumer"]["ConsumerARN"]
+        answer = await kinesis.subscribe_to_shard(
+            ConsumerARN=arns[consumer],
+            ShardId=shard,
+            StartingPosition={"Type": kind, **place},
+        )
+        opened.append(Events(answer["EventStream"]))
+        return opened[-1]
+
+    yield subscribe
+    for events in opened:
+        await events.stop()

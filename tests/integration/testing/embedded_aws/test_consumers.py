@@ -1,0 +1,343 @@
+"""Test that consumers are registered, described and deregistered as in AWS."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.testing import Limits
+
+if TYPE_CHECKING:
+    from kinesumer.testing import EmbeddedAws
+
+ELSEWHERE = "arn:aws:kinesis:us-east-1:000000000000:stream/elsewhere"
+
+
+def limit(aws: EmbeddedAws, **changes: Any) -> None:
+    """Change limits of the streams that are created from now on."""
+    aws._state.kinesis.limits = Limits(**changes)
+
+
+async def register(
+    kinesis: Any, aws: EmbeddedAws, stream: str, *names: str
+) -> dict[str, Any]:
+    """Register consumers, one in each second. Return the last one."""
+    consumer: dict[str, Any] = {}
+    for name in names:
+        aws.advance(1)
+        answer = await kinesis.register_stream_consumer(
+            StreamARN=stream, ConsumerName=name
+        )
+        consumer = answer["Consumer"]
+    return consumer
+
+
+# --- registration --------------------------------------------------------------------
+
+
+async def test_a_registered_consumer_describes_itself_by_name_and_by_arn(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    stream = aws.create_stream("orders")
+    made = await register(kinesis, aws, stream, "billing")
+    created = int(aws._state.clock.now())
+    assert made["ConsumerName"] == "billing"
+    assert made["ConsumerARN"] == f"{stream}/consumer/billing:{created}"
+    assert made["ConsumerStatus"] == "ACTIVE"
+    assert int(made["ConsumerCreationTimestamp"].timestamp()) == created
+    for which in (
+        {"ConsumerARN": made["ConsumerARN"]},
+        {"StreamARN": stream, "ConsumerName": "billing"},
+    ):
+        answer = await kinesis.describe_stream_consumer(**which)
+        assert answer["ConsumerDescription"] == {**made, "StreamARN": stream}
+
+
+async def test_a_consumer_is_in_creation_before_it_is_active(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    limit(aws, consumer_creating_seconds=5)
+    stream = aws.create_stream("orders")
+    made = await register(kinesis, aws, stream, "billing")
+    assert made["ConsumerStatus"] == "CREATING"
+    call = kinesis.subscribe_to_shard(
+        ConsumerARN=made["ConsumerARN"],
+        ShardId="shardId-000000000000",
+        StartingPosition={"Type": "LATEST"},
+    )
+    assert (await refused(call)).code == "ResourceInUseException"
+    aws.advance(5)
+    answer = await kinesis.describe_stream_consumer(ConsumerARN=made["ConsumerARN"])
+    assert answer["ConsumerDescription"]["ConsumerStatus"] == "ACTIVE"
+
+
+async def test_a_name_is_taken_once_per_stream(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    stream, other = aws.create_stream("orders"), aws.create_stream("payments")
+    await register(kinesis, aws, stream, "billing")
+    answer = await refused(register(kinesis, aws, stream, "billing"))
+    assert answer.code == "ResourceInUseException"
+    assert answer.status == 400
+    await register(kinesis, aws, other, "billing")
+
+
+async def test_a_stream_has_twenty_consumers_at_most(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    stream, other = aws.create_stream("orders"), aws.create_stream("payments")
+    await register(kinesis, aws, stream, *(f"app-{n}" for n in range(20)))
+    answer = await refused(register(kinesis, aws, stream, "one-more"))
+    assert answer.code == "LimitExceededException"
+    await register(kinesis, aws, other, "one-more")
+    await kinesis.deregister_stream_consumer(StreamARN=stream, ConsumerName="app-7")
+    await register(kinesis, aws, stream, "one-more")
+
+
+async def test_on_demand_advantage_permits_fifty_consumers(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    on = {"Status": "ENABLED"}
+    answer = await kinesis.update_account_settings(
+        MinimumThroughputBillingCommitment=on
+    )
+    assert answer["MinimumThroughputBillingCommitment"]["Status"] == "ENABLED"
+    stream, other = aws.create_stream("orders"), aws.create_stream("payments")
+    await kinesis.update_stream_mode(
+        StreamARN=stream, StreamModeDetails={"StreamMode": "ON_DEMAND"}
+    )
+    await register(kinesis, aws, stream, *(f"app-{n}" for n in range(50)))
+    answer = await refused(register(kinesis, aws, stream, "one-more"))
+    assert answer.code == "LimitExceededException"
+    await register(kinesis, aws, other, *(f"app-{n}" for n in range(20)))
+    answer = await refused(register(kinesis, aws, other, "one-more"))
+    assert answer.code == "LimitExceededException"
+    answer = await kinesis.describe_account_settings()
+    assert answer["MinimumThroughputBillingCommitment"]["Status"] == "ENABLED"
+
+
+async def test_a_stream_counts_its_consumers(aws: EmbeddedAws, kinesis: Any) -> None:
+    stream = aws.create_stream("orders")
+
+    async def count() -> int:
+        answer = await kinesis.describe_stream_summary(StreamARN=stream)
+        return int(answer["StreamDescriptionSummary"]["ConsumerCount"])
+
+    assert await count() == 0
+    await register(kinesis, aws, stream, "billing", "audit")
+    assert await count() == 2
+    await kinesis.deregister_stream_consumer(StreamARN=stream, ConsumerName="audit")
+    assert await count() == 1
+    aws.delete_stream("orders")
+    aws.create_stream("orders")
+    assert await count() == 0
+
+
+async def test_a_consumer_has_tags_of_its_own(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    stream = aws.create_stream("orders")
+    answer = await kinesis.register_stream_consumer(
+        StreamARN=stream, ConsumerName="billing", Tags={"team": "billing"}
+    )
+    arn = answer["Consumer"]["ConsumerARN"]
+    await kinesis.tag_resource(ResourceARN=stream, Tags={"team": "orders"})
+    await kinesis.tag_resource(ResourceARN=arn, Tags={"cost": "7"})
+    pairs = [{"Key": "team", "Value": "billing"}, {"Key": "cost", "Value": "7"}]
+    assert (await kinesis.list_tags_for_resource(ResourceARN=arn))["Tags"] == pairs
+    answer = await kinesis.list_tags_for_resource(ResourceARN=stream)
+    assert answer["Tags"] == [{"Key": "team", "Value": "orders"}]
+    await kinesis.deregister_stream_consumer(ConsumerARN=arn)
+    answer = await refused(kinesis.list_tags_for_resource(ResourceARN=arn))
+    assert answer.code == "ResourceNotFoundException"
+
+
+async def test_tags_at_the_registration_need_a_right_of_their_own(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    stream = aws.create_stream("orders")
+    aws.deny("kinesis:TagResource")
+    call = kinesis.register_stream_consumer(
+        StreamARN=stream, ConsumerName="billing", Tags={"team": "billing"}
+    )
+    assert (await refused(call)).code == "AccessDeniedException"
+    await register(kinesis, aws, stream, "billing")
+
+
+async def test_five_consumers_of_a_stream_are_created_at_a_time(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    limit(aws, consumer_creating_seconds=60)
+    stream, other = aws.create_stream("orders"), aws.create_stream("payments")
+    await register(kinesis, aws, stream, *"abcde")
+    answer = await refused(register(kinesis, aws, stream, "f"))
+    assert answer.code == "LimitExceededException"
+    await register(kinesis, aws, other, "f")
+    aws.advance(60)
+    await register(kinesis, aws, stream, "f")
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments", "calls"),
+    [
+        ("register_stream_consumer", {"ConsumerName": "billing"}, 5),
+        ("deregister_stream_consumer", {"ConsumerName": "billing"}, 5),
+        ("list_stream_consumers", {}, 5),
+        ("describe_stream_consumer", {"ConsumerName": "billing"}, 20),
+    ],
+)
+async def test_an_account_makes_a_few_calls_a_second(
+    aws: EmbeddedAws,
+    kinesis: Any,
+    refused: Any,
+    operation: str,
+    arguments: dict[str, str],
+    calls: int,
+) -> None:
+    missing = {"StreamARN": ELSEWHERE, **arguments}
+    codes = [
+        (await refused(getattr(kinesis, operation)(**missing))).code
+        for _ in range(calls + 1)
+    ]
+    assert codes == ["ResourceNotFoundException"] * calls + ["LimitExceededException"]
+
+
+@pytest.mark.parametrize("name", ["two words", "x" * 129, "ünïcödé"])
+async def test_a_name_that_aws_does_not_permit_is_refused(
+    aws: EmbeddedAws, kinesis: Any, refused: Any, name: str
+) -> None:
+    stream = aws.create_stream("orders")
+    call = kinesis.register_stream_consumer(StreamARN=stream, ConsumerName=name)
+    assert (await refused(call)).code == "ValidationException"
+
+
+# --- looking for consumers -----------------------------------------------------------
+
+
+async def test_consumers_are_listed_in_pages(aws: EmbeddedAws, kinesis: Any) -> None:
+    stream, other = aws.create_stream("orders"), aws.create_stream("payments")
+    await register(kinesis, aws, stream, *"cabed")
+    await register(kinesis, aws, other, "x")
+    pages: list[list[str]] = []
+    token: dict[str, str] = {}
+    while token or not pages:
+        answer = await kinesis.list_stream_consumers(
+            StreamARN=stream, MaxResults=2, **token
+        )
+        pages.append([consumer["ConsumerName"] for consumer in answer["Consumers"]])
+        token = {"NextToken": answer["NextToken"]} if "NextToken" in answer else {}
+    assert pages == [["a", "b"], ["c", "d"], ["e"]]
+
+
+async def test_what_does_not_exist_is_not_found(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    stream = aws.create_stream("orders")
+    made = await register(kinesis, aws, stream, "billing")
+    older = made["ConsumerARN"].rpartition(":")[0] + ":1"
+    for call in (
+        kinesis.register_stream_consumer(StreamARN=ELSEWHERE, ConsumerName="billing"),
+        kinesis.list_stream_consumers(StreamARN=ELSEWHERE),
+        kinesis.describe_stream_consumer(StreamARN=stream, ConsumerName="other"),
+        kinesis.describe_stream_consumer(ConsumerARN=older),
+        kinesis.describe_stream_consumer(ConsumerARN=f"{ELSEWHERE}/consumer/billing:1"),
+        kinesis.deregister_stream_consumer(StreamARN=stream, ConsumerName="other"),
+        kinesis.deregister_stream_consumer(ConsumerARN=older),
+    ):
+        answer = await refused(call)
+        assert answer.code == "ResourceNotFoundException"
+        assert answer.status == 400
+
+
+async def test_a_request_that_names_no_consumer_is_refused(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    stream = aws.create_stream("orders")
+    for operation in ("describe", "deregister"):
+        call = getattr(kinesis, f"{operation}_stream_consumer")
+        answer = await refused(call(StreamARN=stream))
+        assert answer.code == "InvalidArgumentException"
+        answer = await refused(call(ConsumerARN=stream))
+        assert answer.code == "ValidationException"
+
+
+# --- the end of a consumer -----------------------------------------------------------
+
+
+async def test_a_deregistered_consumer_is_gone_after_a_while(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    limit(aws, consumer_deleting_seconds=5)
+    stream = aws.create_stream("orders")
+    made = await register(kinesis, aws, stream, "billing")
+    which = {"ConsumerARN": made["ConsumerARN"]}
+    await kinesis.deregister_stream_consumer(**which)
+    answer = await kinesis.describe_stream_consumer(**which)
+    assert answer["ConsumerDescription"]["ConsumerStatus"] == "DELETING"
+    answer = await refused(register(kinesis, aws, stream, "billing"))
+    assert answer.code == "ResourceInUseException"
+    aws.advance(5)
+    call = kinesis.describe_stream_consumer(**which)
+    assert (await refused(call)).code == "ResourceNotFoundException"
+    again = await register(kinesis, aws, stream, "billing")
+    assert again["ConsumerARN"] != made["ConsumerARN"]
+
+
+async def test_a_stream_with_consumers_is_deleted_with_them_on_request_only(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    stream = aws.create_stream("orders")
+    made = await register(kinesis, aws, stream, "billing")
+    answer = await refused(kinesis.delete_stream(StreamName="orders"))
+    assert (answer.code, answer.status) == ("ResourceInUseException", 400)
+    await kinesis.delete_stream(StreamName="orders", EnforceConsumerDeletion=True)
+    aws.advance(1)
+    assert aws.create_stream("orders") == stream
+    answer = await kinesis.list_stream_consumers(StreamARN=stream)
+    assert answer["Consumers"] == []
+    call = kinesis.describe_stream_consumer(ConsumerARN=made["ConsumerARN"])
+    assert (await refused(call)).code == "ResourceNotFoundException"
+
+
+async def test_the_arns_of_a_name_that_is_registered_again_differ(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    stream = aws.create_stream("orders")
+    arns: list[str] = []
+    for _ in range(3):
+        made = await register(kinesis, aws, stream, "billing")
+        arns.append(made["ConsumerARN"])
+        await kinesis.deregister_stream_consumer(ConsumerARN=made["ConsumerARN"])
+    assert all(earlier < later for earlier, later in pairwise(arns))
+
+
+# --- permissions ---------------------------------------------------------------------
+
+
+async def test_each_operation_can_be_denied(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    stream = aws.create_stream("orders")
+    made = await register(kinesis, aws, stream, "billing")
+    which = {"ConsumerARN": made["ConsumerARN"]}
+    calls: dict[str, dict[str, Any]] = {
+        "RegisterStreamConsumer": {"StreamARN": stream, "ConsumerName": "other"},
+        "DescribeStreamConsumer": which,
+        "ListStreamConsumers": {"StreamARN": stream},
+        "DeregisterStreamConsumer": which,
+        "SubscribeToShard": {
+            **which,
+            "ShardId": "shardId-000000000000",
+            "StartingPosition": {"Type": "LATEST"},
+        },
+    }
+    for name, arguments in calls.items():
+        aws.deny(f"kinesis:{name}")
+        operation = kinesis.meta.method_to_api_mapping
+        [method] = [key for key, value in operation.items() if value == name]
+        answer = await refused(getattr(kinesis, method)(**arguments))
+        assert answer.code == "AccessDeniedException"
+        assert f"kinesis:{name}" in answer.message
+        aws.allow()

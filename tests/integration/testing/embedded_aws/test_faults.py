@@ -1,0 +1,244 @@
+"""Test that each fault has its documented effect, and only on its target."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ConnectionClosedError, HTTPClientError
+
+from kinesumer.testing.embedded_aws.faults import Call, Fault, Faults
+from tests.integration.testing.embedded_aws.conftest import iterator
+
+if TYPE_CHECKING:
+    from kinesumer.testing import EmbeddedAws
+
+CALL = Call(
+    "kinesis",
+    "GetRecords",
+    "arn:aws:kinesis:us-east-1:000000000000:stream/orders",
+    "shardId-000000000001",
+    "000000000000",
+    access_key="test",
+    user_agent="aiobotocore client-7",
+)
+KEY = {"pk": {"S": "a"}, "sk": {"S": "b"}}
+
+
+def struck(fault: Fault, call: Call = CALL) -> bool:
+    faults = Faults(random.Random(1))
+    faults.add(fault, 0.0)
+    return bool(faults.strike(call, 0.0))
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        {},
+        {"service": "kinesis", "operation": "Get*"},
+        {"resource": "orders"},
+        {"resource": "arn:*:stream/orders"},
+        {"shard": "*0001"},
+        {"access_key": "test"},
+        {"account": "000000000000"},
+        {"user_agent": "client-7"},
+    ],
+)
+def test_a_fault_strikes_what_all_its_patterns_match(which: dict[str, Any]) -> None:
+    assert struck(Fault(kind="throttle", **which))
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        {"service": "dynamodb"},
+        {"service": "kinesis", "operation": "PutRecord"},
+        {"resource": "order"},
+        {"shard": "*0002"},
+        {"access_key": "other"},
+        {"user_agent": "client-8"},
+    ],
+)
+def test_a_fault_spares_everything_else(which: dict[str, Any]) -> None:
+    assert not struck(Fault(kind="throttle", **which))
+
+
+def test_a_fault_ends_by_count_by_time_and_by_hand() -> None:
+    faults = Faults(random.Random(1))
+    faults.add(Fault(kind="error", count=2), 0.0)
+    assert [len(faults.strike(CALL, 0.0)) for _ in range(3)] == [1, 1, 0]
+    faults.add(Fault(kind="error", seconds=5), 10.0)
+    assert faults.strike(CALL, 14.9)
+    assert not faults.strike(CALL, 15.0)
+    number = faults.add(Fault(kind="error"), 20.0)
+    assert list(faults.active(20.0)) == [number]
+    faults.remove(number)
+    assert not faults.strike(CALL, 20.0)
+
+
+def test_a_probable_fault_strikes_about_as_often_as_it_says() -> None:
+    faults = Faults(random.Random(1))
+    faults.add(Fault(kind="error", probability=0.25), 0.0)
+    times = sum(bool(faults.strike(CALL, 0.0)) for _ in range(1000))
+    assert 200 < times < 300
+
+
+async def test_throttling_speaks_each_services_language(
+    aws: EmbeddedAws, kinesis: Any, dynamodb: Any, connect: Any, refused: Any
+) -> None:
+    aws.create_stream("orders")
+    aws.create_table("table")
+    aws.fault("throttle")
+    put = kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+    get = dynamodb.get_item(TableName="table", Key=KEY)
+    for call in (put, get):
+        answer = await refused(call)
+        assert answer.code == "ProvisionedThroughputExceededException"
+    answer = await refused(kinesis.list_shards(StreamName="orders"))
+    assert answer.code == "LimitExceededException"
+    sts = await connect("sts")
+    assert (await refused(sts.get_caller_identity())).code == "Throttling"
+
+
+async def test_errors_are_500s_and_apply_nothing(
+    aws: EmbeddedAws, kinesis: Any, dynamodb: Any, refused: Any
+) -> None:
+    aws.create_table("table")
+    aws.fault("error", count=2)
+    answer = await refused(kinesis.list_streams())
+    assert (answer.code, answer.status) == ("InternalFailureException", 500)
+    answer = await refused(dynamodb.put_item(TableName="table", Item=KEY))
+    assert (answer.code, answer.status) == ("InternalServerError", 500)
+    assert "Item" not in await dynamodb.get_item(TableName="table", Key=KEY)
+
+
+async def test_a_dropped_answer_was_applied_and_a_refused_call_was_not(
+    aws: EmbeddedAws, dynamodb: Any
+) -> None:
+    aws.create_table("table")
+    for kind, applied in (("refuse", False), ("drop", True)):
+        aws.clear_faults()
+        aws.fault(kind, operation="PutItem")  # type: ignore[arg-type]
+        with pytest.raises((ConnectionClosedError, HTTPClientError)):
+            await dynamodb.put_item(TableName="table", Item=KEY)
+        answer = await dynamodb.get_item(TableName="table", Key=KEY)
+        assert ("Item" in answer) == applied
+    errors = [c.error for c in aws.journal.counts() if c.operation == "PutItem"]
+    assert sorted(error or "" for error in errors) == ["dropped", "refused"]
+
+
+async def test_an_outage_ends_by_itself(aws: EmbeddedAws, dynamodb: Any) -> None:
+    aws.create_table("table")
+    aws.outage(60)
+    with pytest.raises((ConnectionClosedError, HTTPClientError)):
+        await dynamodb.get_item(TableName="table", Key=KEY)
+    aws.advance(60)
+    await dynamodb.get_item(TableName="table", Key=KEY)
+
+
+async def test_iterators_expire_on_demand(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders")
+    place = await iterator(kinesis, "LATEST")
+    aws.fault("expired_iterator", operation="GetRecords", count=1)
+    call = kinesis.get_records(ShardIterator=place)
+    assert (await refused(call)).code == "ExpiredIteratorException"
+    await kinesis.get_records(ShardIterator=place)
+
+
+async def test_a_page_can_be_empty_although_there_are_records(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    aws.create_stream("orders")
+    aws.put("orders", b"x")
+    aws.advance(10)
+    place = await iterator(kinesis)
+    aws.fault("empty_page", count=1)
+    page = await kinesis.get_records(ShardIterator=place)
+    assert page["Records"] == []
+    assert page["MillisBehindLatest"] == pytest.approx(10_000, abs=2)
+    page = await kinesis.get_records(ShardIterator=page["NextShardIterator"])
+    assert [record["Data"] for record in page["Records"]] == [b"x"]
+
+
+async def test_a_page_can_have_neither_an_iterator_nor_children(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    aws.create_stream("orders")
+    aws.put("orders", b"x")
+    place = await iterator(kinesis)
+    aws.fault("no_iterator", count=1)
+    page = await kinesis.get_records(ShardIterator=place)
+    assert [record["Data"] for record in page["Records"]] == [b"x"]
+    assert not page.keys() & {"NextShardIterator", "ChildShards"}
+    page = await kinesis.get_records(ShardIterator=place)
+    assert page["NextShardIterator"]
+
+
+async def test_latency_delays_one_call_and_not_the_others(
+    aws: EmbeddedAws, connect: Any
+) -> None:
+    aws.create_stream("orders")
+    aws.fault("latency", operation="ListShards", latency_seconds=30)
+    kinesis = await connect("kinesis", read_timeout=0.3)
+    with pytest.raises(HTTPClientError):
+        await kinesis.list_shards(StreamName="orders")
+    await kinesis.describe_stream(StreamName="orders")
+
+
+async def test_a_key_that_cannot_be_used_stops_records_only(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders")
+    aws.put("orders", b"a", "key")
+    aws.fault("key", resource="orders", key_error="KMSInvalidStateException")
+    [shard] = (await kinesis.list_shards(StreamName="orders"))["Shards"]
+    answer = await kinesis.get_shard_iterator(
+        StreamName="orders", ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+    )
+    iterator = answer["ShardIterator"]
+    read = kinesis.get_records(ShardIterator=iterator)
+    put = kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+    for call in (read, put):
+        assert (await refused(call)).code == "KMSInvalidStateException"
+    aws.clear_faults()
+    answer = await kinesis.get_records(ShardIterator=iterator)
+    assert [record["Data"] for record in answer["Records"]] == [b"a"]
+
+
+async def test_an_encrypted_stream_needs_rights_on_its_key(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    arn = aws.create_stream("orders")
+    await kinesis.start_stream_encryption(
+        StreamARN=arn, EncryptionType="KMS", KeyId="1234"
+    )
+    answer = await kinesis.describe_stream_summary(StreamARN=arn)
+    summary = answer["StreamDescriptionSummary"]
+    assert (summary["EncryptionType"], summary["KeyId"]) == ("KMS", "1234")
+    key = "arn:aws:kms:us-east-1:000000000000:key/1234"
+    for action, denied, permitted in (
+        ("kms:GenerateDataKey", "put", "get"),
+        ("kms:Decrypt", "get", "put"),
+    ):
+        aws.deny(action, key)
+        [shard] = (await kinesis.list_shards(StreamName="orders"))["Shards"]
+        answer = await kinesis.get_shard_iterator(
+            StreamName="orders", ShardId=shard["ShardId"], ShardIteratorType="LATEST"
+        )
+        calls = {
+            "get": kinesis.get_records(ShardIterator=answer["ShardIterator"]),
+            "put": kinesis.put_record(StreamARN=arn, Data=b"x", PartitionKey="k"),
+        }
+        answer = await refused(calls[denied])
+        assert answer.code == "KMSAccessDeniedException"
+        assert f"{action} on resource: {key}" in answer.message
+        await calls[permitted]
+        aws.allow()
+    await kinesis.stop_stream_encryption(
+        StreamARN=arn, EncryptionType="KMS", KeyId="1234"
+    )
+    aws.deny("kms:*")
+    await kinesis.put_record(StreamARN=arn, Data=b"x", PartitionKey="k")

@@ -1,0 +1,320 @@
+"""Test which calls accounts, roles and permissions allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from aiobotocore.config import AioConfig
+from botocore import UNSIGNED
+
+from kinesumer.errors import ConfigurationError
+from kinesumer.testing import EmbeddedAws
+from kinesumer.testing.embedded_aws.identity import Credentials, Role
+from kinesumer.wire.rows import DEFINITION
+from tests.integration.testing.embedded_aws.conftest import iterator
+
+OTHER = "111122223333"
+
+
+async def assume(connect: Any, role: Role) -> Credentials:
+    """Return credentials of a role, assumed by the default account."""
+    answer = await (await connect("sts")).assume_role(
+        RoleArn=role.arn, RoleSessionName="billing"
+    )
+    keys = answer["Credentials"]
+    return Credentials(
+        keys["AccessKeyId"],
+        keys["SecretAccessKey"],
+        OTHER,
+        answer["AssumedRoleUser"]["Arn"],
+        keys["SessionToken"],
+        keys["Expiration"].timestamp(),
+    )
+
+
+async def test_each_key_belongs_to_its_account(aws: EmbeddedAws, connect: Any) -> None:
+    mine = await (await connect("sts")).get_caller_identity()
+    theirs = await (await connect("sts", aws.account(OTHER))).get_caller_identity()
+    assert mine["Account"] == "000000000000"
+    assert theirs["Account"] == OTHER
+    assert mine["Arn"] == "arn:aws:iam::000000000000:user/kinesumer"
+
+
+async def test_unknown_keys_are_refused_by_every_service(
+    aws: EmbeddedAws, connect: Any, refused: Any
+) -> None:
+    unknown = Credentials("AKIANOBODY", "secret", "", "")
+    kinesis = await connect("kinesis", unknown)
+    answer = await refused(kinesis.list_streams())
+    assert (answer.code, answer.status) == ("UnrecognizedClientException", 400)
+    dynamodb = await connect("dynamodb", unknown)
+    answer = await refused(dynamodb.list_tables())
+    assert answer.code == "UnrecognizedClientException"
+    sts = await connect("sts", unknown)
+    answer = await refused(sts.get_caller_identity())
+    assert (answer.code, answer.status) == ("InvalidClientTokenId", 403)
+
+
+async def test_another_accounts_stream_is_denied_naming_action_and_resource(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    arn = aws.create_stream("orders", account=OTHER)
+    answer = await refused(kinesis.list_shards(StreamARN=arn))
+    assert answer.code == "AccessDeniedException"
+    assert answer.message.startswith(
+        "User: arn:aws:iam::000000000000:user/kinesumer is not authorized to perform: "
+        f"kinesis:ListShards on resource: {arn} because"
+    )
+
+
+async def test_an_iterator_is_no_way_into_another_account(
+    aws: EmbeddedAws, kinesis: Any, connect: Any, refused: Any
+) -> None:
+    aws.create_stream("orders", account=OTHER)
+    theirs = await connect("kinesis", aws.account(OTHER))
+    place = await iterator(theirs, "LATEST")
+    answer = await refused(kinesis.get_records(ShardIterator=place))
+    assert answer.code == "AccessDeniedException"
+
+
+async def test_a_role_lets_in_only_whom_it_trusts(
+    aws: EmbeddedAws, connect: Any, refused: Any
+) -> None:
+    role = aws.create_role("reader", account=OTHER, external_id="secret")
+    sts = await connect("sts")
+    for which in ({}, {"ExternalId": "wrong"}):
+        call = sts.assume_role(RoleArn=role.arn, RoleSessionName="billing", **which)
+        answer = await refused(call)
+        assert (answer.code, answer.status) == ("AccessDenied", 403)
+        assert f"sts:AssumeRole on resource: {role.arn}" in answer.message
+    await sts.assume_role(
+        RoleArn=role.arn, RoleSessionName="billing", ExternalId="secret"
+    )
+    stranger = await connect("sts", aws.account("999999999999"))
+    call = stranger.assume_role(
+        RoleArn=role.arn, RoleSessionName="billing", ExternalId="secret"
+    )
+    assert (await refused(call)).code == "AccessDenied"
+    call = sts.assume_role(RoleArn=role.arn + "x", RoleSessionName="billing")
+    assert (await refused(call)).code == "AccessDenied"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"trusted": "000000000000"}, "trusted='000000000000' isn't a list"),
+        ({"trusted": ["reader"]}, "trusted contains 'reader'"),
+        ({"actions": "kinesis:*"}, r"actions='kinesis:\*' isn't a list"),
+        ({"external_id": "x"}, "external_id='x' is not what STS takes"),
+        ({"external_id": "an id"}, "external_id='an id' is not what STS takes"),
+    ],
+)
+def test_a_role_that_aws_would_not_take_is_refused(
+    wrong: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        EmbeddedAws().create_role("reader", account=OTHER, **wrong)
+
+
+async def test_temporary_credentials_expire(
+    aws: EmbeddedAws, connect: Any, refused: Any
+) -> None:
+    role = aws.create_role("reader", account=OTHER, session_seconds=3)
+    keys = await assume(connect, role)
+    assert keys.arn == f"arn:aws:sts::{OTHER}:assumed-role/reader/billing"
+    assert keys.expires_at is not None
+    assert abs(keys.expires_at - aws._state.clock.now() - 3) < 0.01
+    kinesis = await connect("kinesis", keys)
+    sts = await connect("sts", keys)
+    await kinesis.list_streams()
+    aws.advance(3)
+    assert (await refused(kinesis.list_streams())).code == "ExpiredTokenException"
+    assert (await refused(sts.get_caller_identity())).code == "ExpiredToken"
+
+
+async def test_temporary_credentials_need_their_token(
+    aws: EmbeddedAws, connect: Any, refused: Any
+) -> None:
+    role = aws.create_role("reader", account=OTHER)
+    keys = await assume(connect, role)
+    for token in (None, "another"):
+        bare = keys._replace(session_token=token)
+        call = (await connect("kinesis", bare)).list_streams()
+        assert (await refused(call)).code == "UnrecognizedClientException"
+
+
+async def test_a_token_of_a_provider_that_a_role_trusts_assumes_it(
+    aws: EmbeddedAws, session: Any, refused: Any
+) -> None:
+    """A pod in Kubernetes has a token, and no keys with which to sign."""
+    provider = f"arn:aws:iam::{OTHER}:oidc-provider/cluster"
+    role = aws.create_role("pod", account=OTHER, trusted=[provider])
+    stranger = aws.create_role("stranger", account=OTHER)
+    names = {"RoleSessionName": "billing", "WebIdentityToken": "token"}
+    client = session.create_client(
+        "sts",
+        region_name="us-east-1",
+        endpoint_url=aws.url,
+        config=AioConfig(signature_version=UNSIGNED, retries={"total_max_attempts": 1}),
+    )
+    async with client as sts:
+        assume = sts.assume_role_with_web_identity
+        answer = await assume(RoleArn=role.arn, **names)
+        assert answer["Credentials"]["AccessKeyId"].startswith("ASIA")
+        denied = await refused(assume(RoleArn=stranger.arn, **names))
+        assert denied.code == "AccessDenied"
+        aws.fault("error", service="sts", code="IDPCommunicationError", count=1)
+        failed = await refused(assume(RoleArn=role.arn, **names))
+        assert failed.code == "IDPCommunicationError"
+        await assume(RoleArn=role.arn, **names)
+
+
+async def test_a_role_does_only_what_its_policy_names(
+    aws: EmbeddedAws, connect: Any, refused: Any
+) -> None:
+    aws.create_stream("orders", account=OTHER)
+    actions = ["kinesis:Get*", "kinesis:List*"]
+    role = aws.create_role("reader", account=OTHER, actions=actions)
+    keys = await assume(connect, role)
+    kinesis = await connect("kinesis", keys)
+    await kinesis.list_shards(StreamName="orders")
+    call = kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+    assert (await refused(call)).code == "AccessDeniedException"
+
+
+async def test_single_actions_can_be_denied_and_allowed_again(
+    aws: EmbeddedAws, kinesis: Any, dynamodb: Any, refused: Any
+) -> None:
+    arn = aws.create_stream("orders")
+    aws.create_stream("other")
+    aws.create_table("table")
+    aws.deny("kinesis:ListShards", arn)
+    aws.deny("dynamodb:DescribeTable")
+    answer = await refused(kinesis.list_shards(StreamName="orders"))
+    assert "kinesis:ListShards on resource: " + arn in answer.message
+    await kinesis.list_shards(StreamName="other")
+    answer = await refused(dynamodb.describe_table(TableName="table"))
+    assert (answer.code, answer.status) == ("AccessDeniedException", 400)
+    assert "dynamodb:DescribeTable on resource: arn:aws:dynamodb:" in answer.message
+    aws.allow()
+    await kinesis.list_shards(StreamName="orders")
+    await dynamodb.describe_table(TableName="table")
+
+
+async def test_a_policy_permits_only_rows_with_its_partition_keys(
+    aws: EmbeddedAws, dynamodb: Any, refused: Any
+) -> None:
+    aws.create_table("table")
+    keys = {"dynamodb:LeadingKeys": ["member#a", "shard#a#*"]}
+    document = policy("dynamodb:*", "*")
+    document["Statement"][0]["Condition"] = {"ForAllValues:StringLike": keys}
+    aws.restrict(document)
+    await dynamodb.describe_table(TableName="table")
+
+    def calls(pk: str) -> list[Any]:
+        key = {"pk": {"S": pk}, "sk": {"S": "x"}}
+        values = {":pk": {"S": pk}, ":sk": {"S": "pk"}}
+        return [
+            dynamodb.get_item(TableName="table", Key=key),
+            dynamodb.put_item(TableName="table", Item=key),
+            dynamodb.update_item(
+                TableName="table",
+                Key=key,
+                UpdateExpression="SET a = :a",
+                ExpressionAttributeValues={":a": {"S": "b"}},
+            ),
+            dynamodb.delete_item(TableName="table", Key=key),
+            dynamodb.query(
+                TableName="table",
+                KeyConditionExpression="pk = :pk AND sk >= :sk",
+                ExpressionAttributeValues=values,
+            ),
+            dynamodb.query(
+                TableName="table",
+                KeyConditionExpression="#0 = :pk",
+                ExpressionAttributeNames={"#0": "pk"},
+                ExpressionAttributeValues={":pk": {"S": pk}},
+            ),
+        ]
+
+    for pk in ("member#a", "shard#a#orders"):
+        for call in calls(pk):
+            await call
+    for pk in ("member#b", "member#a2", "shard#ab#orders", "shard#a"):
+        for call in calls(pk):
+            assert (await refused(call)).code == "AccessDeniedException"
+
+
+async def test_callers_with_a_policy_may_do_what_it_allows_where_it_allows_it(
+    aws: EmbeddedAws, kinesis: Any, dynamodb: Any, refused: Any
+) -> None:
+    arn = aws.create_stream("orders")
+    aws.create_stream("other")
+    aws.create_table("table")
+    aws.restrict(policy("kinesis:List*", arn), caller="*:user/kinesumer")
+    aws.restrict(policy("kinesis:*", "*"), caller="*:user/somebody")
+    await kinesis.list_shards(StreamName="orders")
+    answer = await refused(kinesis.list_shards(StreamName="other"))
+    assert answer.message.endswith(
+        "because no identity-based policy allows the kinesis:ListShards action"
+    )
+    call = kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+    assert (await refused(call)).code == "AccessDeniedException"
+    assert "dynamodb:ListTables" in (await refused(dynamodb.list_tables())).message
+    aws.restrict(policy(["kinesis:PutRecord", "dynamodb:ListTables"], ["*"]))
+    await kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+    await dynamodb.list_tables()
+    aws.allow()
+    await kinesis.list_shards(StreamName="other")
+
+
+@pytest.mark.parametrize("more", [{"Effect": "Deny"}, {"Condition": {}}])
+def test_a_policy_that_says_more_than_is_enforced_is_refused(
+    more: dict[str, object],
+) -> None:
+    document = policy("kinesis:*", "*")
+    document["Statement"][0].update(more)
+    with pytest.raises(msgspec.ValidationError):
+        EmbeddedAws().restrict(document)
+
+
+def policy(action: object, resource: object) -> dict[str, Any]:
+    statement = {"Effect": "Allow", "Action": action, "Resource": resource}
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+async def test_unsigned_requests_are_refused(aws: EmbeddedAws) -> None:
+    import aiohttp
+
+    headers = {"X-Amz-Target": "Kinesis_20131202.ListStreams"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(aws.url, data=b"{}", headers=headers) as answer,
+    ):
+        assert answer.status == 400
+        body = await answer.json(content_type=None)
+        assert body["__type"] == "MissingAuthenticationTokenException"
+
+
+async def test_who_one_is_may_be_asked_by_everybody(
+    aws: EmbeddedAws, connect: Any
+) -> None:
+    aws.deny("sts:*")
+    mine = await (await connect("sts")).get_caller_identity()
+    assert mine["Arn"] == aws.account().arn
+
+
+async def test_tags_at_creation_need_their_own_permission(
+    aws: EmbeddedAws, kinesis: Any, connect: Any, refused: Any
+) -> None:
+    aws.deny("kinesis:AddTagsToStream")
+    aws.deny("dynamodb:TagResource")
+    await kinesis.create_stream(StreamName="orders", ShardCount=1)
+    call = kinesis.create_stream(StreamName="clicks", ShardCount=1, Tags={"a": "1"})
+    assert "kinesis:AddTagsToStream" in (await refused(call)).message
+    dynamodb = await connect("dynamodb")
+    tags = [{"Key": "a", "Value": "1"}]
+    call = dynamodb.create_table(TableName="state", Tags=tags, **DEFINITION)
+    assert "dynamodb:TagResource" in (await refused(call)).message

@@ -1,0 +1,290 @@
+"""Test putting and reading records, and the limits of both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from kinesumer.testing.embedded_aws.kinesis.requests import GetRecords
+from kinesumer.testing.embedded_aws.kinesis.service import Caller
+from tests.integration.testing.embedded_aws.conftest import iterator
+
+if TYPE_CHECKING:
+    from kinesumer.testing import EmbeddedAws
+
+SHARD = "shardId-000000000000"
+MIB = 1 << 20
+DAY = 86_400
+
+
+async def read(
+    kinesis: Any, kind: str = "TRIM_HORIZON", shard: str = SHARD, **which: Any
+) -> list[bytes]:
+    place = await iterator(kinesis, kind, shard, **which)
+    answer = await kinesis.get_records(ShardIterator=place)
+    return [record["Data"] for record in answer["Records"]]
+
+
+async def test_a_record_without_a_partition_key_has_none_in_the_answer(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    aws.create_stream("orders")
+    aws.put("orders", b"x", None)
+    place = await iterator(kinesis)
+    (record,) = (await kinesis.get_records(ShardIterator=place))["Records"]
+    assert "PartitionKey" not in record
+    assert record["Data"] == b"x"
+
+
+async def test_keys_are_routed_by_hash_and_explicit_keys_directly(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    aws.create_stream("orders", 2)
+    answer = await kinesis.put_records(
+        StreamName="orders",
+        Records=[
+            {"Data": b"x", "PartitionKey": "key"},
+            {
+                "Data": b"x",
+                "PartitionKey": "key",
+                "ExplicitHashKey": str((1 << 128) - 1),
+            },
+            {"Data": b"x", "PartitionKey": "abc"},
+        ],
+    )
+    assert [int(record["ShardId"][-1]) for record in answer["Records"]] == [0, 1, 1]
+    assert answer["FailedRecordCount"] == 0
+
+
+@pytest.mark.parametrize("key", ["-1", "x", str(1 << 128)])
+async def test_a_hash_key_outside_the_space_is_refused(
+    aws: EmbeddedAws, kinesis: Any, refused: Any, key: str
+) -> None:
+    aws.create_stream("orders")
+    call = kinesis.put_record(
+        StreamName="orders", Data=b"x", PartitionKey="k", ExplicitHashKey=key
+    )
+    assert (await refused(call)).code == "InvalidArgumentException"
+
+
+# --- iterators -----------------------------------------------------------------------
+
+
+async def test_an_iterator_at_a_time_in_the_future_is_refused(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    aws.create_stream("orders")
+    soon = aws._state.clock.now() + 0.5
+    with pytest.raises(ClientError, match="greater than the currentTimestampInMillis"):
+        await read(kinesis, "AT_TIMESTAMP", Timestamp=soon)
+
+
+async def test_sequence_numbers_of_elsewhere_are_refused(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders", 2)
+    _, other = aws.put("orders", b"x", explicit_hash_key=(1 << 128) - 1)
+    for number in (other, "49" + "0" * 54, "12", "nonsense"):
+        call = iterator(kinesis, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=number)
+        answer = await refused(call)
+        assert answer.code == "InvalidArgumentException"
+        assert "did not come from this stream" in answer.message
+        aws.advance(1)
+
+
+@pytest.mark.parametrize("kind", ["AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"])
+async def test_the_ending_number_of_a_closed_shard_is_refused(
+    aws: EmbeddedAws, kinesis: Any, refused: Any, kind: str
+) -> None:
+    aws.create_stream("orders")
+    shard_id, last = aws.put("orders", b"x")
+    aws.split("orders", shard_id)
+    listed = await kinesis.list_shards(StreamName="orders")
+    ending = listed["Shards"][0]["SequenceNumberRange"]["EndingSequenceNumber"]
+    assert int(ending) > int(last)
+    call = iterator(kinesis, kind, StartingSequenceNumber=ending)
+    answer = await refused(call)
+    assert answer.code == "InvalidArgumentException"
+    assert "reached max possible value for the shard" in answer.message
+    await iterator(kinesis, kind, StartingSequenceNumber=last)
+
+
+async def test_what_is_no_iterator_is_refused(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders")
+    for text in ("nonsense", "AAAAAAAA", "AAAAAAAAWzFd"):
+        answer = await refused(kinesis.get_records(ShardIterator=text))
+        assert answer.code == "InvalidArgumentException"
+
+
+async def test_millis_behind_latest_is_the_age_of_the_last_record_read(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    aws.create_stream("orders")
+    for data in (b"0", b"1"):
+        aws.put("orders", data)
+        aws.advance(10)
+    place = await iterator(kinesis)
+    answer = await kinesis.get_records(ShardIterator=place, Limit=1)
+    assert answer["MillisBehindLatest"] == pytest.approx(20_000, abs=2)
+    answer = await kinesis.get_records(ShardIterator=answer["NextShardIterator"])
+    assert answer["MillisBehindLatest"] == 0
+
+
+# --- retention -----------------------------------------------------------------------
+
+
+async def test_reading_from_a_trimmed_place_goes_on_with_the_oldest_record(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    aws.create_stream("orders")
+    _, number = aws.put("orders", b"gone")
+    aws.put("orders", b"gone too")
+    aws.advance(DAY / 2)
+    aws.put("orders", b"oldest")
+    aws.advance(DAY / 2 + 1)
+    at = {"StartingSequenceNumber": number}
+    assert await read(kinesis) == [b"oldest"]
+    assert await read(kinesis, "AFTER_SEQUENCE_NUMBER", **at) == [b"oldest"]
+    assert await read(kinesis, "AT_TIMESTAMP", Timestamp=0) == [b"oldest"]
+
+
+# --- limits --------------------------------------------------------------------------
+
+
+async def test_a_shard_answers_five_reads_a_second(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders", 2)
+    place = await iterator(kinesis)
+    other = await iterator(kinesis, shard="shardId-000000000001")
+    for _ in range(5):
+        await kinesis.get_records(ShardIterator=place)
+    answer = await refused(kinesis.get_records(ShardIterator=place))
+    assert answer.code == "ProvisionedThroughputExceededException"
+    assert answer.message == (
+        f"Rate exceeded for shard {SHARD} in stream orders under account 000000000000."
+    )
+    await kinesis.get_records(ShardIterator=other)
+    aws.advance(0.2)
+    await kinesis.get_records(ShardIterator=place)
+
+
+async def test_iterators_are_given_five_times_a_second_per_shard(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders")
+    for _ in range(5):
+        await iterator(kinesis)
+    answer = await refused(iterator(kinesis))
+    assert answer.code == "ProvisionedThroughputExceededException"
+
+
+async def test_a_page_of_ten_megabytes_closes_the_shard_for_five_seconds(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders")
+    for _ in range(12):
+        aws.put("orders", bytes(MIB - 3), "key")
+    place = await iterator(kinesis)
+    answer = await kinesis.get_records(ShardIterator=place)
+    assert len(answer["Records"]) == 10
+    place = answer["NextShardIterator"]
+    for pause in (0, 1, 3.9):
+        aws.advance(pause)
+        call = kinesis.get_records(ShardIterator=place)
+        assert (await refused(call)).code == "ProvisionedThroughputExceededException"
+    aws.advance(0.2)
+    answer = await kinesis.get_records(ShardIterator=place)
+    assert len(answer["Records"]) == 2
+
+
+async def test_a_page_has_at_most_10000_records(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders")
+    for _ in range(10_001):
+        aws.put("orders", b"x")
+    place = await iterator(kinesis)
+    # botocore isn't used, since it would parse this page for a second.
+    caller, now = Caller("000000000000", "us-east-1"), aws._state.clock.now()
+    request = GetRecords(shard_iterator=place)
+    page = aws._state.kinesis.call("GetRecords", request, caller, now)
+    assert isinstance(page, bytes)
+    assert page.count(b"SequenceNumber") == 10_000
+    call = kinesis.get_records(ShardIterator=place, Limit=10_001)
+    assert (await refused(call)).code == "InvalidArgumentException"
+
+
+async def test_a_shard_takes_a_thousand_records_a_second(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    aws.create_stream("orders")
+    records = [{"Data": b"x", "PartitionKey": "k"}] * 400
+    failed = []
+    for _ in range(3):
+        answer = await kinesis.put_records(StreamName="orders", Records=records)
+        failed.append(answer["FailedRecordCount"])
+    assert failed == [0, 0, 200]
+    assert answer["Records"][-1]["ErrorCode"] == (
+        "ProvisionedThroughputExceededException"
+    )
+    assert SHARD in answer["Records"][-1]["ErrorMessage"]
+    aws.advance(0.5)
+    answer = await kinesis.put_records(StreamName="orders", Records=records)
+    assert answer["FailedRecordCount"] == 0
+
+
+async def test_a_shard_takes_a_megabyte_a_second(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders")
+
+    async def put() -> None:
+        await kinesis.put_record(
+            StreamName="orders", Data=bytes(MIB // 2 - 1), PartitionKey="k"
+        )
+
+    await put()
+    await put()
+    assert (await refused(put())).code == "ProvisionedThroughputExceededException"
+    aws.advance(0.5)
+    await put()
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_a_record_is_as_large_as_the_stream_allows(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    arn = aws.create_stream("orders")
+
+    async def put(size: int) -> None:
+        await kinesis.put_record(
+            StreamName="orders", Data=bytes(size - 1), PartitionKey="k"
+        )
+
+    assert (await refused(put(MIB + 1))).code == "InvalidArgumentException"
+    await put(MIB)
+    await kinesis.update_max_record_size(StreamARN=arn, MaxRecordSizeInKiB=10_240)
+    aws.advance(1)
+    await put(10 * MIB)
+    aws.advance(20)
+    assert (await refused(put(10 * MIB + 1))).code == "InvalidArgumentException"
+    call = kinesis.update_max_record_size(StreamARN=arn, MaxRecordSizeInKiB=10_241)
+    assert (await refused(call)).code == "ValidationException"
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_a_request_has_at_most_500_records_and_10_mib(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders")
+    small = {"Data": b"x", "PartitionKey": "k"}
+    call = kinesis.put_records(StreamName="orders", Records=[small] * 501)
+    assert (await refused(call)).code == "ValidationException"
+    large = {"Data": bytes(MIB - 1), "PartitionKey": "k"}
+    call = kinesis.put_records(StreamName="orders", Records=[large] * 11)
+    assert (await refused(call)).code == "InvalidArgumentException"

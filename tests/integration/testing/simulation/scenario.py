@@ -1,0 +1,103 @@
+"""Simulate single scenarios in small groups, without clock errors or random faults."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.testing.simulation.convergence import check_settled
+from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.testing.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from kinesumer.testing.simulation.client import Process
+    from kinesumer.testing.simulation.trace import Ownership, ShardTrace
+
+    Play = Callable[[Simulation], Coroutine[Any, Any, None]]
+
+
+def simulate(play: Play, seed: int = 1, **scenario: Any) -> Simulation:
+    """Simulate a scenario. Raise an error if it violates a checked predicate."""
+    sim = Simulation(Scenario(**{"drift": 0.0, **scenario}), seed)
+    sim.run(play)
+    assert not sim.loop.failures
+    return sim
+
+
+def simulate_settled(play: Play, seed: int = 1, **scenario: Any) -> Simulation:
+    """Simulate a scenario in a settled group. Check that the group settles again."""
+
+    async def settle(sim: Simulation) -> None:
+        await steady(sim)
+        await play(sim)
+        await finish(sim)
+        check_settled(sim)
+
+    return simulate(settle, seed, **scenario)
+
+
+async def steady(sim: Simulation, seconds: float = 20.0) -> None:
+    """Start all clients, put records, and wait until the group is stable."""
+    flow(sim)
+    await sim.start_all()
+    await asyncio.sleep(seconds)
+
+
+def flow(sim: Simulation, every_seconds: float = 0.05) -> None:
+    """Put records into all open shards repeatedly, while ``sim.producing``."""
+
+    async def put() -> None:
+        while sim.producing:
+            sim.put_everywhere()
+            await asyncio.sleep(every_seconds)
+
+    sim.background.append(asyncio.get_running_loop().create_task(put()))
+
+
+async def finish(sim: Simulation, seconds: float = 15.0) -> None:
+    """Wait until the last records are done."""
+    sim.producing = False
+    await asyncio.sleep(seconds)
+
+
+def traces(sim: Simulation) -> list[ShardTrace]:
+    """Return the trace of each shard."""
+    return list(sim.checker.shards.values())
+
+
+def ownerships(sim: Simulation) -> Iterator[tuple[ShardTrace, Ownership]]:
+    """Yield all ownerships of each shard, in order of their epochs."""
+    for trace in traces(sim):
+        for ownership in trace.ownerships.values():
+            yield trace, ownership
+
+
+def held_by(sim: Simulation, process: Process) -> list[ShardTrace]:
+    """Return the shards that a process owns now."""
+    return [
+        trace
+        for trace in traces(sim)
+        if trace.row is not None and trace.row.get("owner_id") == process.client_id
+    ]
+
+
+def pauses(sim: Simulation, since: float) -> list[float]:
+    """Return for each change of owner how long the shard delivered no records."""
+    found = []
+    for trace in traces(sim):
+        for epoch, ownership in trace.ownerships.items():
+            before = trace.ownerships.get(epoch - 1)
+            if before is None or ownership.claimed_at < since:
+                continue
+            assert before.ended_at is not None
+            assert ownership.started_at is not None
+            found.append(ownership.started_at - before.ended_at)
+    return found
+
+
+def leader(sim: Simulation) -> Process:
+    """Return the process that leads."""
+    assert sim.leader is not None
+    return sim.leader

@@ -1,0 +1,39 @@
+"""Test that callbacks enclose the records of each shard under faults."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kinesumer.testing.simulation.run import Outcome, draw_run, play
+from kinesumer.testing.simulation.scenarios import CALLBACKS
+from kinesumer.testing.simulation.schedule import parse_rates
+from kinesumer.testing.simulation.simulation import Simulation
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"batches": True},
+    {"commit": "manual", "aggregated": 0.2},
+    {"commit": "manual", "batches": True, "tasks": 3},
+    {"concurrency": 1},
+    {"concurrency": 4},
+]
+FAULTS = (
+    "crash,stall:1:30,store_cut:1,store_down:0.5:20,split,merge,deploy:1,seek,pause,"
+    "fail:2,hang:0.5"
+)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_calls_and_records_keep_their_order_under_faults(way: dict[str, Any]) -> None:
+    scenario = replace(CALLBACKS, **way)
+    counts: Counter[str] = Counter()
+    for seed in (2, 3, 4):  # one run alone does not have all reasons
+        simulation = Simulation(scenario, seed)
+        play(simulation, Outcome(draw_run(scenario, seed, 2, parse_rates(FAULTS))))
+        counts += simulation.checker.calls.counts
+    assert counts["moved"] > 15
+    assert {"ended", "lost", "paused", "seeked"} <= counts.keys()

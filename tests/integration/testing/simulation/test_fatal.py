@@ -1,0 +1,98 @@
+"""Test that a client ends if it can't start, or can't use its stream or id any more.
+
+``test_seeds`` uses the faults of ``final_phases.FATAL``, which end whole groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.errors import (
+    ClientIdInUseError,
+    StreamMissingError,
+    StreamRecreatedError,
+)
+from tests.integration.testing.simulation.scenario import simulate, steady
+
+if TYPE_CHECKING:
+    from kinesumer.testing.simulation.simulation import Simulation
+
+
+def test_a_stream_that_is_deleted_ends_every_client() -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        sim.producing = False
+        sim.expects_fatal = sim.checker.is_disabled = True
+        sim.kinesis.delete_stream("stream-0")
+        await asyncio.sleep(60)
+        for process in sim.processes:
+            assert isinstance(process.ended_with, StreamMissingError)
+
+    simulate(play, shards=(4,))
+
+
+def test_a_stream_recreated_while_no_client_consumes_is_refused() -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        sim.producing = False
+        for process in sim.processes:
+            process.leave()
+        await asyncio.sleep(20)
+        sim.expects_fatal = True
+        sim.kinesis.delete_stream("stream-0")
+        sim.kinesis.create_stream("stream-0", 4)
+        process = sim.start_process()
+        await asyncio.sleep(30)
+        assert isinstance(process.ended_with, StreamRecreatedError)
+
+    simulate(play, shards=(4,))
+
+
+def test_a_second_live_process_with_one_id_gets_an_error_and_the_first_goes_on() -> (
+    None
+):
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        first = sim.processes[0]
+        second = sim.start_process(first.client_id)
+        await asyncio.sleep(30)
+        assert isinstance(second.refused, ClientIdInUseError)
+        assert first.alive
+
+    sim = simulate(play)
+    assert not sim.checker.dead
+
+
+def test_a_restarted_process_with_its_old_id_takes_its_old_place() -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        victim = sim.processes[1]
+        victim.machine.kill()
+        sim.start_process(victim.client_id)
+        await asyncio.sleep(30)
+        moved = {
+            trace.shard_id
+            for trace in sim.checker.shards.values()
+            if len({t.machine.name for t in trace.ownerships.values()}) > 1
+            and trace.ownerships[max(trace.ownerships)].claimed_at > 20
+            and trace.ownerships[max(trace.ownerships)].machine.name != victim.client_id
+        }
+        assert not moved
+
+    simulate(play, static_ids=True)
+
+
+@pytest.mark.parametrize("step", range(0, 60, 6))
+def test_a_process_killed_at_any_step_of_its_start_blocks_nobody(step: int) -> None:
+    async def play(sim: Simulation) -> None:
+        doomed = sim.start_process()
+        doomed.machine.after_steps(step, doomed.machine.kill)
+        await asyncio.sleep(0.3)
+        await steady(sim, 40)
+        assert len(sim.checker.shards) == 4
+        assert all(t.ownerships for t in sim.checker.shards.values())
+
+    simulate(play, members=1, shards=(4,))

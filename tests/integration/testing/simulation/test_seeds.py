@@ -1,0 +1,108 @@
+"""Test that simulated minutes with all kinds of faults violate no predicate.
+
+Other seeds: ``python -m kinesumer.testing.simulation --count 200 --jobs 2``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kinesumer.testing.simulation.faults import KINDS
+from kinesumer.testing.simulation.final_phases import AT_REST, FATAL
+from kinesumer.testing.simulation.run import Run, draw_dense_run, draw_run, execute_run
+from kinesumer.testing.simulation.scenarios import Scenario, scenario_for
+from kinesumer.testing.simulation.schedule import parse_rates
+from kinesumer.testing.simulation.subscription_faults import SUBSCRIPTION_KINDS
+
+RUN = (sys.executable, "-m", "kinesumer.testing.simulation")
+
+
+def simulate(*arguments: str, hash_seed: str = "0") -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        [*RUN, *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    return output
+
+
+@pytest.mark.slow
+def test_forty_groups_survive_four_dense_minutes() -> None:
+    arguments = "--seed 0 --count 40 --minutes 4 --shape each --jobs 2 --quiet"
+    output = simulate(*arguments.split())
+    assert "40 runs" in output
+    assert " 0 violations" in output
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_survives_each_kind_of_fault_alone(kind: str) -> None:
+    outcome = execute_run(
+        draw_run(scenario_for("latest", 1), 1, 1.5, parse_rates(f"{kind}:12"))
+    )
+    assert not outcome.violation
+    assert outcome.faults[kind] > 5
+
+
+def test_a_group_survives_switches_of_the_strategy_with_records_without_keys() -> None:
+    for seed, faults in ((1, "auto:12"), (2, "all,auto:12"), (3, "all,auto:12")):
+        run = draw_run(scenario_for("auto", seed), seed, 1.5, parse_rates(faults))
+        outcome = execute_run(run)
+        assert not outcome.violation
+        assert outcome.faults["auto"] > 5
+
+
+@pytest.mark.parametrize("kind", SUBSCRIPTION_KINDS)
+def test_a_group_with_fan_out_survives_each_fault_of_subscriptions(kind: str) -> None:
+    outcome = execute_run(
+        draw_run(scenario_for("fan-out", 1), 1, 1.0, parse_rates(f"{kind}:12"))
+    )
+    assert not outcome.violation
+    assert outcome.faults[kind] > 5
+
+
+@pytest.mark.parametrize("kind", FATAL)
+def test_a_group_ends_by_each_fault_that_no_client_survives(
+    kind: str,
+) -> None:
+    outcome = execute_run(draw_run(scenario_for("mixed", 1), 1, 0.1, parse_rates(kind)))
+    assert not outcome.violation
+    assert outcome.faults == {kind: 1}
+
+
+@pytest.mark.parametrize("ending", AT_REST)
+@pytest.mark.parametrize("name", ["mixed", "ids"])
+def test_a_group_at_rest_keeps_each_final_phases_limits(ending: str, name: str) -> None:
+    run = Run(scenario_for(name, 1), 1, 0.1, (), ending)
+    assert not execute_run(run).violation
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = (execute_run(draw_dense_run(7, minutes=1)) for _ in range(2))
+    first.cpu_seconds = second.cpu_seconds = 0.0
+    assert first == second
+    assert first.delivered > 500
+
+
+def test_a_seed_replays_exactly_in_another_process() -> None:
+    # The command itself sets the hash seed, so run another program instead.
+    lines = {
+        simulate("--seed", "7", "--minutes", "1", hash_seed=seed).partition("; ")[0]
+        for seed in ("1", "random")
+    }
+    assert len(lines) == 1
+
+
+def test_a_group_of_fifty_clients_and_five_hundred_shards_comes_to_rest() -> None:
+    scenario = Scenario(
+        "large",
+        members=50,
+        shards=(300, 200),
+        min_read_interval_seconds=5.0,
+        together=True,
+    )
+    assert not execute_run(Run(scenario, 1, 0.1, ())).violation

@@ -1,0 +1,92 @@
+"""Test that, under faults, ``run()`` loses no record and skips no unhandled one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.handlers.queues import KeyedQueue
+from kinesumer.handlers.shard_queue import ShardQueue
+from kinesumer.testing.handlers import simulate_handler
+from kinesumer.testing.simulation.run import Outcome, draw_run, execute_run
+from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.testing.simulation.schedule import parse_rates
+
+if TYPE_CHECKING:
+    from kinesumer import Record
+    from kinesumer.core.progress import Progress
+    from kinesumer.handlers.queues import Selection
+
+FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
+
+
+def simulated(minutes: float, *, concurrency: int, batches: bool = False) -> Outcome:
+    """Simulate handlers that sometimes fail or hang, in clients that may crash."""
+    scenario = Scenario(
+        "handlers",
+        members=4,
+        shards=(3, 2),
+        concurrency=concurrency,
+        batches=batches,
+        aggregated=0.2,
+        config={"max_processing_seconds": 20.0},
+    )
+    return execute_run(draw_run(scenario, 3, minutes, parse_rates(FAULTS)))
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_no_record_is_lost_nor_passed_by_a_checkpoint(
+    concurrency: int, *, batches: bool
+) -> None:
+    outcome = simulated(2, concurrency=concurrency, batches=batches)
+    assert not outcome.violation
+    assert outcome.takeovers > 1
+    assert outcome.handovers > 5
+
+
+def test_a_record_marked_before_it_is_handled_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = ShardQueue.begin
+
+    def too_early(queue: ShardQueue) -> object:
+        item = begin(queue)
+        if item is not None:
+            queue.owned.progress.mark_offsets(item.offsets)
+        return item
+
+    monkeypatch.setattr(ShardQueue, "begin", too_early)
+    assert simulated(5, concurrency=1).predicate in ("I2", "I10", "lost")
+
+
+def test_two_workers_at_one_key_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = KeyedQueue.take
+
+    def forgets_busy_keys(queue: KeyedQueue, progress: Progress) -> Selection | None:
+        selection = take(queue, progress)
+        if selection is None:
+            return None
+        for key in selection.keys:
+            assert not queue._busy.pop(key).records
+        return selection._replace(keys=())
+
+    monkeypatch.setattr(KeyedQueue, "take", forgets_busy_keys)
+    assert simulated(2, concurrency=4).predicate == "I9"
+
+
+def test_a_users_handler_is_called_by_run_too() -> None:
+    seen: set[bytes] = set()
+
+    async def keep(record: Record) -> None:
+        seen.add(record.data)
+
+    outcome = simulate_handler(
+        keep,
+        faults="crash:2,deploy:0.5",
+        minutes=2,
+        scenario=Scenario(members=2, shards=(2,), concurrency=2),
+        data=lambda number: b"%d" % number,
+    )
+    assert len(seen) == outcome.produced

@@ -1,0 +1,308 @@
+"""Test the tables that ``kinesumer status``, ``lag`` and ``distribution`` print."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from rich.cells import cell_len
+
+from kinesumer.core.lineage import SeekStep
+from kinesumer.model.loads import Load
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import GroupRow, LeaderRow, StreamRow
+from kinesumer.model.streams import ShardKey, Start
+from kinesumer.ops.cli.console import Names
+from kinesumer.ops.cli.doctor import show_findings, show_verdicts
+from kinesumer.ops.cli.group_changes import show_seek
+from kinesumer.ops.cli.report_tables import show_distribution, show_lag, show_status
+from kinesumer.ops.group.connect import NO_ROLES
+from kinesumer.ops.group.doctor.finding import Finding, Severity
+from kinesumer.ops.group.doctor.runner import DoctorOptions, DoctorResult
+from kinesumer.ops.group.lag import Lags
+from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.seek import SeekPlan
+from kinesumer.ops.group.seek_counts import Count
+from kinesumer.ops.group.status import report
+from tests.support.doctor import ARN, member, row, snapshot
+from tests.support.stored_loads import stored_loads
+from tests.unit.ops.group.test_status import SNAPSHOT, status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.consuming.streams import OpenStream
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.ops.group.snapshot import Snapshot
+
+# 128 letters is the longest name of a stream; ids of pods have up to 63 letters.
+LONG_ARN = f"{ARN.rpartition('/')[0]}/{'orders-of-the-night-' * 6}europe-1"
+LONG_IDS = [f"the-long-name-of-a-deployment-店舗-7f9c6d5b8-{end}" for end in "xyz"]
+
+
+def test_the_tables_show_pauses_and_drains(capsys: Any) -> None:
+    group = GroupRow("g", paused=True, pause_reason="night work")
+    [stream] = SNAPSHOT.streams
+    paused = [stream._replace(paused=True)]
+    show_status(
+        status(group=group, streams=paused, members=[member("a", drained=True)])
+    )
+    text = capsys.readouterr().out
+    assert "all streams are paused: night work" in text
+    assert "1 ended shards; paused" in " ".join(text.split())
+    assert "drained" in text
+    assert "orphaned, paused" in text
+
+
+def test_the_tables_show_shards_owners_and_problems(capsys: Any) -> None:
+    show_status(status())
+    text = capsys.readouterr().out
+    assert "shardId-1" in text
+    assert "unassigned → a" in text
+    assert "! b looks stalled" in text
+
+
+def test_the_tables_show_a_time_of_start_and_one_word_for_no_owner(
+    capsys: Any,
+) -> None:
+    begun = StreamRow(ARN, 1.0, Start(type="AT_TIMESTAMP", timestamp=1795407887.5))
+    of_the_group = snapshot([row(0, owner="")], streams=[begun])
+    show_status(report("app", "table", FleetView(of_the_group, {})))
+    text = capsys.readouterr().out
+    assert "start 2026-11-23T04:24:47Z" in text
+    assert text.count("unassigned") == 1
+
+
+def test_a_shard_whose_lag_is_that_of_commits_is_caught_up(capsys: Any) -> None:
+    rows = [row(0), row(1)]
+    late = Lags({rows[0].key: 4_600, rows[1].key: 61_000}, {})
+    fleet = FleetView(snapshot(rows), {}, late)
+    show_status(report("app", "table", fleet))
+    lines = capsys.readouterr().out.splitlines()
+    [first, second] = [line.split() for line in lines if line.startswith("shardId-")]
+    assert first[-2:] == ["caught", "up"]
+    assert second[-3:] == ["61.0", "s", "behind"]
+    assert any(
+        "stream/orders" not in line and "61.0 s behind;" in line for line in lines
+    )
+
+
+def test_positions_are_shown_only_if_asked_for(capsys: Any) -> None:
+    show_status(status())
+    assert "495/3" not in capsys.readouterr().out
+    show_status(status(), verbose=True)
+    assert "495/3" in capsys.readouterr().out
+
+
+def by_load(names: list[str], rows: list[ShardRow], **fields: Any) -> Snapshot:
+    """Return a group whose plan is by load, and whose clients report loads."""
+    load = Load(1_200_000.0, 1_200.0, 0.123456)
+    clients = [
+        member(
+            name,
+            streams=frozenset({each.key.stream_arn}),
+            load=stored_loads(
+                {(each.key, each.first_hash): load},
+                frozenset({each.key.stream_arn}),
+            ),
+            **fields,
+        )
+        for name, each in zip(names, rows, strict=True)
+    ]
+    leader = LeaderRow("session of a", "a", 1, 1, "load", 20_000, 1000.0)
+    return snapshot(rows, clients, leader=leader, read_at=1030.0)
+
+
+def test_a_plan_by_load_is_shown_with_loads_and_reasons(capsys: Any) -> None:
+    found = by_load(["a", "b"], [row(0, "a"), row(1, "b")])
+    show_status(report("app", "table", FleetView(found)))
+    text = capsys.readouterr().out
+    [first, *_] = [line for line in text.splitlines() if line.startswith("shardId-0")]
+    assert first.split()[-3:] == ["1.28k", "1.28M", "0.124"]
+    assert "plan by load, 30.0 s old" in text
+    assert "  a is the busiest client, with 100 % of its share of the work" in text
+    shares = [
+        line.split() for line in text.splitlines() if line.split()[-1:] == ["1.00"]
+    ]
+    assert [words[0] for words in shares] == ["a", "b"]
+
+
+def test_hot_and_isolated_shards_are_marked(capsys: Any) -> None:
+    shards = status()["streams"][0]["shards"]
+    changed = status()
+    changed["streams"][0]["shards"] = [
+        {**shards[0], "hot": True},
+        {**shards[1], "isolated": True},
+    ]
+    show_status(changed)
+    text = capsys.readouterr().out
+    assert "owned, hot" in text
+    assert "unowned, isolated" in text
+
+
+def test_a_distribution_by_load_shows_work_instead_of_fair_numbers(capsys: Any) -> None:
+    show_long_distribution()
+    text = capsys.readouterr().out
+    assert "busiest shard" in text
+    assert "fair" not in text
+    assert "12.3%" in text
+    assert "plan by load, 2 min old" in text
+
+
+def lag_row(trend: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "problem": None,
+        "millis_behind_latest": 5_900_000,
+        "records_behind": 12_345_678,
+        "records_exact": False,
+        "trend": trend,
+        "millis_per_second": -1000.0,
+        "seconds_to_catch_up": 86_000.0,
+        **fields,
+    }
+
+
+def show_long_status() -> None:
+    rows = [
+        row(0, LONG_IDS[0], position=Position("4" * 56)),
+        row(1, LONG_IDS[1], position=Position("4" * 56, 7)),
+    ]
+    keys = [ShardKey(LONG_ARN, f"shardId-{at:012}") for at in range(2)]
+    rows = [each._replace(key=key) for each, key in zip(rows, keys, strict=True)]
+    found = snapshot(rows, [member(name, state="degraded") for name in LONG_IDS[1:]])
+    [stream] = found.streams
+    found = replace(
+        found, streams=[stream._replace(arn=LONG_ARN)], shards={LONG_ARN: rows}
+    )
+    ages = {f"session of {name}": 1234.5 for name in LONG_IDS}
+    lags = Lags(dict.fromkeys(keys, 5_900_000), {LONG_ARN: "denied " * 30})
+    show_status(report("app", "table", FleetView(found, ages, lags)))
+
+
+def show_long_loads() -> None:
+    keys = [ShardKey(LONG_ARN, f"shardId-{at:012}") for at in range(2)]
+    rows = [row(at, LONG_IDS[at])._replace(key=key) for at, key in enumerate(keys)]
+    found = by_load(LONG_IDS[:2], rows, state="degraded")
+    [stream] = found.streams
+    found = replace(
+        found, streams=[stream._replace(arn=LONG_ARN)], shards={LONG_ARN: rows}
+    )
+    lags = Lags(dict.fromkeys(keys, 5_900_000), {})
+    show_status(report("app", "table", FleetView(found, {}, lags)))
+
+
+def show_long_lag() -> None:
+    shard = {"state": "orphaned", "paused": False, "owner": LONG_IDS[0]}
+    shards = [
+        lag_row("falling", **shard, shard_id="shardId-000000000000"),
+        lag_row("stalled", **shard, shard_id="shardId-000000000001", problem="p " * 99),
+    ]
+    stream = lag_row(
+        "falling", stream_arn=LONG_ARN, retention_hours=8760, shards=shards
+    )
+    table = "a-long-name-of-a-table-" * 4
+    about = {"app": "an-app-" * 8, "table": table, "seconds": 60.04}
+    show_lag({**about, "streams": [stream], "problems": [f"{LONG_ARN}: denied"]})
+
+
+def show_long_distribution() -> None:
+    load = {
+        **{"bytes_per_second": 123_456_789.0, "records_per_second": 123_456.0},
+        "handler_seconds_per_second": 0.123456,
+    }
+    work = {"load": load, "work_share": 0.1234, "load_share": 100.03}
+    figures = {"shards": 10_000, "bytes_per_second": 1e9, **work}
+    cluster = {
+        **{"cluster": LONG_IDS[0], "clients": 1_000, "fair_shards": 3333.33},
+        **{"fewest_of_a_client": 9_000, "most_of_a_client": 10_000, **figures},
+    }
+    client = {"client_id": LONG_IDS[0], "cluster": LONG_IDS[1], **figures}
+    shard = {"shard_id": "shardId-000000000000", "stream_arn": LONG_ARN, "hot": True}
+    plan = {"assignor": "load", "age_seconds": 123.4, "reasons": ["it " * 50]}
+    found = {
+        **{"by": "label", "clusters": [cluster], "clients": [client], "plan": plan},
+        "busiest_shards": [{**shard, "owner": LONG_IDS[0], **work}],
+        **figures,
+    }
+    show_distribution(f"app {LONG_IDS[2]}", {**found, "unowned": 3, "problems": []})
+
+
+def show_long_findings() -> None:
+    text = f"{LONG_IDS[0]} has read nothing of {LONG_ARN} for 2 min"
+    finding = Finding("members", Severity.WARNING, LONG_ARN, text, text)
+    settings = DoctorOptions("a-table-" * 12, "an-app-" * 8, (), NO_ROLES, 10.0)
+    result = DoctorResult(None, ("members",) * 20, True, True, [finding])
+    show_findings(settings, result)
+
+
+def show_long_verdicts() -> None:
+    shard = {
+        **{"shard_id": "shardId-000000000000", "severity": "critical"},
+        **{"verdict": "lost", "text": "its position has expired " * 9},
+        **{"sequence_number": "4" * 56, "sub_sequence_number": None},
+    }
+    stream = {
+        **{"stream_arn": LONG_ARN, "problem": "denied " * 30, "severity": "note"},
+        **{"shards": [shard], "contradictions": [shard]},
+    }
+    about = {"app": "an-app-" * 8, "table": "a-table-" * 12, "worst": "critical"}
+    show_verdicts({**about, "streams": [stream], "problems": [LONG_ARN]})
+
+
+def show_long_seek() -> None:
+    first = row(0, owner_id=LONG_IDS[0])
+    stream = SimpleNamespace(arn=LONG_ARN, info=SimpleNamespace(now=1.8e9))
+    steps = [[SeekStep(first, is_new=False, waits=False)]]
+    plan = SeekPlan(cast("OpenStream", stream), Position("4" * 56), steps, False)
+    count = Count(0, 123_456, False, "denied " * 20, 59.0, 1.7e9)
+    show_seek(plan, {first.key.shard_id: count}, err=False)
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        show_long_status,
+        show_long_loads,
+        show_long_lag,
+        show_long_distribution,
+        show_long_findings,
+        show_long_verdicts,
+        show_long_seek,
+    ],
+)
+def test_lines_fit_80_columns(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch, show: Callable[[], None]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    show()
+    text = capsys.readouterr().out
+    assert text
+    assert [line for line in text.splitlines() if cell_len(line) > 80] == []
+    # Names lose their middle. Positions are shown only on request.
+    assert "…" in text
+    assert "4" * 20 not in text
+
+
+def test_shortened_ids_keep_the_end_that_tells_them_apart(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    show_long_status()
+    text = capsys.readouterr().out
+    assert all(f"{name[-3:]} " in text for name in LONG_IDS[:2])
+
+
+def test_a_wide_output_shows_whole_names(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    show_long_distribution()
+    assert LONG_IDS[0] in capsys.readouterr().out
+
+
+def test_of_several_names_the_longest_is_shortened_first() -> None:
+    names = Names(["unassigned", "billing-worker-7f9c6d5b8-x2x9k"])
+    assert names.text(30) == "unassigned → billi…6d5b8-x2x9k"
+    assert names.text() == " → ".join(names)

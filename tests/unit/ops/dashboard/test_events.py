@@ -1,0 +1,232 @@
+"""Test the events that the dashboard derives from two observations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import NO_DEATHS, Deaths, GroupRow
+from kinesumer.model.streams import ShardKey
+from kinesumer.ops.dashboard.events import find_events
+from kinesumer.ops.group.lag import Lags
+from kinesumer.ops.group.observation import observe
+from tests.support.toy_fleet import ToyFleet, arn_of
+
+if TYPE_CHECKING:
+    from kinesumer.ops.group.observation import Observation
+
+POLL_SECONDS = 2.0
+
+
+class ObservedFleet(ToyFleet):
+    """A fleet that is observed every two seconds."""
+
+    def __init__(self) -> None:
+        super().__init__(["a", "b"], {"orders": 4})
+        self.now = 0.0
+        self.observation = self._observe(None)
+
+    def _observe(self, before: Observation | None) -> Observation:
+        return observe(before, self.snapshot(), Lags(self.millis, {}), self.now)
+
+    def events(self, seconds: float = POLL_SECONDS) -> list[tuple[str, str]]:
+        """Return the kinds and texts of the events since the last observation."""
+        self.now += seconds
+        before, self.observation = self.observation, self._observe(self.observation)
+        events = find_events(before, self.observation)
+        return [(event.kind, event.text) for event in events]
+
+
+@pytest.fixture
+def fleet() -> ObservedFleet:
+    return ObservedFleet()
+
+
+def shard(number: int) -> ShardKey:
+    return ShardKey(arn_of("orders"), f"shardId-{number:012d}")
+
+
+def test_nothing_happens_where_nothing_changes(fleet: ObservedFleet) -> None:
+    fleet.beat()
+    assert fleet.events() == []
+
+
+def test_a_client_joins_and_takes_shards_over(fleet: ObservedFleet) -> None:
+    fleet.join("c")
+    assert fleet.events() == [("joined", "c joined")]
+    fleet.beat()
+    fleet.plan()
+    fleet.settle()
+    assert fleet.events() == [("moved", "orders: shard 3 moved from b to c")]
+
+
+def test_a_client_comes_back_in_a_new_session(fleet: ObservedFleet) -> None:
+    fleet.change("b", session="another")
+    assert ("joined", "b joined again, in a new session") in fleet.events()
+
+
+def test_a_silent_client_stalls_and_is_fenced(fleet: ObservedFleet) -> None:
+    fleet.beat(but=["b"])
+    assert fleet.events() == []
+    fleet.beat(but=["b"])
+    assert fleet.events() == [("stalled", "b stalled: no heartbeat for 4 s")]
+    fleet.bury("b")
+    fleet.beat()
+    assert fleet.events() == [("fenced", "b was fenced: its heartbeat had stopped")]
+
+
+def test_a_stalled_client_with_a_new_heartbeat_recovers(fleet: ObservedFleet) -> None:
+    for _ in range(2):
+        fleet.beat(but=["b"])
+        fleet.events()
+    fleet.beat()
+    assert fleet.events() == [("recovered", "b sends heartbeats again")]
+
+
+def test_a_client_leaves(fleet: ObservedFleet) -> None:
+    fleet.change("b", state="leaving")
+    fleet.beat()
+    assert fleet.events() == [("leaving", "b is leaving: its shards move")]
+    fleet.bury("b")
+    fleet.beat()
+    assert fleet.events() == [("left", "b left")]
+
+
+def test_a_client_that_marked_itself_dead_has_left(fleet: ObservedFleet) -> None:
+    fleet.bury("b")
+    assert fleet.events() == [("left", "b left")]
+
+
+def test_after_a_long_gap_leaving_and_fencing_look_alike(fleet: ObservedFleet) -> None:
+    fleet.bury("b")
+    fleet.beat()
+    assert fleet.events(600) == [("fenced", "b left or was fenced")]
+
+
+@pytest.mark.parametrize(
+    ("leader", "event"),
+    [
+        ("b", ("led", "b leads")),
+        ("", ("leaderless", "no client leads: a no longer does")),
+    ],
+)
+def test_a_change_of_the_leader_is_an_event(
+    fleet: ObservedFleet, leader: str, event: tuple[str, str]
+) -> None:
+    fleet.beat()
+    fleet.leader = leader
+    assert fleet.events() == [event]
+
+
+def test_a_shard_splits_and_is_read_to_its_end(fleet: ObservedFleet) -> None:
+    fleet.beat()
+    fleet.split(shard(1))
+    assert fleet.events() == [("split", "orders: 1 splits into 4 and 5")]
+    fleet.beat()
+    fleet.end(shard(1))
+    fleet.settle()
+    assert fleet.events() == [
+        ("ended", "orders: shard 1 read to the end"),
+        ("taken", "orders: a took 2 shards"),
+    ]
+
+
+def test_two_shards_merge(fleet: ObservedFleet) -> None:
+    fleet.beat()
+    (child, other) = fleet.split(shard(1))
+    del fleet.shards[other]
+    parents = frozenset({shard(1).shard_id, shard(2).shard_id})
+    fleet.shards[child] = fleet.shards[child]._replace(parents=parents)
+    assert fleet.events() == [("merged", "orders: 1 and 2 merge into 4")]
+
+
+def test_a_shard_that_stays_behind_for_a_minute_stalls(fleet: ObservedFleet) -> None:
+    fleet.millis[shard(3)] = 20_000
+    events = []
+    for _ in range(31):
+        fleet.beat()
+        row = fleet.shards[shard(3)]
+        fleet.shards[shard(3)] = row._replace(position=None)
+        events += fleet.events()
+    text = "orders: shard 3 stalled at b: behind, and no progress for a minute"
+    assert events == [("stalled", text)]
+
+
+def test_pauses_and_their_ends_are_reported(fleet: ObservedFleet) -> None:
+    fleet.beat()
+    arn = arn_of("orders")
+    row = fleet.shards[shard(0)]
+    fleet.group = GroupRow("group", paused=True, pause_reason="a deploy")
+    fleet.streams[arn] = fleet.streams[arn]._replace(paused=True)
+    fleet.shards[shard(0)] = row._replace(paused=True)
+    assert fleet.events() == [
+        ("paused", "everything is paused: a deploy"),
+        ("paused", "stream orders is paused"),
+        ("paused", "orders: shard 0 paused"),
+    ]
+    fleet.beat()
+    fleet.group = GroupRow("group")
+    fleet.streams[arn] = fleet.streams[arn]._replace(paused=False)
+    fleet.shards[shard(0)] = row
+    assert [kind for kind, _ in fleet.events()] == ["resumed"] * 3
+
+
+def test_drained_clients_and_seeks_are_reported(fleet: ObservedFleet) -> None:
+    fleet.beat()
+    fleet.events()
+    fleet.beat()
+    fleet.change("b", drained=True)
+    for number in (0, 1):
+        row = fleet.shards[shard(number)]
+        fleet.shards[shard(number)] = row._replace(position=Position("1" * 20))
+    assert fleet.events() == [
+        ("drained", "b is drained"),
+        ("seeked", "orders: 2 shards seeked"),
+    ]
+
+
+def test_a_name_of_control_characters_is_reported_escaped(fleet: ObservedFleet) -> None:
+    fleet.join("\x1b[2Jc")
+    fleet.beat()
+    assert fleet.events() == [("joined", "\\x1b[2Jc joined")]
+
+
+def die(fleet: ObservedFleet, number: int, deaths: Deaths) -> None:
+    """Set the counted deaths of a shard's owners, while heartbeats go on."""
+    fleet.beat()
+    key = shard(number)
+    fleet.shards[key] = fleet.shards[key]._replace(deaths=deaths)
+
+
+def test_a_shard_is_read_in_isolation_until_its_deaths_are_forgotten(
+    fleet: ObservedFleet,
+) -> None:
+    fleet.beat()
+    fleet.events()
+    die(fleet, 1, Deaths(2, 0.0))
+    assert fleet.events() == []
+    die(fleet, 1, Deaths(3, 0.0))
+    die(fleet, 2, Deaths(3, 0.0))
+    text = "read one record at a time, because owners died at the same position"
+    assert fleet.events() == [("isolated", f"orders: 2 shards {text}")]
+    die(fleet, 1, NO_DEATHS)
+    text = "orders: shard 1 no longer read one record at a time"
+    assert fleet.events() == [("recovered", text)]
+    die(fleet, 2, NO_DEATHS)
+    fleet.end(shard(2))
+    assert [kind for kind, _ in fleet.events()] == ["ended"]
+
+
+def test_a_record_that_kills_its_readers_is_an_event_once(fleet: ObservedFleet) -> None:
+    fleet.beat()
+    fleet.events()
+    poison = Position(str(10**21))
+    die(fleet, 1, Deaths(4, 0.0, suspect=poison))
+    fleet.events()
+    die(fleet, 1, Deaths(5, 0.0, suspect=poison, poison=poison))
+    text = f"orders: record {10**21} of shard 1 kills its readers"
+    assert fleet.events() == [("poison", text)]
+    fleet.beat()
+    assert fleet.events() == []

@@ -1,0 +1,171 @@
+"""Test that the Grafana dashboard and the alerts name only exported metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from kinesumer.ops.exporter.metrics import (
+    COUNTERS,
+    GAUGES,
+    MEMBER_STATES,
+    PREFIX,
+    SHARD_STATES,
+)
+from tests.support.promql import named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[4]
+DASHBOARD = json.loads((ROOT / "observability" / "grafana.json").read_text())
+ALERTS = [
+    rule
+    for group in yaml.safe_load((ROOT / "observability" / "alerts.yaml").read_text())[
+        "groups"
+    ]
+    for rule in group["rules"]
+]
+GUIDE = (ROOT / "docs" / "monitoring.md").read_text()
+LABELS = {
+    **{PREFIX + name: set(about.labels) for name, about in GAUGES.items()},
+    **{f"{PREFIX}{name}_total": set(about.labels) for name, about in COUNTERS.items()},
+}
+"""The labels of each scraped metric; test_metrics.py checks them at a live exporter."""
+STATES = {
+    f"{PREFIX}members": set(MEMBER_STATES),
+    f"{PREFIX}shards": set(SHARD_STATES),
+}
+TARGETS = [
+    pytest.param(target["expr"], target["legendFormat"], id=panel["title"])
+    for panel in DASHBOARD["panels"]
+    for target in panel["targets"]
+]
+
+
+@pytest.mark.parametrize(("expression", "legend"), TARGETS)
+def test_panels_use_metrics_and_labels_that_exist(expression: str, legend: str) -> None:
+    judge(expression)
+    assert set(re.findall(r"{{(\w+)}}", legend)) <= left(expression)
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_alerts_use_metrics_and_labels_that_exist(rule: dict[str, Any]) -> None:
+    judge(rule["expr"])
+    summary = rule["annotations"]["summary"]
+    assert set(re.findall(r"\$labels\.(\w+)", summary)) <= left(rule["expr"])
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_alerts_have_the_required_fields(rule: dict[str, Any]) -> None:
+    assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+    assert re.fullmatch(r"\d+[smh]", rule.get("for", "0s"))
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    summary = rule["annotations"]["summary"]
+    assert summary.count("{{") == summary.count("}}")
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_the_guide_says_what_to_do_about_an_alert(rule: dict[str, Any]) -> None:
+    assert f"| `{rule['alert']}` |" in GUIDE
+
+
+def test_alert_names_are_unique() -> None:
+    assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS)
+
+
+def test_each_required_condition_has_an_alert() -> None:
+    """There are alerts for lag, unowned shards, a missing leader, and retention."""
+    watched = {s.metric for rule in ALERTS for s in named(rule["expr"]).selectors}
+    for name in (
+        "lag_seconds",
+        "unowned_seconds",
+        "leader_present",
+        "retention_left_seconds",
+    ):
+        assert PREFIX + name in watched
+
+
+@pytest.mark.parametrize("metric", LABELS)
+def test_the_guide_describes_every_metric(metric: str) -> None:
+    assert f"`{metric}`" in GUIDE
+
+
+def test_the_dashboard_can_be_imported() -> None:
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    assert DASHBOARD["title"] and DASHBOARD["uid"] and DASHBOARD["schemaVersion"] >= 36
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    for panel in DASHBOARD["panels"]:
+        assert panel["datasource"] == source
+        assert [t["refId"] for t in panel["targets"]] == list(
+            "ABCDEF"[: len(panel["targets"])]
+        )
+
+
+def test_panels_dont_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert at["x"] + at["w"] <= 24
+        assert not taken & cells, panel["title"]
+        taken |= cells
+
+
+def test_variables_are_those_that_panels_use() -> None:
+    known = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+    assert set(re.findall(r"\$(\w+)", " ".join(variables_used()))) <= known
+    for variable in DASHBOARD["templating"]["list"]:
+        query = variable.get("definition", "")
+        if match := re.fullmatch(r"label_values\((.*), (\w+)\)", query):
+            judge(match[1])
+            assert match[2] in LABELS[named(match[1]).selectors[0].metric]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["sum(kinesumer_group_up", "up}", "up{app='x'}", "up[5m", "sum by (app) # up"],
+)
+def test_a_broken_expression_is_noticed(broken: str) -> None:
+    with pytest.raises(ValueError, match=r"read|open"):
+        named(broken)
+
+
+def variables_used() -> Iterator[str]:
+    for panel in DASHBOARD["panels"]:
+        yield panel["datasource"]["uid"].replace("{", "").replace("}", "")
+        for target in panel["targets"]:
+            yield target["expr"]
+
+
+def judge(expression: str) -> None:
+    """Fail if an expression names an unknown metric, label or state."""
+    found = named(expression)
+    assert found.selectors
+    for metric, matchers in found.selectors:
+        assert metric in LABELS, metric
+        for label, value in matchers:
+            assert label in LABELS[metric], (metric, label)
+            if label == "state":
+                assert value in STATES[metric], value
+    assert found.grouped <= set.union(*(LABELS[s.metric] for s in found.selectors))
+
+
+def left(expression: str) -> set[str]:
+    """Return the labels of an expression's result."""
+    found = named(expression)
+    if found.grouped:
+        return found.grouped
+    if "sum(" in expression or "max(" in expression or "min(" in expression:
+        return set()
+    return LABELS[found.selectors[0].metric]

@@ -1,0 +1,351 @@
+"""Test the findings of each check, and conditions that aren't findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.aws.account import AccountLimits
+from kinesumer.model.rows import QUERY, QUERY_ID, GroupRow, LeaderRow
+from kinesumer.model.streams import HASH_KEYS, Shard, Start
+from kinesumer.ops.group import verify
+from kinesumer.ops.group.doctor.finding import Finding, Severity, first_three, worst
+from kinesumer.ops.group.doctor.members import (
+    group_by_streams,
+    member_problems,
+    operator_pauses,
+    split_fleet,
+)
+from kinesumer.ops.group.doctor.ownership import (
+    holes,
+    orphan_shards,
+    stuck_hand_overs,
+    uncovered_hash_keys,
+)
+from kinesumer.ops.group.doctor.runner import APP_CHECK_FUNCTIONS
+from kinesumer.ops.group.doctor.streams import (
+    expiring_records,
+    hot_shards,
+    idle_clients,
+    invalid_positions,
+    shard_quota,
+    throttled_shards,
+)
+from kinesumer.ops.group.sampling import ArrivalSample
+from tests.support.doctor import (
+    ARN,
+    HALF,
+    KEYS,
+    OTHER,
+    app,
+    check_finding,
+    lag,
+    member,
+    row,
+    snapshot,
+    stream,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.model.rows import MemberRow, ShardRow
+    from kinesumer.ops.group.doctor.observation import AppObservation
+    from kinesumer.ops.group.sampling import LagSample
+    from kinesumer.ops.group.snapshot import Snapshot
+
+Check = Callable[["AppObservation"], Iterable[Finding]]
+NOTE, WARNING, CRITICAL = Severity
+MOVED = Start.TRIM_HORIZON
+HOUR = 3_600_000
+
+
+def fleet(*members: MemberRow, **more: Any) -> AppObservation:
+    return app(snapshot(members=members), **more)
+
+
+def rows(*rows: ShardRow, **more: Any) -> AppObservation:
+    return app(snapshot(rows), **more)
+
+
+def group(**fields: Any) -> Snapshot:
+    return snapshot(group=GroupRow("id", **fields))
+
+
+def led(epoch: int) -> Snapshot:
+    return snapshot(leader=LeaderRow("session of a", "a", epoch))
+
+
+DEAD, DRAINED = member("a", dead=True), member("a", drained=True)
+DEGRADED = member("a", state="degraded")
+A, B, C, D = (member(name) for name in "abcd")
+AGES = {"session of a": 5.0, "session of b": 0.5}
+SPARK = member(QUERY_ID, kind=QUERY)
+B_APART = member("b", streams=frozenset({OTHER}))
+BOTH = member("c", streams=frozenset({ARN, OTHER}))
+NO_STREAMS = member("a", streams=frozenset())
+AT_LIMIT = member("a", max_shards=1)
+ONCE = snapshot(members=[member("a", incarnation=1, session="another")])
+OFTEN = snapshot(members=[member("a", incarnation=5, session="another")])
+EMPTY = app(snapshot(members=[DEAD], streams=[], shards={}))
+LEADERLESS = snapshot(leader=None)
+STREAM = snapshot().streams[0]
+PAUSED_STREAM = app(snapshot(streams=[STREAM._replace(paused=True)]))
+PAUSED_ROWS = rows(row(0, paused=True), row(1, ended=True, paused=True))
+
+LEFT, RIGHT = member("a", 0, HALF - 1), member("b", HALF, HASH_KEYS - 1)
+HALF_FULL = snapshot([row(0), row(1, owner="")], [LEFT._replace(max_shards=1)])
+HALF_ROWS, ENDED_ROW = snapshot([row(0)]), row(0, ended=True)
+HALF_PLAN, TWO_PLANS = snapshot(members=[LEFT]), snapshot(members=[A, RIGHT])
+CUT = stream(listing=[Shard("shardId-0", 0, HALF - 1)])
+UNLISTED = snapshot([row(0)], streams=[STREAM._replace(baseline=False)])
+CHILDREN = [
+    Shard("shardId-1", HALF, HASH_KEYS - 1),
+    Shard("shardId-2", 0, 9, ("shardId-0",)),
+    Shard("shardId-3", 10, HALF - 1, ("shardId-0",)),
+]
+SPLIT = stream(listing=[Shard("shardId-0", 0, HALF - 1, (), "9"), *CHILDREN])
+PARENT_ENDED = snapshot([ENDED_ROW, row(1)])
+FREE = [row(0, owner=""), row(1)]
+UNOWNED = snapshot(FREE)
+ORPHANED = rows(row(0, owner="gone"), row(1))
+WAITING = row(1, owner="", ready=False, parents=frozenset({"shardId-0"}))
+LATE = snapshot([ENDED_ROW, WAITING])
+MOVING = snapshot([row(0), row(1)], [LEFT, RIGHT])
+ARRIVED = snapshot([row(0), row(1, "b", epoch=2)], [LEFT, RIGHT])
+CLAIMED = snapshot([row(0), row(1, epoch=2)], [LEFT, RIGHT])
+
+
+def arriving(**counts: int) -> AppObservation:
+    samples = {shard: ArrivalSample(n, n, 10.0) for shard, n in counts.items()}
+    return app(streams=stream(arriving=samples))
+
+
+FULL = {"a": ArrivalSample(9_000, 9_000, 10.0), "b": ArrivalSample(900, 9 << 20, 10.0)}
+HOT = app(streams=stream(arriving=FULL))
+THROTTLED = app(streams=stream(throttled={"shardId-0": 2, "shardId-1": 1}))
+LAG = {KEYS[0]: lag(10, 60_000)}
+BEHIND = app(streams=stream(throttled={"shardId-0": 2}, second=LAG))
+
+FINDINGS: list[tuple[Check, Severity, str, AppObservation]] = [
+    (member_problems, CRITICAL, ": bad →", app(snapshot(corrupt=("bad",)))),
+    (member_problems, CRITICAL, "no client is alive", fleet(DEAD)),
+    (member_problems, NOTE, "no client is alive", EMPTY),
+    (member_problems, CRITICAL, "clients can't start", app(group(resetting=True))),
+    (member_problems, CRITICAL, "no client has led", app(LEADERLESS)),
+    (member_problems, WARNING, "changed 3 times", app(led(1), led(4))),
+    (member_problems, WARNING, "for 5.0 s", fleet(A, B, heartbeat_ages=AGES)),
+    (member_problems, WARNING, "can't reach Kinesis", fleet(DEGRADED)),
+    (member_problems, NOTE, "takes no shards", fleet(DRAINED)),
+    (operator_pauses, NOTE, "paused: x →", app(group(paused=True, pause_reason="x"))),
+    (operator_pauses, NOTE, f"{ARN}: is paused →", PAUSED_STREAM),
+    (operator_pauses, NOTE, "paused: shardId-0 →", PAUSED_ROWS),
+    (split_fleet, CRITICAL, "go-1", app(go_clients=["go-1"])),
+    (split_fleet, CRITICAL, "Spark query", fleet(A, SPARK)),
+    (split_fleet, WARNING, "a consume orders; b consume clicks", fleet(A, B_APART)),
+    (split_fleet, WARNING, "client a: it registered again", app(None, OFTEN)),
+    # Each deploy restarts a client once, so one restart is no problem.
+    (split_fleet, NOTE, "client a: it registered again", app(None, ONCE)),
+    (uncovered_hash_keys, CRITICAL, "(50.0% in all)", app(HALF_ROWS)),
+    (uncovered_hash_keys, WARNING, "planned for no client", app(HALF_PLAN)),
+    (uncovered_hash_keys, WARNING, "planned for two clients", app(TWO_PLANS)),
+    (uncovered_hash_keys, WARNING, "don't tile", app(streams=CUT)),
+    (orphan_shards, CRITICAL, "leader opens them again", app(PARENT_ENDED)),
+    (
+        orphan_shards,
+        WARNING,
+        ": shardId-2, shardId-3 have no row yet →",
+        app(PARENT_ENDED, streams=SPLIT),
+    ),
+    (
+        orphan_shards,
+        NOTE,
+        "have no row yet",
+        app(snapshot([ENDED_ROW, row(1)], [DEAD]), streams=SPLIT),
+    ),
+    (
+        orphan_shards,
+        WARNING,
+        "shardId-0 have had no living owner for 10 s; planned for a",
+        app(UNOWNED),
+    ),
+    (orphan_shards, CRITICAL, "for 30 s", app(UNOWNED, seconds=30.0)),
+    (orphan_shards, WARNING, "no living owner", ORPHANED),
+    (orphan_shards, CRITICAL, "own their max_shards", app(snapshot(FREE, [AT_LIMIT]))),
+    (orphan_shards, WARNING, "kinesumer drain CLIENT", app(snapshot(FREE, [DRAINED]))),
+    (orphan_shards, WARNING, "consumes this", app(snapshot(FREE, [NO_STREAMS]))),
+    (stuck_hand_overs, WARNING, "a to b for 10 s → a waits for its", app(MOVING)),
+    (stuck_hand_overs, WARNING, "a is stalled", app(MOVING, heartbeat_ages=AGES)),
+    (stuck_hand_overs, WARNING, "shardId-1 still wait for parents", app(LATE)),
+    (hot_shards, WARNING, "a (90%), b (90%)", HOT),
+    (hot_shards, NOTE, "c (30% of a shard's limit", arriving(a=200, b=200, c=3_000)),
+    # The clients have caught up, so other consumers must use up the read limit.
+    (throttled_shards, WARNING, "shardId-0 throttled the doctor's reads", THROTTLED),
+    (throttled_shards, NOTE, "shardId-0 are behind", BEHIND),
+    (idle_clients, NOTE, "3 clients share 2 shards", fleet(A, B, C)),
+]
+HEALTHY: list[tuple[Check, AppObservation]] = [
+    *((check, app()) for check in APP_CHECK_FUNCTIONS),
+    (member_problems, app(group(resetting=True), snapshot())),
+    (member_problems, app(LEADERLESS, snapshot())),
+    (member_problems, app(led(1), led(2))),
+    (member_problems, app(heartbeat_ages={"session of a": 2.5})),
+    (split_fleet, fleet(DEAD, go_clients=["go-1"])),
+    (split_fleet, fleet(SPARK)),
+    (split_fleet, fleet(A, B_APART, BOTH)),
+    (uncovered_hash_keys, app(HALF_ROWS, snapshot())),
+    (uncovered_hash_keys, app(snapshot(), HALF_ROWS)),
+    (uncovered_hash_keys, app(UNLISTED)),
+    (uncovered_hash_keys, app(HALF_PLAN, snapshot())),
+    # Shards that max_shards leaves without a client are a finding of orphan_shards.
+    (uncovered_hash_keys, app(HALF_FULL)),
+    # A client that joins has no range until the next plan.
+    (uncovered_hash_keys, fleet(LEFT, member("b", range=None))),
+    (uncovered_hash_keys, fleet(NO_STREAMS)),
+    (uncovered_hash_keys, fleet(member("a", range=(), drained=True))),
+    (uncovered_hash_keys, app(TWO_PLANS, snapshot())),
+    # Kinesis may have listed the shard before it was closed and read to its end.
+    (orphan_shards, app(snapshot(), PARENT_ENDED)),
+    (orphan_shards, app(PARENT_ENDED, streams=CUT)),
+    (uncovered_hash_keys, app(PARENT_ENDED)),
+    # While clients still read the parent, its children need no rows.
+    (orphan_shards, app(streams=SPLIT)),
+    (orphan_shards, app(snapshot(), PARENT_ENDED, streams=SPLIT)),
+    # An incomplete listing doesn't show that a row has no shard.
+    (orphan_shards, app(streams=CUT)),
+    (orphan_shards, app(UNOWNED, snapshot())),
+    (orphan_shards, rows(row(0, owner="", paused=True), row(1))),
+    (stuck_hand_overs, app(MOVING, ARRIVED)),
+    (stuck_hand_overs, app(MOVING, CLAIMED)),
+    (stuck_hand_overs, app(snapshot(), MOVING)),
+    (stuck_hand_overs, app(snapshot([row(0), WAITING]), LATE)),
+    # Uneven traffic isn't reported if it is far below the limit.
+    (hot_shards, arriving(a=0, b=0, c=300)),
+    (hot_shards, arriving(a=3_000)),
+    (hot_shards, arriving()),
+    (idle_clients, fleet(A, B)),
+    (idle_clients, fleet(A, B, member("d", drained=True))),
+    (idle_clients, app(snapshot([ENDED_ROW], [A, B, C]))),
+]
+
+
+@pytest.mark.parametrize(("check", "severity", "text", "observation"), FINDINGS)
+def test_each_problem_is_found(
+    check: Check, severity: Severity, text: str, observation: AppObservation
+) -> None:
+    check_finding(check(observation), severity, text)
+
+
+@pytest.mark.parametrize(("check", "observation"), HEALTHY)
+def test_healthy_and_temporary_states_arent_reported(
+    check: Check, observation: AppObservation
+) -> None:
+    assert list(check(observation)) == []
+
+
+def test_the_worst_finding_decides() -> None:
+    note = Finding("x", NOTE, "", "", "")
+    assert worst([]) == worst([note]) == 0
+    assert worst([note, note._replace(severity=WARNING)]) == 3
+    assert worst([note._replace(severity=CRITICAL), note]) == 4
+
+
+def test_many_names_are_abbreviated() -> None:
+    assert first_three(["a", "b"]) == "a, b"
+    assert first_three("abcde") == "a, b, c and 2 more"
+
+
+def test_no_live_client_is_critical_though_the_last_one_isnt_fenced() -> None:
+    first, second = member_problems(app(heartbeat_ages=AGES))
+    assert "no client is alive" in first.text
+    assert "unchanged" in second.text
+
+
+def test_members_that_share_streams_indirectly_form_one_group() -> None:
+    assert len(group_by_streams([A, B_APART, BOTH])) == 1
+
+
+def test_holes_are_the_ranges_between_and_around_parts() -> None:
+    last = HASH_KEYS - 1
+    assert holes([(0, last)]) == []
+    assert holes([]) == [(0, last)]
+    assert holes([(20, 29), (5, 9), (7, 12)]) == [(0, 4), (13, 19), (30, last)]
+    assert holes([(0, last), (3, 4)]) == []
+
+
+def test_a_row_of_an_unlisted_shard_means_lost_records() -> None:
+    finding, *_ = orphan_shards(app(streams=stream(listing=CHILDREN)))
+    assert finding.severity is CRITICAL
+    assert "no longer lists shardId-0" in finding.text
+
+
+def test_an_account_that_is_nearly_full_is_reported() -> None:
+    [finding] = shard_quota(AccountLimits(450, 500))
+    assert "450 of 500 shards" in finding.text
+    assert not list(shard_quota(AccountLimits(449, 500)))
+    assert not list(shard_quota(None))
+
+
+UNREAD = verify.Verdict(verify.UNCHECKED, Severity.WARNING, "slow down")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ([verify.THERE, verify.QUIET], []),
+        ([verify.ENDED, verify.NOT_STARTED], []),
+        # Another check reports the positions that couldn't be read.
+        ([UNREAD, verify.THERE], []),
+        (
+            [verify.EXPIRED, verify.EXPIRED],
+            [(WARNING, "expired: shardId-0, shardId-1: its record is older")],
+        ),
+        (
+            [verify.FOREIGN, verify.EXPIRED],
+            [(CRITICAL, "refused: shardId-0"), (WARNING, "expired: shardId-1")],
+        ),
+    ],
+)
+def test_each_verdict_is_reported_once_with_its_shards(
+    verdicts: list[verify.Verdict], expected: list[tuple[Severity, str]]
+) -> None:
+    streams = stream(verdicts=dict(zip(KEYS, verdicts, strict=True)))
+    findings = list(invalid_positions(app(streams=streams)))
+    assert [finding.severity for finding in findings] == [s for s, _ in expected]
+    for finding, (_, text) in zip(findings, expected, strict=True):
+        assert finding.text.startswith(text)
+
+
+THROTTLED_LAG = lag(10, None, problem="throttled")
+
+
+NEAR_END = lag(10, 20 * HOUR)
+URGENT = CRITICAL, "83%"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        # A lag that couldn't be read doesn't mean that records are lost.
+        (lag(0, 1), THROTTLED_LAG, None),
+        (lag(0, HOUR), lag(10, HOUR + 10_000), None),
+        (
+            lag(0, 14 * HOUR),
+            lag(10, 14 * HOUR + 10_000),
+            (WARNING, "58% of its retention old; at this rate records are lost in 10"),
+        ),
+        (lag(0, 20 * HOUR - 10_000), NEAR_END, URGENT),
+        (lag(0, 15 * HOUR), lag(10, 14 * HOUR, MOVED), None),
+        (lag(0, 21 * HOUR), lag(10, 20 * HOUR, MOVED), (WARNING, "the lag falls")),
+        # Near the end of the retention, one sample is enough for a finding.
+        (THROTTLED_LAG._replace(at=0), NEAR_END, URGENT),
+    ],
+)
+def test_records_that_expire(
+    before: LagSample, after: LagSample, expected: tuple[Severity, str] | None
+) -> None:
+    streams = stream(first={KEYS[0]: before}, second={KEYS[0]: after})
+    findings = list(expiring_records(app(streams=streams)))
+    severities = [] if expected is None else [expected[0]]
+    assert [finding.severity for finding in findings] == severities
+    assert all(expected and expected[1] in finding.text for finding in findings)

@@ -1,0 +1,254 @@
+"""Test the tail of a stream in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    KinesumerError,
+    ShardMissingError,
+    ShardThrottledError,
+    SourceThrottledError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+from kinesumer.model.streams import HASH_KEYS, Shard, Start
+from kinesumer.ops.group.tail import ParentFirstOrder, Tail
+from tests.support.odd_pages import OddPages
+from tests.support.world import World, in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesumer.model.positions import Position
+    from kinesumer.model.records import Page, Record
+    from kinesumer.ports import Reservation
+    from kinesumer.testing.simulation.memory_kinesis import MemoryKinesis
+
+
+class EnoughError(Exception):
+    """Stops a tail after the expected number of records."""
+
+
+class Flaky(OddPages):
+    """A source whose calls raise the errors that a test has queued."""
+
+    def __init__(self, kinesis: MemoryKinesis) -> None:
+        super().__init__(kinesis, "orders")
+        self.reads: list[KinesumerError] = []
+        self.iterators: list[KinesumerError] = []
+        self.listings: list[KinesumerError | None] = []
+        self.names_children = True
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        if self.iterators:
+            raise self.iterators.pop(0)
+        return await super().get_iterator(shard_id, after)
+
+    async def get_records(
+        self, iterator: str, limit: int, room: Reservation | None = None
+    ) -> Page:
+        if self.reads:
+            raise self.reads.pop(0)
+        page = await super().get_records(iterator, limit, room)
+        return page if self.names_children else page._replace(children=())
+
+    async def list_shards(self) -> Sequence[Shard]:
+        if self.listings and (error := self.listings.pop(0)) is not None:
+            raise error
+        return await super().list_shards()
+
+
+class Orders:
+    """A stream with one shard, and the records that a tail has read from it."""
+
+    def __init__(self, world: World) -> None:
+        self.kinesis, self.clock = world.kinesis, world.clock
+        self.source = Flaky(world.kinesis)
+        self.records: list[bytes] = []
+        self.messages: list[str] = []
+
+    def put(self, *texts: bytes) -> None:
+        for text in texts:
+            self.kinesis.put("orders", text, text.decode())
+
+    def split(self) -> list[str]:
+        return self.kinesis.split("orders", "shardId-000000000000")
+
+    async def tail(self, count: int, start: Start = Start.TRIM_HORIZON) -> list[bytes]:
+        """Tail the stream until ``count`` records were read; return them."""
+
+        async def handle(records: Sequence[Record]) -> None:
+            self.records += [record.data for record in records]
+            if len(self.records) >= count:
+                raise EnoughError
+
+        tail = Tail(
+            self.source,
+            await self.source.describe(),
+            handle,
+            report=self.messages.append,
+            clock=self.clock,
+            chance=random.Random(1),
+        )
+        async with asyncio.timeout(20):
+            with pytest.raises(EnoughError):
+                await tail.run(start)
+        return self.records
+
+
+@in_virtual_time
+async def test_children_come_after_their_parents(world: World) -> None:
+    orders = Orders(world)
+    orders.put(b"a", b"b", b"c")
+    left, right = orders.split()
+    orders.put(b"d", b"e")
+    orders.kinesis.merge("orders", left, right)
+    orders.put(b"f")
+    data = await orders.tail(6)
+    assert data[:3] == [b"a", b"b", b"c"]
+    assert sorted(data[3:5]) == [b"d", b"e"]
+    assert data[5] == b"f"
+
+
+@in_virtual_time
+async def test_pages_without_an_iterator_do_not_end_an_open_shard(world: World) -> None:
+    orders = Orders(world)
+    orders.source.without_iterator = 3
+    orders.put(b"a")
+    reading = asyncio.ensure_future(orders.tail(2))
+    await asyncio.sleep(8)
+    assert orders.source.without_iterator == 0
+    orders.put(b"b")
+    assert await reading == [b"a", b"b"]
+    [message] = orders.messages
+    assert message.startswith("shard shardId-000000000000 is open, but GetRecords")
+
+
+@in_virtual_time
+async def test_children_that_no_page_names_are_listed(world: World) -> None:
+    orders = Orders(world)
+    orders.source.names_children = False
+    orders.put(b"a")
+    orders.split()
+    orders.put(b"b")
+    orders.source.listings = [None, SourceUnavailableError("503")]
+    assert await orders.tail(2) == [b"a", b"b"]
+    assert orders.messages == ["503; trying again"]
+
+
+@in_virtual_time
+async def test_a_split_while_it_reads_the_latest_is_followed(world: World) -> None:
+    orders = Orders(world)
+    orders.put(b"before")
+    reading = asyncio.create_task(orders.tail(3, Start.LATEST))
+    await asyncio.sleep(0.1)
+    orders.put(b"a")
+    orders.split()
+    orders.put(b"b", b"c")
+    data = await reading
+    assert data[0] == b"a"
+    assert sorted(data) == [b"a", b"b", b"c"]
+
+
+@in_virtual_time
+async def test_transient_errors_lose_nothing_and_are_reported_once(
+    world: World,
+) -> None:
+    orders = Orders(world)
+    orders.put(b"a", b"b")
+    orders.source.reads = [
+        ShardThrottledError("five reads a second"),
+        SourceThrottledError("slow down"),
+        SourceUnavailableError("503"),
+        SourceUnavailableError("503"),
+        ExpiredIteratorError("too old"),
+    ]
+    assert await orders.tail(2) == [b"a", b"b"]
+    assert orders.messages == ["503; trying again"]
+
+
+@in_virtual_time
+async def test_an_expired_iterator_continues_after_the_last_record(
+    world: World,
+) -> None:
+    orders = Orders(world)
+    orders.put(b"a")
+    reading = asyncio.create_task(orders.tail(2))
+    await world.until(lambda: orders.records)
+    orders.source.reads = [ExpiredIteratorError("too old")]
+    orders.put(b"b")
+    assert await reading == [b"a", b"b"]
+
+
+@in_virtual_time
+async def test_latest_is_resolved_once(world: World) -> None:
+    orders = Orders(world)
+    reading = asyncio.create_task(orders.tail(1, Start.LATEST))
+    await asyncio.sleep(0.1)
+    orders.source.reads = [ExpiredIteratorError("too old")]
+    orders.put(b"a")
+    assert await reading == [b"a"]
+
+
+@in_virtual_time
+async def test_expired_records_are_reported(world: World) -> None:
+    orders = Orders(world)
+    orders.put(b"a")
+    orders.source.iterators = [TrimmedPositionError("gone")]
+    start = Start(type="AT_TIMESTAMP", timestamp=1.0)
+    assert await orders.tail(1, start) == [b"a"]
+    assert orders.messages == ["records older than the retention were lost: gone"]
+
+
+@in_virtual_time
+async def test_the_children_of_a_missing_shard_are_read(world: World) -> None:
+    orders = Orders(world)
+    orders.split()
+    orders.put(b"a")
+    orders.source.iterators = [ShardMissingError("no such shard")]
+    assert await orders.tail(1) == [b"a"]
+    assert orders.messages == ["no such shard"]
+
+
+HALF = HASH_KEYS // 2
+ALL = HASH_KEYS - 1
+TIME = Start(type="AT_TIMESTAMP", timestamp=1.0)
+PARENT = Shard("0", 0, ALL, (), "9")
+LEFT, RIGHT = Shard("1", 0, HALF - 1, ("0",)), Shard("2", HALF, ALL, ("0",))
+MERGED = Shard("3", 0, ALL, ("1", "2"))
+
+
+def begun(order: ParentFirstOrder) -> dict[str, Start]:
+    return {shard.shard_id: start for shard, start in order.ready()}
+
+
+def test_a_split_waits_for_its_parent_and_a_merge_for_both() -> None:
+    order = ParentFirstOrder([PARENT, LEFT, RIGHT, MERGED], TIME)
+    assert begun(order) == {"0": TIME}
+    assert begun(order) == {}
+    order.end("0", [LEFT, RIGHT])
+    assert begun(order) == {"1": TIME, "2": TIME}
+    order.end("1", [MERGED])
+    assert begun(order) == {}
+    order.end("2", [MERGED])
+    assert begun(order) == {"3": TIME}
+
+
+def test_unlisted_parents_arent_awaited() -> None:
+    assert begun(ParentFirstOrder([LEFT, RIGHT], Start.TRIM_HORIZON)) == {
+        "1": Start.TRIM_HORIZON,
+        "2": Start.TRIM_HORIZON,
+    }
+
+
+def test_with_latest_only_open_shards_are_read() -> None:
+    assert begun(ParentFirstOrder([PARENT, LEFT, RIGHT], Start.LATEST)) == {
+        "1": Start.LATEST,
+        "2": Start.LATEST,
+    }

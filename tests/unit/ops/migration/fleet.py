@@ -1,0 +1,142 @@
+"""Keep a KCL fleet's table and streams in memory, with rows from real workers."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.config import Config
+from kinesumer.model.streams import Shard
+from kinesumer.ops.group.context import operator_context
+from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer.testing.simulation.memory_kinesis import (
+    MemoryShard,
+    MemoryStream,
+    StoredRecord,
+)
+
+if TYPE_CHECKING:
+    from kinesumer.aws.kcl_table import Item, LeaseWrite
+    from kinesumer.runtime.context import ClientContext
+    from kinesumer.testing.memory import MemorySource
+
+
+def _fixture(name: str) -> Any:
+    return json.loads((Path(__file__).parent / name).read_text())
+
+
+# Streams with their records, and lease tables that KCL 3.5.1 for Java wrote.
+FIXTURE: dict[str, Any] = _fixture("kcl-3.5.1.json")
+VERSIONS: dict[str, Any] = _fixture("kcl-versions.json")
+"""What KCL 1.15.1, 2.6.0 and 3.5.1 wrote for three similar streams. Each of them had
+prepared a checkpoint, but hadn't made it."""
+ACCOUNT = "000000000000"
+ORDERS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/orders"
+PAYMENTS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/payments"
+S0, S1, S2, S3 = (f"shardId-{number:012}" for number in range(4))
+QUICK = Config(heartbeat_interval_seconds=0.1, lease_duration_seconds=1.0)
+
+
+class StillClock:
+    """A clock that stands still, at some minutes after the fleet's run."""
+
+    def now(self) -> float:
+        return 0.0
+
+    def wall(self) -> float:
+        return 1795266000.0
+
+
+class MemoryLeases:
+    """A lease table in memory. ``before_scan`` may change it between two scans."""
+
+    def __init__(self, items: list[Item], name: str = "leases") -> None:
+        self.name = name
+        self.rows = {item["leaseKey"]["S"]: deepcopy(item) for item in items}
+        self.before_scan: list[Any] = []
+
+    async def scan(self) -> list[Item]:
+        if self.before_scan:
+            self.before_scan.pop(0)()
+        return deepcopy(list(self.rows.values()))
+
+    async def write(self, write: LeaseWrite) -> bool:
+        row = self.rows.get(write.key)
+        if write.counter is None:
+            if row is None:
+                self.rows[write.key] = {"leaseKey": {"S": write.key}, **write.set}
+            return row is None
+        if row is None or row["leaseCounter"] != {"N": str(write.counter)}:
+            return False
+        row.update(write.set)
+        for name in write.remove:
+            row.pop(name, None)
+        return True
+
+    def beat(self, key: str) -> None:
+        row = self.rows[key]
+        row["leaseCounter"] = {"N": str(int(row["leaseCounter"]["N"]) + 1)}
+
+
+class World:
+    """The streams of the fixtures, and an empty state store for the app "a"."""
+
+    def __init__(self) -> None:
+        self.clock = StillClock()
+        self.kinesis = MemoryKinesis(self.clock, account=ACCOUNT, reads_per_second=0)
+        for fixture in (FIXTURE, VERSIONS):
+            for name, stream in fixture["streams"].items():
+                self.kinesis._streams[name] = _stream(stream)
+        self.store = MemoryStore(self.clock)
+
+    def context(self, app: str = "a") -> ClientContext:
+        return replace(operator_context(app, self.store), config=QUICK)
+
+    async def open(self, name: str) -> MemorySource:
+        return self.kinesis.source(name)
+
+
+def leases(table: str, **changes: dict[str, Any]) -> MemoryLeases:
+    """Return a lease table. ``changes`` maps ends of lease keys to new attributes."""
+    known = FIXTURE["tables"] | VERSIONS["tables"]
+    made = MemoryLeases(known[table], table)
+    for end, attributes in changes.items():
+        key = next(key for key in made.rows if key.endswith(end.lstrip("_")))
+        made.rows[key].update(attributes)
+    return made
+
+
+def _stream(fixture: dict[str, Any]) -> MemoryStream:
+    stream = MemoryStream(fixture["arn"], fixture["created"], 24)
+    for serial, listed in enumerate(fixture["shards"]):
+        shard = _shard(listed, serial)
+        shard.log = [
+            StoredRecord(number, b64decode(data), "p", fixture["created"] + 60)
+            for number, data in fixture["records"][listed["ShardId"]]
+        ]
+        stream.shards[listed["ShardId"]] = shard
+        if not shard.closed:
+            stream.open.append(shard)
+    return stream
+
+
+def _shard(listed: dict[str, Any], serial: int) -> MemoryShard:
+    keys, numbers = listed["HashKeyRange"], listed["SequenceNumberRange"]
+    parent = listed.get("ParentShardId")
+    ending = numbers.get("EndingSequenceNumber")
+    made = MemoryShard(
+        Shard(
+            listed["ShardId"],
+            int(keys["StartingHashKey"]),
+            int(keys["EndingHashKey"]),
+            (parent,) if parent else (),
+            ending,
+        ),
+        serial,
+    )
+    made.closed_at = None if ending is None else 0.0
+    return made

@@ -1,0 +1,204 @@
+"""Test the checker's rules for operators, and a simulated group with an operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.model.rows import Key
+from kinesumer.ports import AllOf, Write
+from kinesumer.testing.handlers import simulate_handler
+from kinesumer.testing.simulation.faults import KINDS
+from kinesumer.testing.simulation.run import draw_run, execute_run
+from kinesumer.testing.simulation.scenarios import Scenario, scenario_for
+from kinesumer.testing.simulation.schedule import parse_rates
+from tests.unit.testing.simulation.checked_trace import ARN, NEW, Trace
+
+if TYPE_CHECKING:
+    from kinesumer import Record
+    from kinesumer.model.rows import Value
+
+OPERATORS = "seek:6,pause:4,resume:2,drain:4,undrain:2"
+
+
+@pytest.fixture
+def trace() -> Trace:
+    """Return a trace in which an operator uses machine b."""
+    made = Trace()
+    made.checker.seeks.operators.add(made.b)
+    return made
+
+
+def seek(
+    trace: Trace,
+    epoch: int,
+    number: int | None = None,
+    shard: str = "parent",
+    **of: str,
+) -> None:
+    """Seek a shard to a position, or to its beginning."""
+    values: dict[str, Value] = {"epoch": epoch, "ended": False}
+    remove = ["claim"]
+    if number is None:
+        values["start"] = "TRIM_HORIZON"
+        remove += ["sequence_number", "sub_sequence_number"]
+    else:
+        values["sequence_number"] = str(number)
+    machine = trace.a if of.get("by") == "client" else trace.b
+    trace.write(machine, shard, values, tuple(remove))
+
+
+def test_a_seek_back_and_all_again_violates_nothing(trace: Trace) -> None:
+    trace.claim(trace.a, "A", 1)
+    trace.process(trace.a, *range(95, 105))
+    trace.commit(trace.a, 104)
+    seek(trace, 2, 96)
+    trace.claim(trace.a, "A", 3)
+    trace.process(trace.a, *range(97, 105), epoch=3)
+    trace.commit(trace.a, 104)
+    assert trace.loop.halted is None
+    assert (trace.checker.redelivered, trace.checker.takeovers) == (0, 0)
+
+
+def test_what_was_done_before_a_seek_does_not_count_after_it(trace: Trace) -> None:
+    trace.claim(trace.a, "A", 1)
+    trace.process(trace.a, *range(95, 100))
+    seek(trace, 2)
+    trace.process(trace.a, 100, 101)  # the client hasn't noticed the seek yet
+    trace.claim(trace.a, "A", 3)
+    trace.process(trace.a, 95, epoch=3)
+    trace.deliver(trace.a, 96, epoch=3)
+    trace.commit(trace.a, 96)
+    trace.violates("I2", "record 1")
+
+
+def test_the_owner_may_deliver_until_somebody_claims_the_epoch_after_a_seek(
+    trace: Trace,
+) -> None:
+    trace.claim(trace.a, "A", 1)
+    trace.deliver(trace.a, 95)
+    seek(trace, 2)
+    trace.deliver(trace.a, 96)
+    assert trace.loop.halted is None
+    trace.claim(trace.a, "A", 3)
+    trace.deliver(trace.a, 97)
+    trace.violates("I3", "belongs to A 3")
+
+
+def test_i1_a_client_that_seeks(trace: Trace) -> None:
+    trace.claim(trace.a, "A", 1)
+    seek(trace, 2, by="client")
+    trace.violates("I1", "is not an operator")
+
+
+def test_i4_a_seek_that_leaves_an_epoch_out(trace: Trace) -> None:
+    seek(trace, 2)
+    trace.violates("I4", "out of turn")
+
+
+def test_i4_a_seek_that_takes_the_shard_from_its_owner(trace: Trace) -> None:
+    trace.claim(trace.a, "A", 1)
+    values: dict[str, Value] = {"epoch": 2, "ended": False, "start": "TRIM_HORIZON"}
+    trace.write(trace.b, "parent", values, ("claim", "owner"))
+    trace.violates("I4", "changes its owner")
+
+
+def test_i8_a_child_sought_after_its_parent_waits_for_it_again(trace: Trace) -> None:
+    trace.claim(trace.a, "A", 1)
+    trace.process(trace.a, *range(95, 105))
+    trace.end(trace.a)
+    seek(trace, 2)
+    seek(trace, 1, shard="child")
+    trace.claim(trace.a, "A", 2, "child")
+    trace.checker.delivered(trace.a, trace.record(200, 2, "child"))
+    trace.violates("I8", "before parent ended")
+
+
+def test_a_child_that_was_open_when_its_parent_is_sought_may_be_read(
+    trace: Trace,
+) -> None:
+    trace.claim(trace.a, "A", 1)
+    trace.process(trace.a, *range(95, 105))
+    trace.end(trace.a)
+    seek(trace, 2)
+    trace.claim(trace.a, "A", 1, "child")
+    trace.checker.delivered(trace.a, trace.record(200, 1, "child"))
+    assert trace.loop.halted is None
+
+
+def test_a_child_claimed_before_it_was_sought_may_be_read_until_that_is_noticed(
+    trace: Trace,
+) -> None:
+    trace.claim(trace.a, "A", 1)
+    trace.process(trace.a, *range(95, 105))
+    trace.end(trace.a)
+    trace.claim(trace.a, "A", 1, "child")
+    seek(trace, 2)
+    seek(trace, 2, shard="child")
+    trace.checker.delivered(trace.a, trace.record(200, 1, "child"))
+    assert trace.loop.halted is None
+
+
+def test_a_shard_that_a_seek_makes_is_owed_from_there_on(trace: Trace) -> None:
+    trace.checker.opened("arn:aws:kinesis:us-east-1:123456789012:stream/s", "new", ())
+    trace.write(trace.b, "new", NEW)
+    shards = trace.checker.shards
+    owed = {shard_id: shards[arn, shard_id].seek_index for arn, shard_id in shards}
+    assert owed == {"parent": None, "child": None, "new": 0}
+
+
+GROUP = Key("group#app", "group")
+STREAM = Key("group#app", f"stream#{ARN}")
+
+
+def test_i14_a_claim_of_a_paused_shard(trace: Trace) -> None:
+    trace.write(trace.b, "parent", {"paused": True})
+    trace.claim(trace.a, "A", 1)
+    trace.violates("I14", "but paused")
+
+
+@pytest.mark.parametrize("key", [GROUP, STREAM])
+def test_i14_a_claim_by_who_began_after_the_pause(trace: Trace, key: Key) -> None:
+    trace.loop.real = 1.0
+    trace.apply(trace.b, Write(key, AllOf(), {"paused": True}))
+    trace.loop.real = 2.0
+    trace.register(trace.a, "later", "c")
+    trace.claim(trace.a, "later", 1)
+    trace.violates("I14", "began after its pause")
+
+
+@pytest.mark.parametrize("key", [GROUP, STREAM])
+def test_who_began_before_a_pause_or_after_its_end_may_claim(
+    trace: Trace, key: Key
+) -> None:
+    trace.loop.real = 1.0
+    trace.apply(trace.b, Write(key, AllOf(), {"paused": True}))
+    trace.claim(trace.a, "A", 1)
+    trace.apply(trace.b, Write(key, AllOf(), remove=("paused",)))
+    trace.loop.real = 2.0
+    trace.register(trace.a, "later", "c")
+    trace.claim(trace.a, "later", 1, "child")
+    assert trace.loop.halted is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_group_survives_what_operators_do_to_it(seed: int) -> None:
+    scenario = scenario_for("each", seed)
+    run = draw_run(scenario, seed, 1.0, parse_rates(OPERATORS))
+    outcome = execute_run(run)
+    assert not outcome.violation, outcome.events
+    assert outcome.faults["seek"]
+
+
+def test_nobody_skips_records_of_a_handler_that_has_to_see_them_all() -> None:
+    async def handle(_record: Record) -> None:
+        pass
+
+    small = Scenario(members=1, shards=(1,))
+    outcome = simulate_handler(handle, faults="all", minutes=0.1, scenario=small)
+    kinds = {fault.kind for fault in outcome.run.faults}
+    assert "seek" in KINDS
+    assert "seek" not in kinds
+    asked = simulate_handler(handle, faults="seek:60", minutes=0.1, scenario=small)
+    assert {fault.kind for fault in asked.run.faults} == {"seek"}

@@ -1,0 +1,103 @@
+"""Test that each check of convergence fails on a group that isn't settled."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kinesumer.model.rows import Key
+from kinesumer.ports import AllOf, Write
+from kinesumer.testing.simulation.convergence import check_settled
+from kinesumer.testing.simulation.invariants.base import ViolationError
+from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.testing.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCENARIO = Scenario(members=2, shards=(4,))
+
+
+def settle(upset: Callable[[Simulation], object]) -> None:
+    """Let a group come to rest, disturb it, and check that it is settled."""
+
+    async def play(sim: Simulation) -> None:
+        await sim.start_all()
+        for _ in range(50):
+            sim.put("stream-0")
+        await asyncio.sleep(30)
+        upset(sim)
+        check_settled(sim)
+
+    Simulation(SCENARIO, seed=1).run(play)
+
+
+def change(sim: Simulation, key: Key, **values: str) -> None:
+    sim.store.on_write.clear()
+    sim.store.write_now(Write(key, AllOf(), values))
+
+
+def test_a_group_at_rest_is_settled() -> None:
+    settle(lambda sim: None)
+
+
+def test_l2_a_dead_process_that_counts_as_alive() -> None:
+    with pytest.raises(ViolationError, match="L2"):
+        settle(lambda sim: sim.processes[0].machine.kill())
+
+
+def test_l2_a_shard_that_belongs_to_nobody_in_the_plan() -> None:
+    def upset(sim: Simulation) -> None:
+        trace = sim.checker.shards[sim.arn("stream-0"), "shardId-000000000002"]
+        assert trace.row is not None
+        trace.row = trace.row | {"owner": "somebody"}
+
+    with pytest.raises(ViolationError, match=r"L2 .* belongs to somebody"):
+        settle(upset)
+
+
+def test_l2_a_closed_shard_that_never_ends() -> None:
+    def upset(sim: Simulation) -> None:
+        sim.split("stream-0", "shardId-000000000002")
+
+    with pytest.raises(ViolationError, match=r"L2 .* hasn't ended"):
+        settle(upset)
+
+
+def test_l3_a_record_that_is_never_done() -> None:
+    with pytest.raises(ViolationError, match=r"L3 .* is never done"):
+        settle(lambda sim: sim.put("stream-0"))
+
+
+def test_i12_a_range_with_a_hole() -> None:
+    def upset(sim: Simulation) -> None:
+        change(sim, Key("member#app", "client-1"), range="0:90000000" + 24 * "0" + "-")
+
+    with pytest.raises(ViolationError, match="I12"):
+        settle(upset)
+
+
+def test_i12_a_range_in_two_pieces() -> None:
+    def upset(sim: Simulation) -> None:
+        row = sim.store.rows("member#app")[1]
+        first = str(row["range"]).partition(":")[2].rstrip("-")
+        middle = "c" + 31 * "0"
+        before = f"{int(middle, 16) - 1:x}"
+        pieces = f"0:{first}-{before},0:{middle}-"
+        change(sim, Key("member#app", str(row["sk"])), range=pieces)
+
+    with pytest.raises(ViolationError, match=r"I12 .* isn't contiguous"):
+        settle(upset)
+
+
+def test_i12_a_share_that_is_too_large() -> None:
+    def upset(sim: Simulation) -> None:
+        change(sim, Key("member#app", "client-0"), range="0:0-")
+        change(sim, Key("member#app", "client-1"), range="")
+
+    with pytest.raises(
+        ViolationError, match=r"I12 .* \[0, 4\] shards, even .* \[2, 2\]"
+    ):
+        settle(upset)

@@ -1,0 +1,179 @@
+"""Test virtual time, and machines that freeze, sleep and die."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.testing.simulation.event_loop import SpinningError, VirtualLoop
+
+if TYPE_CHECKING:
+    from kinesumer.testing.simulation.machine import Machine
+
+
+def run(main: Any, seed: int = 0) -> Any:
+    loop = VirtualLoop(random.Random(seed))
+    return loop.run(main(loop))
+
+
+async def tick(machine: Machine, seen: list[float], seconds: float = 1.0) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        seen.append(machine.loop.real)
+
+
+def test_an_hour_of_sleep_takes_no_time() -> None:
+    async def main(loop: VirtualLoop) -> float:
+        await asyncio.sleep(3600)
+        return loop.real
+
+    assert run(main) == 3600
+
+
+def test_a_machines_timers_follow_its_own_clock() -> None:
+    async def main(loop: VirtualLoop) -> list[float]:
+        seen: list[float] = []
+        fast = loop.machine("fast", rate=1.25)
+        loop.spawn(fast, tick(fast, seen))
+        await asyncio.sleep(2.5)
+        assert fast.now() == pytest.approx(3.125)
+        return seen
+
+    assert run(main) == pytest.approx([0.8, 1.6, 2.4])
+
+
+def test_a_frozen_machine_runs_nothing_and_then_everything_at_once() -> None:
+    async def main(loop: VirtualLoop) -> list[float]:
+        seen: list[float] = []
+        machine = loop.machine("m")
+        loop.spawn(machine, tick(machine, seen))
+        await asyncio.sleep(1.5)
+        machine.freeze(10)
+        await asyncio.sleep(11)
+        return seen
+
+    assert run(main) == [1, 11.5, 12.5]
+
+
+def test_timers_stand_still_in_suspend_but_the_clock_does_not() -> None:
+    async def main(loop: VirtualLoop) -> list[float]:
+        seen: list[float] = []
+        machine = loop.machine("m")
+        loop.spawn(machine, tick(machine, seen))
+        await asyncio.sleep(1.5)
+        machine.freeze(10, suspend=True)
+        await asyncio.sleep(11)
+        assert machine.now() == 12.5
+        return seen
+
+    assert run(main) == [1, 12]
+
+
+def test_a_timeout_on_a_drifting_machine_lasts_as_long_as_its_clock_says() -> None:
+    async def main(loop: VirtualLoop) -> float:
+        async def wait() -> float:
+            try:
+                async with asyncio.timeout(3):
+                    await asyncio.Event().wait()
+            except TimeoutError:
+                return loop.real
+            raise AssertionError("no timeout")
+
+        return await loop.spawn(loop.machine("m", rate=0.5), wait())
+
+    assert run(main) == pytest.approx(6)
+
+
+def test_a_killed_machine_cleans_nothing_up() -> None:
+    cleaned: list[str] = []
+
+    async def main(loop: VirtualLoop) -> None:
+        async def hold() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cleaned.append("up")
+                await asyncio.sleep(1)
+
+        machine = loop.machine("m")
+        loop.spawn(machine, hold())
+        await asyncio.sleep(1)
+        machine.kill()
+        await asyncio.sleep(10)
+        assert not cleaned
+
+    run(main)
+
+
+def test_a_machine_is_killed_between_any_two_callbacks() -> None:
+    async def main(loop: VirtualLoop) -> int:
+        done = 0
+
+        async def work() -> None:
+            nonlocal done
+            while True:
+                done += 1
+                await asyncio.sleep(0)
+
+        machine = loop.machine("m")
+        loop.spawn(machine, work())
+        machine.after_steps(7, machine.kill)
+        await asyncio.sleep(1)
+        return done
+
+    assert run(main) == 8
+
+
+def test_the_order_of_machines_is_drawn_and_repeats_with_its_seed() -> None:
+    async def main(loop: VirtualLoop) -> str:
+        seen = ""
+
+        async def write(name: str) -> None:
+            nonlocal seen
+            for _ in range(5):
+                seen += name
+                await asyncio.sleep(0)
+
+        names = "abc"
+        await asyncio.gather(*(loop.spawn(loop.machine(n), write(n)) for n in names))
+        return seen
+
+    orders = [run(main, seed) for seed in (1, 2, 3, 1, 2, 3)]
+    assert orders[:3] == orders[3:]
+    assert len({*orders}) == 3
+
+
+def test_a_loop_that_waits_for_nothing_is_reported() -> None:
+    async def main(loop: VirtualLoop) -> None:
+        while loop.real == 0:
+            await asyncio.sleep(0)
+
+    with pytest.raises(SpinningError, match="spinning at 0"):
+        run(main)
+
+
+def test_cancelled_task_groups_unwind_in_the_same_order_each_time() -> None:
+    async def main(loop: VirtualLoop) -> list[int]:
+        ended: list[int] = []
+
+        async def wait(number: int) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(number)
+
+        async def fail() -> None:
+            await asyncio.sleep(1)
+            raise ValueError
+
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                for number in range(40):
+                    group.create_task(wait(number))
+                group.create_task(fail())
+        return ended
+
+    assert run(main) == run(main)

@@ -1,0 +1,403 @@
+"""Test the limits of simulated links, tables, streams and threads, and liveness."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.coordination.lease_coordinator import LeaseCoordinator
+from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
+from kinesumer.model.rows import Key
+from kinesumer.model.streams import Start
+from kinesumer.ports import AllOf, Write
+from kinesumer.runtime.failure_log import logger
+from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer.testing.simulation import final_phases
+from kinesumer.testing.simulation.bandwidth import SharedLink
+from kinesumer.testing.simulation.convergence import raise_violation
+from kinesumer.testing.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.final_phases import latency, pair
+from kinesumer.testing.simulation.invariants.base import ViolationError
+from kinesumer.testing.simulation.invariants.liveness import (
+    LivenessMonitor,
+    LossLogHandler,
+)
+from kinesumer.testing.simulation.network import (
+    LinkedSource,
+    LinkedStore,
+    NetworkConditions,
+)
+from kinesumer.testing.simulation.run import Run, execute_run
+from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.testing.simulation.simulation import Simulation
+from kinesumer.wire.rows import timestamp_text
+from tests.unit.testing.simulation.checked_trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Upset = Callable[[Simulation, LivenessMonitor], Awaitable[None]]
+
+SCENARIO = Scenario(members=2, shards=(4,), faults="none")
+SHARD = "shardId-000000000000"
+
+
+@pytest.fixture
+def loop() -> VirtualLoop:
+    return VirtualLoop(random.Random(0))
+
+
+# --- the worlds ---------------------------------------------------------------------
+
+
+def test_answers_share_a_link(loop: VirtualLoop) -> None:
+    arrivals: list[tuple[str, float]] = []
+
+    async def main() -> None:
+        link = SharedLink(loop, 100.0)
+        link.carry(100, lambda: arrivals.append(("first", loop.real)))
+        await asyncio.sleep(0.5)
+        link.carry(100, lambda: arrivals.append(("second", loop.real)))
+        dropped = link.carry(1000, lambda: arrivals.append(("dropped", loop.real)))
+        await asyncio.sleep(0.3)
+        link.drop(dropped)
+        assert link.bytes_in_flight == 200
+        await asyncio.sleep(1.4)
+        assert link.bytes_in_flight == 0
+
+    loop.run(main())
+    assert [name for name, _ in arrivals] == ["first", "second"]
+    assert [at for _, at in arrivals] == pytest.approx([1.6, 2.1])
+
+
+def test_a_link_that_gets_slower_delays_what_is_under_way(loop: VirtualLoop) -> None:
+    arrivals: list[float] = []
+
+    async def main() -> None:
+        link = SharedLink(loop, 100.0)
+        link.carry(100, lambda: arrivals.append(loop.real))
+        await asyncio.sleep(0.5)
+        link.set_rate(10.0)
+        await asyncio.sleep(4.9)
+        assert not arrivals
+        link.set_rate(0.0)
+        await asyncio.sleep(0.1)
+
+    loop.run(main())
+    assert arrivals == pytest.approx([5.4])
+
+
+def test_a_page_that_takes_too_long_is_thrown_away(loop: VirtualLoop) -> None:
+    kinesis = MemoryKinesis(loop.services)
+    kinesis.create_stream("s")
+    kinesis.put("s", b"x" * 75_000, "key")
+    link = SharedLink(loop, 3000.0)
+    source = LinkedSource(
+        loop.services, random.Random(0), kinesis.source("s"), NetworkConditions(), link
+    )
+
+    async def main() -> None:
+        iterator = await source.get_iterator(SHARD, Start.TRIM_HORIZON)
+        with pytest.raises(SourceUnavailableError, match="while the answer arrived"):
+            await source.get_records(iterator, 10)
+        assert loop.real == pytest.approx(30.0, abs=0.1)
+        assert link.bytes_in_flight == 0
+        link.set_rate(4000.0)
+        page = await source.get_records(iterator, 10)
+        assert len(page.records) == 1
+
+    loop.run(main())
+
+
+def test_an_answer_to_a_blocked_thread_is_late(loop: VirtualLoop) -> None:
+    machine = loop.machine("a")
+    thread = machine.thread("store")
+    table, no_checker = MemoryStore(loop.services), Trace().checker
+    blocked = LinkedStore(machine, random.Random(0), table, no_checker)
+    free = LinkedStore(machine, random.Random(0), table, no_checker, thread=thread)
+
+    async def main() -> None:
+        asked = [loop.spawn(machine, store.verify()) for store in (blocked, free)]
+        loop.at_real(0.001, machine.block, 6.0)
+        done = await asyncio.gather(*asked, return_exceptions=True)
+        assert isinstance(done[0], StoreUnavailableError)
+        assert done[1] == "table-1"
+
+    loop.run(main())
+
+
+def test_nothing_else_of_a_thread_runs_while_a_task_blocks_it(
+    loop: VirtualLoop,
+) -> None:
+    machine = loop.machine("a")
+    thread = machine.thread("heart")
+    seen: list[tuple[str, float]] = []
+
+    async def block() -> None:
+        for _ in range(3):
+            await machine.busy(2.0)
+            seen.append(("blocking", loop.real))
+
+    async def tick(name: str) -> None:
+        for _ in range(2):
+            await asyncio.sleep(1.5)
+            seen.append((name, loop.real))
+
+    async def main() -> None:
+        tasks = [
+            loop.spawn(machine, block()),
+            loop.spawn(machine, tick("task")),
+            loop.spawn(thread, tick("heart")),
+        ]
+        await asyncio.wait(tasks)
+
+    loop.run(main())
+    assert [at for name, at in seen if name == "blocking"] == [2.0, 4.0, 6.0]
+    assert [at for name, at in seen if name == "heart"] == [1.5, 3.0]
+    assert [at for name, at in seen if name == "task"] == [7.5, 9.0]
+
+
+# --- the predicates -----------------------------------------------------------------
+
+
+def settle(upset: Upset, scenario: Scenario = SCENARIO) -> None:
+    """Let a group come to rest, disturb it, and raise the first violation."""
+
+    async def play(sim: Simulation) -> None:
+        monitor.begin(())
+        await sim.start_all()
+        for _ in range(50):
+            sim.put("stream-0")
+        await asyncio.sleep(30)
+        await upset(sim, monitor)
+        raise_violation(sim)
+
+    sim = Simulation(scenario, seed=1)
+    monitor = LivenessMonitor(sim)
+    with LossLogHandler([monitor]):
+        sim.run(play)
+
+
+def test_a_group_without_trouble_breaks_no_promise() -> None:
+    async def look(sim: Simulation, monitor: LivenessMonitor) -> None:
+        sim.put_everywhere()
+        await asyncio.sleep(monitor.backlog_seconds())
+        monitor.check_backlog()
+        await monitor.check_at_rest()
+        await asyncio.sleep(100)
+
+    settle(look)
+
+
+def test_l7_a_backlog_that_nobody_reads() -> None:
+    async def hang(sim: Simulation, monitor: LivenessMonitor) -> None:
+        for process in sim.processes:
+            process.user_code.hang()
+        sim.put_everywhere()
+        await asyncio.sleep(monitor.backlog_seconds())
+        monitor.check_backlog()
+
+    with pytest.raises(ViolationError, match=r"L7 .* isn't done in time"):
+        settle(hang)
+
+
+def test_l8_a_client_that_holds_more_than_its_budget() -> None:
+    async def hold(sim: Simulation, _: LivenessMonitor) -> None:
+        group = sim.processes[0].group
+        assert group is not None
+        group.buffer.used += 81 * 2**20
+        await asyncio.sleep(5)
+
+    with pytest.raises(ViolationError, match=r"L8 .* holds"):
+        settle(hold)
+
+
+def test_l8_a_client_that_asks_for_more_than_it_counts_with() -> None:
+    async def ask(sim: Simulation, _: LivenessMonitor) -> None:
+        sim.processes[0].line.carry(30 * 2**20, lambda: None)
+
+    with pytest.raises(ViolationError, match=r"L8 .* is sent 23592960 bytes"):
+        settle(ask)
+
+
+def test_l8_memory_that_is_never_given_back() -> None:
+    async def leak(sim: Simulation, monitor: LivenessMonitor) -> None:
+        group = sim.processes[0].group
+        assert group is not None
+        group.buffer.used += 1
+        await monitor.check_at_rest()
+
+    with pytest.raises(ViolationError, match=r"L8 .* never releases 1 bytes"):
+        settle(leak)
+
+
+def test_l9_a_shard_that_nobody_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: object) -> None:
+        pass
+
+    async def wait(sim: Simulation, _: LivenessMonitor) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(LeaseCoordinator, "_claim", never)
+    with pytest.raises(ViolationError, match=r"L9 .* has had no owner"):
+        settle(wait)
+
+
+def test_l10_a_client_that_is_degraded_without_cause() -> None:
+    async def degrade(sim: Simulation, _: LivenessMonitor) -> None:
+        group = sim.processes[0].group
+        assert group is not None
+        group.set_state("degraded")
+        await asyncio.sleep(1)
+
+    with pytest.raises(ViolationError, match="L10"):
+        settle(degrade)
+
+
+def test_l11_a_client_that_is_declared_dead_while_it_beats() -> None:
+    async def declare(sim: Simulation, _: LivenessMonitor) -> None:
+        client_id = sim.processes[0].client_id
+        sim.store.write_now(
+            Write(Key("member#app", client_id), AllOf(), {"dead": True})
+        )
+
+    with pytest.raises(ViolationError, match="L11"):
+        settle(declare)
+
+
+def test_l12_a_record_that_is_delivered_twice_in_peace() -> None:
+    async def repeat(sim: Simulation, monitor: LivenessMonitor) -> None:
+        sim.checker.redelivered += 1
+        monitor.check_repeats()
+
+    with pytest.raises(ViolationError, match="L12"):
+        settle(repeat)
+
+
+def note_tip(sim: Simulation, age: float, *, tip: str = "5", read: str = "5") -> None:
+    """Let a shard's row state that ``tip`` was its last record ``age`` seconds ago."""
+    at = timestamp_text(sim.kinesis.clock.wall() - age)
+    trace = sim.checker.shards[sim.arn("stream-0"), SHARD]
+    number, _, part = read.partition(":")
+    trace.row = {"sequence_number": number, "tip": f"{at} {tip}"}
+    if part:
+        trace.row["sub_sequence_number"] = int(part)
+
+
+def test_l13_a_loss_that_a_row_disproves() -> None:
+    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
+        sim.expire("stream-0", 0.0)
+        note_tip(sim, 60.0, tip="4:7")
+        monitor.lost(SHARD, "stream-0")
+
+    with pytest.raises(ViolationError, match="L13"):
+        settle(expire)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"age": 86_395.0, "read": "5"},
+        {"age": 60.0, "read": "4"},
+        {"age": 60.0, "tip": "5", "read": "5:0"},
+    ],
+)
+def test_l13_a_loss_that_nothing_disproves_may_be_warned_of(
+    row: dict[str, Any],
+) -> None:
+    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
+        sim.expire("stream-0", 0.0)
+        note_tip(sim, **row)
+        monitor.lost(SHARD, "stream-0")
+
+    settle(expire)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "stream s: records may be lost to retention, if any came after a position",
+        "stream s: it has passed a whole shard: records may be lost to retention",
+    ],
+)
+def test_l13_what_a_client_logs_is_judged(message: str) -> None:
+    async def log(sim: Simulation, _: LivenessMonitor) -> None:
+        async def say() -> None:
+            where = {"stream": "stream-0", "shard_id": SHARD}
+            logger.warning(message, extra=where)
+
+        note_tip(sim, 60.0)
+        await sim.loop.spawn(sim.processes[0].machine, say())
+
+    with pytest.raises(ViolationError, match="L13"):
+        settle(log)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "stream s: the position of shard x has expired, and nothing came after it",
+        "stream s: shard x has expired, and was read to its end",
+    ],
+)
+def test_l13_a_loss_in_silence(message: str) -> None:
+    async def expire(sim: Simulation, _: LivenessMonitor) -> None:
+        async def say() -> None:
+            where = {"stream": "stream-0", "shard_id": SHARD}
+            logger.info(message, extra=where)
+
+        for process in sim.processes:
+            process.user_code.hang()
+        sim.put_everywhere()
+        await asyncio.sleep(1)
+        sim.expire("stream-0", 0.0)
+        await sim.loop.spawn(sim.processes[0].machine, say())
+
+    with pytest.raises(ViolationError, match=r"L13.*without a warning"):
+        settle(expire, replace(SCENARIO, retention_seconds=120.0))
+
+
+def test_l13_a_loss_that_was_may_be_logged() -> None:
+    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
+        for process in sim.processes:
+            process.user_code.hang()
+        sim.put_everywhere()
+        await asyncio.sleep(1)
+        sim.expire("stream-0", 0.0)
+        monitor.lost(SHARD, "stream-0")
+
+    settle(expire)
+
+
+def test_l14_apps_that_are_slow_together() -> None:
+    async def measure(sim: Simulation, _: LivenessMonitor) -> None:
+        sim.kinesis.reads_per_second = 1
+        await latency(sim)
+
+    with pytest.raises(ViolationError, match="L14"):
+        settle(measure, Scenario(members=1, shards=(2,), apps=2, faults="none"))
+
+
+def test_l16_two_events_that_delay_records_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def disturb(sim: Simulation, _: LivenessMonitor) -> None:
+        await pair(sim)
+
+    def cut_off(sim: Simulation) -> None:
+        for process in sim.living:
+            process.kinesis_network.set(lost=1.0)
+
+    monkeypatch.setattr(final_phases, "DISTURBANCES", {"join": cut_off})
+    with pytest.raises(ViolationError, match="L16"):
+        settle(disturb)
+
+
+def test_several_apps_consume_every_record() -> None:
+    scenario = Scenario(members=2, shards=(2, 1), apps=3, faults="none")
+    run = Run(scenario, 1, 0.5, ())
+    assert not execute_run(run).violation

@@ -1,0 +1,62 @@
+"""Test that only resources of acceptance runs are found as leftovers."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesumer.testing.trial.acceptance.resources import (
+    PREFIX,
+    TAG,
+    RunNames,
+    find_leftovers,
+    is_aws,
+)
+
+TAGS = {
+    f"{PREFIX}-1-a": {TAG: "1"},
+    f"{PREFIX}-of-somebody-else": {"team": "billing"},
+    f"{PREFIX}-untagged": {},
+    "orders": {TAG: "1"},
+}
+
+
+class Streams:
+    """Streams by name, with their tags."""
+
+    kind = "stream"
+
+    async def names(self, prefix: str) -> list[str]:
+        return [name for name in TAGS if name.startswith(prefix)]
+
+    async def tags(self, name: str) -> dict[str, str]:
+        return TAGS[name]
+
+    async def delete(self, name: str) -> None:
+        raise AssertionError(name)
+
+
+async def test_what_has_the_prefix_and_the_tag_is_left_over() -> None:
+    assert await find_leftovers(Streams()) == [f"{PREFIX}-1-a"]
+
+
+def test_each_run_has_names_and_tags_of_its_own() -> None:
+    one, other = RunNames.new(), RunNames.new()
+    assert one.prefix != other.prefix
+    assert one.table.startswith(f"{one.prefix}-")
+    assert one.tags == {TAG: one.run_id}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "answer"),
+    [
+        ("https://kinesis.eu-west-1.amazonaws.com", True),
+        ("https://kinesis.cn-north-1.amazonaws.com.cn", True),
+        ("https://kinesis.us-east-1.api.aws", True),
+        ("https://kinesis.eusc-de-east-1.amazonaws.eu", True),
+        ("https://kinesis.us-iso-east-1.c2s.ic.gov", True),
+        ("http://127.0.0.1:4566", False),
+        ("https://amazonaws.com.example.org", False),
+    ],
+)
+def test_an_endpoint_is_told_from_an_emulators(endpoint: str, answer: bool) -> None:
+    assert is_aws(endpoint) is answer

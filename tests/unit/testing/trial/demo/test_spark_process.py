@@ -1,0 +1,125 @@
+"""Test that the demo's verdict on Spark's rows names every kind of fault."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.testing.trial.demo import spark_process
+from kinesumer.testing.trial.demo.events import Produced
+from kinesumer.testing.trial.demo.spark_process import (
+    OutputRow,
+    SparkProcess,
+    SparkVerdict,
+    committed_files,
+    judge,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PARENT, CHILD = 0, 1
+PRODUCED = [
+    *(Produced(number, 0, PARENT, f"{number:03}", 0, 0.0) for number in range(1, 6)),
+    *(Produced(number, 0, CHILD, f"{number:03}", 0, 0.0) for number in range(6, 9)),
+]
+ALL = [
+    *(OutputRow(0, 0, PARENT, number) for number in range(1, 6)),
+    *(OutputRow(1, 0, CHILD, number) for number in range(6, 9)),
+]
+
+
+class SilentDriver:
+    """A driver process that writes nothing."""
+
+    def __init__(self) -> None:
+        self.killed = False
+        self.process = SimpleNamespace(stdout=asyncio.StreamReader(), wait=self._wait)
+
+    async def _wait(self) -> None:
+        assert self.killed
+
+    def kill_group(self) -> None:
+        self.killed = True
+
+    def last_log_line(self) -> str:
+        return "WARN a warning"
+
+
+class Processes:
+    def __init__(self) -> None:
+        self.driver = SilentDriver()
+
+    async def start_spark(self, streams: object) -> SilentDriver:
+        return self.driver
+
+
+async def test_a_query_that_starts_too_late_is_named_and_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spark_process, "START_SECONDS", 0.01)
+    processes: Any = Processes()
+    counts: Any = None
+    problem = await SparkProcess(processes, [], counts).try_start()
+    assert problem is not None
+    assert "didn't start within 0 s" in problem
+    assert processes.driver.killed
+
+
+def verdict(rows: list[OutputRow]) -> SparkVerdict:
+    return judge(rows, PRODUCED, {9}, {(0, CHILD): [(0, PARENT)]})
+
+
+def test_a_correct_output_has_no_faults() -> None:
+    found = verdict(ALL)
+    assert (found.rows, found.batches, found.faults()) == (8, 2, [])
+
+
+def test_a_record_of_a_failed_request_may_appear() -> None:
+    assert verdict([*ALL, OutputRow(1, 0, CHILD, 9)]).faults() == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        (ALL[1:], "lost"),
+        ([*ALL, ALL[-1]], "repeated"),
+        ([*ALL[:5], OutputRow(2, 0, PARENT, 5), *ALL[5:]], "repeated"),
+        ([ALL[1], ALL[0], *ALL[2:]], "out_of_order"),
+        ([*ALL[5:], *(row._replace(batch=2) for row in ALL[:5])], "out_of_order"),
+        ([*ALL, OutputRow(1, 0, CHILD, 10)], "never_produced"),
+    ],
+)
+def test_faults_are_found(rows: list[OutputRow], fault: str) -> None:
+    assert getattr(verdict(rows), fault) == 1
+
+
+@pytest.mark.parametrize(
+    ("logs", "files"),
+    [
+        (
+            {"0": ["a"], "1.compact": ["a", "b c"], "2": ["d"]},
+            [(0, "/out/a"), (1, "/out/b c"), (2, "/out/d")],
+        ),
+        # Spark has deleted the logs before the compact one.
+        (
+            {"9.compact": ["a", "b"], "10": ["c"]},
+            [(9, "/out/a"), (9, "/out/b"), (10, "/out/c")],
+        ),
+    ],
+)
+def test_the_sink_log_names_the_committed_files(
+    tmp_path: Path, logs: dict[str, list[str]], files: list[tuple[int, str]]
+) -> None:
+    folder = tmp_path / "_spark_metadata"
+    folder.mkdir()
+    (folder / ".3.tmp").write_text("unfinished")
+    for log, names in logs.items():
+        paths = [f"file:///out/{name.replace(' ', '%20')}" for name in names]
+        entries = [json.dumps({"path": path, "action": "add"}) for path in paths]
+        (folder / log).write_text("\n".join(["v1", *entries]))
+    assert committed_files(tmp_path) == files
