@@ -41,7 +41,6 @@ from kinesumer.wire.rows import DEFINITION, STATE_STORE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from kinesumer.testing.embedded_aws.dynamodb import Answer
     from kinesumer.testing.embedded_aws.kinesis.shards import Stream
     from kinesumer.testing.embedded_aws.state import RequestLog
 
@@ -77,8 +76,8 @@ class EmbeddedAws:
         self._control, self._gateway = Control(self._state), Gateway(self._state)
         self._runner: web.ServerRunner | None = None
         self._socket: socket.socket | None = None
-        if table is not None:  # don't wait: later requests come after this one
-            self._submit_table(table, DEFAULT_ACCOUNT, DEFAULT_REGION)
+        if table is not None:
+            self.create_table(table)
 
     async def __aenter__(self) -> Self:
         self._runner = web.ServerRunner(
@@ -295,13 +294,11 @@ class EmbeddedAws:
         region: str = DEFAULT_REGION,
     ) -> None:
         """Create the table of a state store, unless it exists."""
-        answer = self._submit_table(name, account, region).result()
+        body = json.dumps({"TableName": name, **DEFINITION}).encode()
+        submitted = self._state.dynamodb.submit(account, region, "CreateTable", body)
+        answer = submitted.result()
         if answer.error not in (None, "ResourceInUseException"):
             raise RuntimeError(f"CreateTable: {answer.body.decode()}")
-
-    def _submit_table(self, name: str, account: str, region: str) -> Future[Answer]:
-        body = json.dumps({"TableName": name, **DEFINITION}).encode()
-        return self._state.dynamodb.submit(account, region, "CreateTable", body)
 
     def dynamodb(
         self,
