@@ -14,7 +14,6 @@ from kinesumer.aws.errors import (
     transient_error,
     translated_errors,
 )
-from kinesumer.handlers.dead_letters.letter import decode_letter, smaller_letters
 from kinesumer.errors import (
     CorruptDeadLetterError,
     DeadLettersUnavailableError,
@@ -22,6 +21,7 @@ from kinesumer.errors import (
     FatalError,
     KinesumerError,
 )
+from kinesumer.handlers.dead_letters.letter import decode_letter, smaller_letters
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable
 

@@ -10,6 +10,7 @@ import io
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from kinesumer.errors import AccessDeniedError, FatalError
 from kinesumer.handlers.dead_letters.base import (
     ReadableDeadLetters,
     RejectedCallError,
@@ -18,7 +19,6 @@ from kinesumer.handlers.dead_letters.base import (
     translated,
 )
 from kinesumer.handlers.dead_letters.letter import encode_letter
-from kinesumer.errors import AccessDeniedError, FatalError
 from kinesumer.runtime.secrets import SECRETS
 
 if TYPE_CHECKING:

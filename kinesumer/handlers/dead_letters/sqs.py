@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from kinesumer.aws.endpoints import check_port, require_no_credentials
+from kinesumer.errors import ConfigurationError, DeadLetterTooLargeError, FatalError
 from kinesumer.handlers.dead_letters.base import (
     ReadableDeadLetters,
     RejectedCallError,
@@ -20,7 +21,6 @@ from kinesumer.handlers.dead_letters.base import (
     translated,
 )
 from kinesumer.handlers.dead_letters.letter import encode_letter
-from kinesumer.errors import ConfigurationError, DeadLetterTooLargeError, FatalError
 from kinesumer.runtime.secrets import SECRETS
 
 if TYPE_CHECKING:

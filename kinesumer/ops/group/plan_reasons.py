@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.ops.group.doctor.finding import first_three
 from kinesumer.core import lineage, plan
 from kinesumer.core.load import KnownLoads
 from kinesumer.core.load_reason import load_reason
+from kinesumer.ops.group.doctor.finding import first_three
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from kinesumer.model.rows import LeaderRow, MemberRow
     from kinesumer.ops.group.loads import FleetLoads
     from kinesumer.ops.group.snapshot import Snapshot
-    from kinesumer.model.rows import LeaderRow, MemberRow
 
 BY_COUNT = (
     "the assignor range gives each client successive shards, in proportion to its "
