@@ -106,7 +106,7 @@ def test_streams_and_the_table_are_there_from_the_start(
     async def serve(aws: EmbeddedAws, _: object) -> None:
         served.append(aws)
 
-    monkeypatch.setattr("kinesumer.testing.embedded_aws.server.serve", serve)
+    monkeypatch.setattr("kinesumer.testing.embedded_aws.command.serve", serve)
     arguments = [f"--stream={text}" for text in named]
     assert CliRunner().invoke(cli, ["local", *arguments]).exit_code == 0
     [aws] = served
@@ -130,7 +130,7 @@ def test_streams_and_the_table_are_there_from_the_start(
 def test_streams_that_cannot_be_made_are_refused(
     monkeypatch: pytest.MonkeyPatch, named: str, why: str
 ) -> None:
-    monkeypatch.setattr("kinesumer.testing.embedded_aws.server.serve", None)
+    monkeypatch.setattr("kinesumer.testing.embedded_aws.command.serve", None)
     result = CliRunner().invoke(cli, ["local", f"--stream={named}"])
     assert result.exit_code == 2
     assert why in result.stderr
