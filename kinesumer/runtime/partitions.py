@@ -14,11 +14,17 @@ from kinesumer.errors import ConfigurationError
 
 @cache
 def _partitions() -> list[dict[str, Any]]:
-    # Spark starts processes that check options and never call AWS.
-    from botocore.session import Session
+    # Not at the top: Spark starts processes that check options and never call AWS.
+    # Not by a session: it would read the user's profile, which may be missing.
+    from botocore.loaders import create_loader
 
-    found: list[dict[str, Any]] = Session().get_data("partitions")["partitions"]
+    found: list[dict[str, Any]] = create_loader().load_data("partitions")["partitions"]
     return found
+
+
+def all_regions() -> list[str]:
+    """Return the names of all regions of all partitions."""
+    return [region for partition in _partitions() for region in partition["regions"]]
 
 
 @cache

@@ -19,7 +19,7 @@ from moto.dynamodb.models.dynamo_type import Item
 from moto.dynamodb.models.utilities import DynamoJsonEncoder
 from moto.dynamodb.responses import DynamoHandler
 
-from kinesumer.runtime.partitions import partition_of
+from kinesumer.runtime.partitions import all_regions, partition_of
 from kinesumer.testing.embedded_aws.request import AwsError
 
 if TYPE_CHECKING:
@@ -73,7 +73,13 @@ comparisons.OpEqual.expr = _comparing(eq)  # type: ignore[method-assign]
 
 def tables() -> Callable[[str, str, dict[str, Any]], Handler]:
     """Create an empty set of tables. Return a function that creates handlers for it."""
-    backends = BackendDict(DynamoDBBackend, "dynamodb")
+    backends = BackendDict(
+        DynamoDBBackend,
+        "dynamodb",
+        # boto3's would need the user's profile, which may be missing.
+        use_boto3_regions=False,
+        additional_regions=all_regions(),
+    )
     ids: dict[str, str] = {}
 
     def handler(account: str, region: str, request: dict[str, Any]) -> Handler:
