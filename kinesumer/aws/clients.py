@@ -1,4 +1,4 @@
-"""What calls to one service need: a client of aiobotocore, or only its parts."""
+"""Hold a client of aiobotocore, or the parts with which calls are made without it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OpenClient(NamedTuple):
 
 
 class PlainClient(NamedTuple):
-    """What the calls to Kinesis need if they don't need a client of aiobotocore."""
+    """The parts with which Kinesis is called without a client of aiobotocore."""
 
     endpoint: KinesisEndpoint
     credentials: SigningKeys

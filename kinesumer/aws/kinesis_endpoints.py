@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import BotoCoreError
 
 from kinesumer.aws.http.sigv4 import Destination
+from kinesumer.runtime.partitions import partition_data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +81,5 @@ def _rules() -> Any:
     from botocore.endpoint_provider import EndpointProvider
     from botocore.loaders import create_loader
 
-    loader = create_loader()
-    rules = loader.load_service_model("kinesis", "endpoint-rule-set-1")
-    return EndpointProvider(rules, loader.load_data("partitions"))
+    rules = create_loader().load_service_model("kinesis", "endpoint-rule-set-1")
+    return EndpointProvider(rules, partition_data())

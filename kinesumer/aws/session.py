@@ -127,7 +127,7 @@ class ClientFactory:
 
     @property
     def _library(self) -> SessionClients:
-        """What creates the clients of aiobotocore."""
+        """The object that creates clients of aiobotocore. It is made on first use."""
         if self._known is None:
             # Imported late: this takes 0.3 s of CPU time.
             from kinesumer.aws.session_clients import SessionClients

@@ -13,12 +13,18 @@ from kinesumer.errors import ConfigurationError
 
 
 @cache
-def _partitions() -> list[dict[str, Any]]:
+def partition_data() -> dict[str, Any]:
+    """Return botocore's description of the partitions."""
     # Not at the top: Spark starts processes that check options and never call AWS.
     # Not by a session: it would read the user's profile, which may be missing.
     from botocore.loaders import create_loader
 
-    found: list[dict[str, Any]] = create_loader().load_data("partitions")["partitions"]
+    found: dict[str, Any] = create_loader().load_data("partitions")
+    return found
+
+
+def _partitions() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = partition_data()["partitions"]
     return found
 
 
