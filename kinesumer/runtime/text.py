@@ -36,6 +36,11 @@ def abbreviate(names: Iterable[str], limit: int) -> str:
     return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
+def first_three(names: Iterable[str]) -> str:
+    """Return the first three names, and the number of the others."""
+    return abbreviate(names, 3)
+
+
 def shorten(text: str, max_letters: int) -> str:
     """Return text of at most ``max_letters``, with ``…`` for its middle if cut.
 

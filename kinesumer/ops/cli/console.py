@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
 
+import click
+import msgspec
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -59,6 +62,11 @@ def print_lines(
     """Print lines and tables, then problems. ``err`` prints them on standard error."""
     marked = [plain(f"! {text}", "red") for text in problems]
     console(wide=wide, err=err).print(Group(*lines, *marked))
+
+
+def print_json(report: object, *, indent: int | None = 2) -> None:
+    """Print a report as JSON, in ASCII, so that a terminal shows what it contains."""
+    click.echo(json.dumps(msgspec.to_builtins(report), indent=indent))
 
 
 def safe_on_terminal(text: str) -> str:

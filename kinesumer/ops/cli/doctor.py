@@ -169,7 +169,9 @@ def _stream_verdicts(stream: dict[str, Any], *, verbose: bool) -> list[Renderabl
         lines.append(indented(stream["problem"], style))
     for shard in stream["shards"]:
         if shard["text"]:
-            at = f" at {position_text(shard, 'its start')}" if verbose else ""
+            number, sub = shard["sequence_number"], shard["sub_sequence_number"]
+            position = position_text(number, sub) or "its start"
+            at = f" at {position}" if verbose else ""
             text = f"{shard['shard_id']}{at}: {shard['verdict']}: {shard['text']}"
             lines.append(indented(text, VERIFY_STYLES[shard["severity"]]))
     lines += [

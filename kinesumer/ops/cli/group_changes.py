@@ -89,8 +89,7 @@ async def resume(common: CommonOptions) -> None:
         snapshot = await read_snapshot(context.store, common.app)
     still = [
         row
-        for page in snapshot.shards.values()
-        for row in page
+        for row in snapshot.rows
         if result.target.covers(row) and not row.ended and snapshot.pause(row)
     ]
     if common.as_json:

@@ -19,10 +19,10 @@ from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.apps import AppList
 from kinesumer.ops.dashboard.auth import Guard
 from kinesumer.ops.dashboard.letters import LetterBrowser
+from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller, StoreFleetSource
 from kinesumer.ops.dashboard.records import RecordBrowser
 from kinesumer.ops.dashboard.server import Server, listen, serving
-from kinesumer.ops.dashboard.view_model import DashboardInfo
 from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS, AppReader, Exporter
 from kinesumer.ops.exporter.scale import ScaleOptions
 from kinesumer.runtime.clock import SystemClock

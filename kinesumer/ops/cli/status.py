@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import click
+import msgspec
 
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.kcl_table import open_leases
 from kinesumer.errors import ConfigurationError, TransientError
 from kinesumer.model.validation import validate_name
-from kinesumer.ops.cli.console import plain, print_lines
+from kinesumer.ops.cli.console import console, plain, print_json, print_lines
 from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
 from kinesumer.ops.cli.progress import progress
-from kinesumer.ops.cli.report_tables import (
-    show_distribution,
-    show_lag,
-    show_lag_again,
-    show_status,
-)
-from kinesumer.ops.cli.terminal_view.screen import watch as watch_fleet
+from kinesumer.ops.cli.report_tables import lag_tables, show_distribution
+from kinesumer.ops.cli.status_tables import status_picture, status_tables
+from kinesumer.ops.cli.watching import watch as watch_reports
 from kinesumer.ops.group.distribution import cluster_by, read_distribution, report
 from kinesumer.ops.group.lag import LagMonitor
 from kinesumer.ops.group.observation import check_client
@@ -34,9 +30,11 @@ from kinesumer.runtime.text import escape_unprintable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from rich.console import RenderableType
+
     from kinesumer.ops.cli.options import CommonOptions
 
-    Show = Callable[[dict[str, Any]], None]
+T = TypeVar("T")
 
 # Clients send a heartbeat every two seconds, so a shorter interval shows nothing new.
 STATUS_INTERVAL_SECONDS = 2.0
@@ -48,26 +46,25 @@ ALIVE_TEXTS: dict[bool | None, str] = {True: "alive", False: "dead", None: "unkn
 @click.option(
     "--watch",
     is_flag=True,
-    help="Repeat until stopped: a picture, or with --json one object per line.",
+    help="Repeat until stopped: clients and streams, or with --json one object per "
+    "line.",
 )
 async def status(common: CommonOptions, watch: bool) -> None:
     """Show which client consumes which shard, and how far behind. Changes nothing.
 
     Waits for one heartbeat, about two seconds, to see which clients are alive. --watch
-    draws the dashboard's picture every two seconds, until q or Ctrl-C. The JSON is
+    draws clients and streams every few seconds, until q or Ctrl-C. The JSON is
     described in docs/status-json.md; with --watch it is one object per line.
     """
-    roles = common.roles()
-    if watch and not common.as_json:
-        await watch_fleet(common, roles)
-        return
-    query = StatusQuery(common.app, common.table, roles, lag=common.lag)
-    show: Show = partial(show_status, verbose=common.verbose)
-    if common.as_json:
-        show = _json_printer(watch)
-    interval_seconds = STATUS_INTERVAL_SECONDS if watch else None
+    query = StatusQuery(common.app, common.table, common.roles(), lag=common.lag)
     async with common.connect() as (clients, store):
-        await _print_reports(lambda: query.read(clients, store), show, interval_seconds)
+        await _show_reports(
+            common,
+            lambda: query.read(clients, store),
+            partial(status_tables, verbose=common.verbose),
+            status_picture,
+            STATUS_INTERVAL_SECONDS if watch else None,
+        )
 
 
 @command("app", "table", "region", "as_json", *ROLES)
@@ -88,32 +85,45 @@ async def lag(common: CommonOptions, interval: float, watch: bool) -> None:
     line.
     """
     monitor = LagMonitor(common.app, common.table, common.roles())
-    show: Show = show_lag_again if watch else show_lag
-    if common.as_json:
-        show = _json_printer(watch)
     async with common.connect() as (clients, store):
         async with progress(f"measuring twice, {interval:g} s apart"):
             await monitor.start(clients, store)
             await asyncio.sleep(interval)
-        await _print_reports(
-            lambda: monitor.read(clients, store), show, interval if watch else None
+        await _show_reports(
+            common,
+            lambda: monitor.read(clients, store),
+            lag_tables,
+            lag_tables,
+            interval if watch else None,
         )
 
 
-def _json_printer(watch: bool) -> Show:
-    indent = None if watch else 2
-    return lambda report: click.echo(json.dumps(report, indent=indent))
-
-
-async def _print_reports(
-    read: Callable[[], Awaitable[dict[str, Any]]],
-    show: Show,
+async def _show_reports(
+    common: CommonOptions,
+    read: Callable[[], Awaitable[T]],
+    tables: Callable[[T], RenderableType],
+    picture: Callable[[T, str], RenderableType],
     interval_seconds: float | None,
 ) -> None:
-    """Show a report once, or repeatedly. A repeated report survives short outages."""
+    """Show a report once, or repeatedly. A repeated report survives short outages.
+
+    On a terminal, repeated reports are drawn in place by ``picture``.
+    """
     # An error of the first read may be permanent, so it ends the command.
     async with progress("reading shards and heartbeats"):
         report = await read()
+    target = console()
+    is_drawn = target.is_terminal and not (target.is_dumb_terminal or common.as_json)
+    if is_drawn and interval_seconds is not None:
+        await watch_reports(report, read, picture, interval_seconds)
+        return
+
+    def show(report: T) -> None:
+        if common.as_json:
+            print_json(report, indent=2 if interval_seconds is None else None)
+        else:
+            print_lines(tables(report), wide=common.verbose)
+
     show(report)
     while interval_seconds is not None:
         await asyncio.sleep(interval_seconds)
@@ -174,12 +184,12 @@ async def distribution(
         about = {"app": app, "table": common.table}
     else:
         raise ConfigurationError("pass either --app APP or --kcl TABLE")
-    fields = report(spread, by)
+    found = report(spread, by)
     if common.as_json:
-        click.echo(json.dumps({"version": fields.pop("version"), **about, **fields}))
+        print_json({**about, **msgspec.structs.asdict(found)}, indent=None)
     else:
         kind, name = next(iter(about.items()))
-        show_distribution(f"{kind.replace('_', ' ')} {name}", fields)
+        show_distribution(f"{kind.replace('_', ' ')} {name}", found)
 
 
 @command("app", "table", "region", "as_json")
@@ -213,7 +223,7 @@ async def health(common: CommonOptions, client_id: str, ready: bool) -> None:
             store = await open_store(clients, common.table)
             finding = await check_client(store, SystemClock(), common.app, client_id)
     if common.as_json:
-        click.echo(json.dumps(finding.report(common.app, client_id)))
+        print_json(finding.report(common.app, client_id), indent=None)
     else:
         text = ALIVE_TEXTS[finding.alive]
         if finding.alive:

@@ -11,23 +11,19 @@ import msgspec
 from kinesumer.errors import KinesumerError
 from kinesumer.ops.dashboard import events
 from kinesumer.ops.dashboard.throughput import LagHistory, Throughput
-from kinesumer.ops.dashboard.view_model import (
-    DashboardInfo,
-    ViewInput,
-    assign_slots,
-    build_state,
-)
+from kinesumer.ops.dashboard.view_model import assign_slots, build_state
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.lag import NO_LAGS, Lags, read_lags
 from kinesumer.ops.group.observation import Observation, observe
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
+from kinesumer.ops.group.status import report
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.ops.dashboard.model import Event
+    from kinesumer.ops.dashboard.model import DashboardInfo, Event
     from kinesumer.ports import Clock, StateStore
 
 MIN_INTERVAL_SECONDS = 2.0
@@ -99,10 +95,7 @@ class StoreFleetSource:
             return
         self._counted_at = now
         positions = {
-            row.key: row.position
-            for page in snapshot.shards.values()
-            for row in page
-            if row.position is not None
+            row.key: row.position for row in snapshot.rows if row.position is not None
         }
         self._rates = await self._throughput.measure(positions, now)
 
@@ -117,6 +110,7 @@ class Poller:
     def __init__(self, info: DashboardInfo, fleet: FleetSource, clock: Clock) -> None:
         self._info, self._fleet, self._clock = info, fleet, clock
         self._observation: Observation | None = None
+        self._report = report(info.app, info.table, Observation(NO_ROWS))
         self._measured = NO_MEASUREMENTS
         self._measured_at: float | None = None
         self._measuring: asyncio.Task[StreamMeasurements] | None = None
@@ -192,7 +186,7 @@ class Poller:
 
     def _interval_seconds(self) -> float:
         snapshot = self._observation.snapshot if self._observation else NO_ROWS
-        shards = sum(len(page) for page in snapshot.shards.values())
+        shards = sum(1 for _ in snapshot.rows)
         return max(MIN_INTERVAL_SECONDS, shards / SHARDS_PER_SECOND)
 
     async def _poll(self) -> bytes:
@@ -203,14 +197,12 @@ class Poller:
             error_text = escape_unprintable(str(error))
         else:
             is_measured = await self._measure(snapshot)
-            observation = self._observe(snapshot)
+            self._observe(snapshot)
             # The charts get new measurements only, and don't repeat the last values.
             if is_measured:
                 lags = {
-                    arn: 0
-                    if observation.caught_up(page)
-                    else observation.millis_behind(arn)
-                    for arn, page in snapshot.shards.items()
+                    one.stream_arn: 0 if one.caught_up else one.millis_behind_latest
+                    for one in self._report.streams
                 }
                 known = {arn: lag for arn, lag in lags.items() if lag is not None}
                 self._history.add(self._clock.wall(), known, self._measured.rates)
@@ -230,7 +222,7 @@ class Poller:
         self._measuring = None
         return True
 
-    def _observe(self, snapshot: Snapshot) -> Observation:
+    def _observe(self, snapshot: Snapshot) -> None:
         before = self._observation
         lags = self._measured.lags
         observation = observe(before, snapshot, lags, self._clock.now())
@@ -246,7 +238,7 @@ class Poller:
                 msgspec.structs.replace(event, number=self._event_count, at=at)
             )
         self._observation = observation
-        return observation
+        self._report = report(self._info.app, self._info.table, observation)
 
     def _age(self, at: float | None) -> float | None:
         return None if at is None else round(self._clock.now() - at, 1)
@@ -254,17 +246,18 @@ class Poller:
     def _encode_state(self, trouble: str | None) -> bytes:
         read_at = self._observation.at if self._observation else None
         age_seconds, lag_age_seconds = self._age(read_at), self._age(self._measured_at)
-        view = ViewInput(
-            observation=self._observation or Observation(NO_ROWS),
+        state = build_state(
+            self._report,
+            self._measured.rates,
+            self._stream_slots,
+            info=self._info,
             at=self._clock.wall() - (age_seconds or 0),
             age_seconds=age_seconds,
             lag_age_seconds=lag_age_seconds,
             every_seconds=self._interval_seconds(),
-            rates=self._measured.rates,
             slots=self._slots,
-            stream_slots=self._stream_slots,
-            events=tuple(self._events),
+            events=list(self._events),
             history=self._history.lines(self._stream_slots),
             trouble=trouble,
         )
-        return msgspec.json.encode(build_state(self._info, view))
+        return msgspec.json.encode(state)

@@ -13,6 +13,7 @@ from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.lag import NO_LAGS, read_lags
 from kinesumer.ops.group.observation import observe
 from kinesumer.ops.group.snapshot import read_snapshot
+from kinesumer.ops.group.status import report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -82,7 +83,9 @@ class AppReader:
         self._before = observe(self._before, snapshot, lags, now)
         scale = self._scale.observe(self._before, now, has_lags=self._lag)
         seconds = self._clock.now() - began
-        return AppReading(self._before, self._lag, self._clock.wall(), seconds, scale)
+        found = report(self._app, "", self._before)
+        at = self._clock.wall()
+        return AppReading(found, self._before, self._lag, at, seconds, scale)
 
 
 class Exporter:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from kinesumer.core.load import work_of
-from kinesumer.model.failures import Outcomes
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.exporter.scale import CATCH_UP, LOAD, Scale
-from kinesumer.ops.group.failures import failures_of_stream
-from kinesumer.ops.group.fan_out import uses_of_stream
-from kinesumer.ops.group.incidents import group_incidents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from prometheus_client.core import Metric
 
-    from kinesumer.model.loads import Load
-    from kinesumer.ops.group.observation import FleetView, Observation
+    from kinesumer.model.streams import ShardKey
+    from kinesumer.ops.group.failures import Failures
+    from kinesumer.ops.group.observation import Observation
+    from kinesumer.ops.group.report import GroupReport, StreamReport
 
 PREFIX = "kinesumer_group_"
 MEMBER_STATES = ("silent", "degraded", "leaving", "drained", "joining", "up")
@@ -144,7 +141,8 @@ GAUGES = {
 class AppReading(NamedTuple):
     """The result of reading an app once."""
 
-    observation: Observation
+    report: GroupReport
+    observation: Observation  # since when its values have been unchanged
     has_lags: bool
     at: float  # seconds since 1970
     seconds: float  # the duration of the read
@@ -199,43 +197,42 @@ def build_metrics(apps: Iterable[AppMetrics]) -> list[Metric]:
 
 
 def _add_app(metrics: MetricSet, app: str, reading: AppReading) -> None:
-    fleet, snapshot = reading.observation, reading.observation.snapshot
+    report, snapshot = reading.report, reading.observation.snapshot
     metrics.add("read_duration_seconds", reading.seconds, app)
     metrics.add("read_timestamp_seconds", reading.at, app)
     metrics.add("unreadable_rows", len(snapshot.corrupt), app)
-    if all(member.kind == CLIENT for member in snapshot.alive):
-        metrics.add("leader_present", snapshot.leader_id is not None, app)
+    if all(member.kind == CLIENT for member in report.members):
+        metrics.add("leader_present", report.leader is not None, app)
     states: Counter[str] = Counter()
-    for member in snapshot.alive:
-        state = fleet.states(member)[0]
+    # Kinds without incidents get samples of 0, so that alerts on them have data.
+    incidents = Counter({(kind.value, ""): 0 for kind in IncidentKind})
+    for member in report.members:
         # A newer version of the library may store states unknown to this one.
+        state = member.states[0]
         states[state if state in MEMBER_STATES else "degraded"] += 1
-        age, owned = fleet.age(member), snapshot.owned[member.session]
+        age = member.heartbeat_unchanged_seconds or 0.0
         metrics.add("heartbeat_age_seconds", age, app, member.client_id)
-        metrics.add("member_shards", owned, app, member.client_id)
-    for client_id, work in _work_by_client(fleet).items():
+        metrics.add("member_shards", member.shards, app, member.client_id)
+        incidents.update((it.kind, it.stream_arn or "") for it in member.incidents)
+    for client_id, work in _work_by_client(report).items():
         metrics.add("member_work", work, app, client_id)
     for goal, clients in reading.scale.wanted.items():
         metrics.add("clients_wanted", clients, app, goal)
     # States without clients get samples of 0, so that alerts on them have data.
     for name in MEMBER_STATES:
         metrics.add("members", states[name], app, name)
-    # Kinds without incidents get samples of 0, so that alerts on them have data.
-    incidents = {(kind, ""): 0 for kind in IncidentKind}
-    for group in group_incidents(snapshot.alive):
-        incidents[group.kind, group.stream_arn] = len(group.incidents)
     for (kind, arn), count in incidents.items():
-        metrics.add("incidents", count, *_stream_labels(app, arn), kind.value)
-    for stream in snapshot.streams:
-        _add_stream(metrics, app, stream.arn, reading)
+        metrics.add("incidents", count, *_stream_labels(app, arn), kind)
+    for stream in report.streams:
+        _add_stream(metrics, app, stream, reading)
 
 
-def _work_by_client(fleet: FleetView) -> dict[str, float]:
-    loads, rows = fleet.loads.of_shards, fleet.snapshot.shards.values()
+def _work_by_client(report: GroupReport) -> dict[str, float]:
     work: Counter[str] = Counter()
-    for row in chain.from_iterable(rows):
-        if row.key in loads:
-            work[row.owner_id] += work_of(loads[row.key])
+    for stream in report.streams:
+        for shard in stream.shards:
+            if shard.load is not None and shard.owner is not None:
+                work[shard.owner] += shard.load.work
     return {client_id: total / 1e6 for client_id, total in work.items()}
 
 
@@ -245,81 +242,78 @@ def _stream_labels(app: str, arn: str) -> tuple[str, str, str, str]:
     return app, stream_name(arn), region, account
 
 
-def _add_stream(metrics: MetricSet, app: str, arn: str, reading: AppReading) -> None:
-    fleet, snapshot = reading.observation, reading.observation.snapshot
-    rows = snapshot.shards[arn]
-    labels = _stream_labels(app, arn)
-    states = fleet.shard_states(arn)
+def _add_stream(
+    metrics: MetricSet, app: str, stream: StreamReport, reading: AppReading
+) -> None:
+    labels, shards = _stream_labels(app, stream.stream_arn), stream.shards
     for name in SHARD_STATES:
-        metrics.add("shards", states[name], *labels, name)
-    paused = sum(not row.ended and snapshot.pause(row) is not None for row in rows)
-    metrics.add("paused_shards", paused, *labels)
-    stopped = sum(row.poison is not None for row in rows)
-    isolated = sum(row.is_isolated for row in rows) - stopped
-    metrics.add("isolated_shards", isolated, *labels)
-    metrics.add("stopped_shards", stopped, *labels)
+        metrics.add("shards", stream.states.get(name, 0), *labels, name)
+    stopped = sum(shard.poison is not None for shard in shards)
     # Rows don't tell since when a shard has no owner, so a restarted exporter begins
     # again at 0.
-    unconsumed = fleet.unconsumed
-    since = [unconsumed[row.key] for row in rows if row.key in unconsumed]
-    metrics.add("unowned_shards", len(since), *labels)
-    metrics.add("unassignable_shards", len(snapshot.unassignable(arn)), *labels)
-    metrics.add("unowned_seconds", fleet.at - min(since, default=fleet.at), *labels)
-    hot = sum(key.stream_arn == arn for key in fleet.loads.hot_shards)
-    metrics.add("hot_shards", hot, *labels)
+    seen, now = reading.observation.unconsumed, reading.observation.at
+    since = [at for key, at in seen.items() if key.stream_arn == stream.stream_arn]
+    for name, value in {
+        "paused_shards": sum(bool(s.paused) and s.state != "ended" for s in shards),
+        "isolated_shards": sum(shard.isolated for shard in shards) - stopped,
+        "stopped_shards": stopped,
+        "unowned_shards": sum(shard.is_unconsumed for shard in shards),
+        "unassignable_shards": stream.unassignable_shards,
+        "unowned_seconds": now - min(since, default=now),
+        "hot_shards": sum(shard.hot for shard in shards),
+    }.items():
+        metrics.add(name, value, *labels)
+    by_id = {shard.shard_id: shard for shard in shards}
     for key in reading.scale.busiest:
-        if key.stream_arn == arn:
-            _add_load(metrics, fleet.loads.of_shards[key], *labels, key.shard_id)
-    _add_failures(metrics, arn, reading, labels)
-    for use in uses_of_stream(snapshot.alive, arn):
+        load = by_id[key.shard_id].load if key.stream_arn == stream.stream_arn else None
+        if load is not None:
+            metrics.add("shard_work", load.work / 1e6, *labels, key.shard_id)
+            for name, rate in msgspec.structs.asdict(load).items():
+                metrics.add(f"shard_{name}", rate, *labels, key.shard_id)
+    _add_failures(metrics, stream.failures, reading.at, labels)
+    for use in stream.fan_out:
         metrics.add("fan_out_clients", len(use.clients), *labels, use.consumer)
         polling = len(use.polling)
         metrics.add("fan_out_polling_clients", polling, *labels, use.consumer)
     if reading.has_lags:
-        stuck = sum(row.key in fleet.stuck for row in rows)
-        metrics.add("stuck_shards", stuck, *labels)
-        for key in reading.scale.slowest:
-            if key.stream_arn == arn:
-                seconds = fleet.lags.millis[key] / 1000
-                metrics.add("shard_lag_seconds", seconds, *labels, key.shard_id)
-        _add_lag(metrics, arn, fleet, labels)
+        _add_lags(metrics, stream, reading, labels)
 
 
 def _add_failures(
-    metrics: MetricSet, arn: str, reading: AppReading, labels: tuple[str, ...]
+    metrics: MetricSet, failures: Failures | None, now: float, labels: tuple[str, ...]
 ) -> None:
-    failures = failures_of_stream(reading.observation.snapshot.alive, arn)
-    since, outcomes = reading.at, Outcomes()
-    if failures is not None:
-        since, outcomes = failures.since, failures.outcomes
-    metrics.add("handler_calls", outcomes.calls, *labels)
-    metrics.add("failed_calls", outcomes.failed, *labels)
-    metrics.add("dead_letters", outcomes.letters, *labels)
-    metrics.add("skipped_records", outcomes.skipped, *labels)
-    metrics.add("failing_seconds", max(0.0, reading.at - since), *labels)
+    names = ("calls", "failed_calls", "dead_letters", "skipped_records")
+    for name in names:
+        metric = "handler_calls" if name == "calls" else name
+        metrics.add(metric, getattr(failures, name, 0), *labels)
+    since = now if failures is None else failures.since
+    metrics.add("failing_seconds", max(0.0, now - since), *labels)
 
 
-def _add_load(metrics: MetricSet, load: Load, *labels: str) -> None:
-    metrics.add("shard_work", work_of(load) / 1e6, *labels)
-    for name, rate in load._asdict().items():
-        metrics.add(f"shard_{name}", rate, *labels)
-
-
-def _add_lag(
-    metrics: MetricSet, arn: str, fleet: FleetView, labels: tuple[str, ...]
+def _add_lags(
+    metrics: MetricSet,
+    stream: StreamReport,
+    reading: AppReading,
+    labels: tuple[str, ...],
 ) -> None:
-    lags = fleet.lags
-    metrics.add("lag_known", arn not in lags.problems, *labels)
-    if arn in lags.problems:
+    def of_stream(keys: Iterable[ShardKey]) -> list[ShardKey]:
+        return [key for key in keys if key.stream_arn == stream.stream_arn]
+
+    metrics.add("stuck_shards", len(of_stream(reading.observation.stuck)), *labels)
+    by_id = {shard.shard_id: shard for shard in stream.shards}
+    for key in of_stream(reading.scale.slowest):
+        seconds = (by_id[key.shard_id].millis_behind_latest or 0) / 1000
+        metrics.add("shard_lag_seconds", seconds, *labels, key.shard_id)
+    metrics.add("lag_known", stream.lag_problem is None, *labels)
+    if stream.lag_problem is not None:
         return
-    caught_up = fleet.caught_up(fleet.snapshot.shards[arn])
-    if caught_up is not None:
-        metrics.add("caught_up", caught_up, *labels)
+    if stream.caught_up is not None:
+        metrics.add("caught_up", stream.caught_up, *labels)
     # The lag is unknown, and counts as 0, if all shards have ended, or if their records
     # are older than the retention.
-    lag = (fleet.millis_behind(arn) or 0) / 1000
+    lag = (stream.millis_behind_latest or 0) / 1000
     metrics.add("lag_seconds", lag, *labels)
-    if arn in lags.retention_hours:
-        retention = lags.retention_hours[arn] * 3600
+    if stream.retention_hours is not None:
+        retention = stream.retention_hours * 3600
         metrics.add("retention_seconds", retention, *labels)
         metrics.add("retention_left_seconds", retention - lag, *labels)

@@ -54,7 +54,7 @@ class ScaleObserver:
         count, before = self._options.top_shards, self._before
         loads = fleet.loads.of_shards
         work = {key: work_of(load) / 1e6 for key, load in loads.items()}
-        rows = [row for page in fleet.snapshot.shards.values() for row in page]
+        rows = list(fleet.snapshot.rows)
         lags = {row.key: _lag_seconds(row, fleet) for row in rows}
         known = {key: lag for key, lag in lags.items() if lag is not None}
         samples = {

@@ -82,7 +82,7 @@ def _summary(app: str, parts: dict[str, list[Row]], now: float) -> AppSummary:
         sum(row.ready and not row.ended for row in shards),
         sum(len(snapshot.unconsumed(arn)) for arn in by_stream),
         bool(group and group.paused) or any(stream.paused for stream in streams),
-        "" if failures is None else failures.counts,
+        "" if failures is None else failures.text,
         max(
             (member.last_update for member in members),
             key=timestamp_seconds,

@@ -5,22 +5,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.core.load import work_of
+import msgspec
+
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.connect import NO_ROLES, Roles
-from kinesumer.ops.group.loads import load_report, sum_loads
+from kinesumer.ops.group.loads import Rates, rates, sum_loads
 from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.plan_reasons import PlanReport
 from kinesumer.ops.group.sampling import SHARD_ERRORS, ShardSampler, sample_shards
 from kinesumer.ops.group.snapshot import read_known_snapshot
+from kinesumer.ops.group.status import report as report_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.loads import Load
     from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ops.group.plan_reasons import PlanReasons
     from kinesumer.ports import StateStore
 
     ClusterOf = Callable[["Consumer"], str]
@@ -47,13 +48,13 @@ class ShardLoad(NamedTuple):
     owner: str  # a client id; empty if the shard has no owner
     bytes_per_second: float | None = None  # arriving data; None if unknown
     key: ShardKey | None = None  # None in a KCL fleet
-    load: Load | None = None  # None if unknown
+    load: Rates | None = None  # None if unknown
     hot: bool = False
 
     @property
     def work(self) -> int:
         """The shard's work, as the assignor by load computes it; 0 if unknown."""
-        return 0 if self.load is None else work_of(self.load)
+        return 0 if self.load is None else self.load.work
 
 
 class Distribution(NamedTuple):
@@ -62,7 +63,7 @@ class Distribution(NamedTuple):
     clients: Sequence[Consumer]
     shards: Sequence[ShardLoad]
     problems: Sequence[str] = ()
-    plan: PlanReasons | None = None  # None for a KCL fleet
+    plan: PlanReport | None = None  # None for a KCL fleet
 
 
 def cluster_by(kind: str) -> ClusterOf:
@@ -91,12 +92,61 @@ def _zone(text: str) -> str:
     return match[0] if match else ""
 
 
-def report(distribution: Distribution, by: str) -> dict[str, Any]:
-    """Return the report as JSON (docs/distribution.md). Raises ConfigurationError.
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """The shards of a client or a cluster, their traffic and their work."""
 
-    The weights of a cluster's clients determine its fair share of the shards and of the
-    work.
-    """
+    shards: int
+    bytes_per_second: float | None
+    load: Rates | None
+    work_share: float | None
+    load_share: float | None
+
+
+class ClusterSpread(Spread, frozen=True, kw_only=True):
+    """The share of a cluster; the weights of its clients determine its fair share."""
+
+    cluster: str
+    clients: int
+    fair_shards: float
+    fewest_of_a_client: int
+    most_of_a_client: int
+
+
+class ClientSpread(Spread, frozen=True, kw_only=True):
+    """The share of a client."""
+
+    client_id: str
+    cluster: str
+
+
+class BusyShard(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the shards with the most work."""
+
+    stream_arn: str
+    shard_id: str
+    owner: str | None
+    load: Rates
+    work_share: float
+    hot: bool
+
+
+class DistributionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``kinesumer distribution`` reports; see docs/distribution.md."""
+
+    version: int = VERSION
+    by: str
+    shards: int
+    unowned: int
+    plan: PlanReport | None
+    bytes_per_second: float | None
+    clusters: list[ClusterSpread]
+    clients: list[ClientSpread]
+    busiest_shards: list[BusyShard]
+    problems: list[str]
+
+
+def report(distribution: Distribution, by: str) -> DistributionReport:
+    """Return the report. Raises ConfigurationError if ``by`` is unknown."""
     cluster_of = cluster_by(by)
     owned: dict[str, list[ShardLoad]] = {c.client_id: [] for c in distribution.clients}
     for shard in distribution.shards:
@@ -108,66 +158,62 @@ def report(distribution: Distribution, by: str) -> dict[str, Any]:
     total_weight = sum(client.weight for client in distribution.clients)
     total_work = sum(shard.work for shard in distribution.shards)
 
-    def load(clients: Sequence[Consumer]) -> dict[str, Any]:
+    def spread(clients: Sequence[Consumer]) -> dict[str, Any]:
         shards = [shard for client in clients for shard in owned[client.client_id]]
-        weight = sum(client.weight for client in clients)
         work_share = _share(sum(shard.work for shard in shards), total_work)
-        fair_share = _share(weight, total_weight)
+        fair_share = _share(sum(client.weight for client in clients), total_weight)
         return {
             "shards": len(shards),
             "bytes_per_second": _total_bytes(shards),
-            "load": load_report(sum_loads(s.load for s in shards if s.load)),
+            "load": rates(sum_loads(s.load.load for s in shards if s.load)),
             "work_share": None if work_share is None else round(work_share, 4),
             "load_share": round(work_share / fair_share, 2)
             if work_share is not None and fair_share
             else None,
         }
 
-    return {
-        "version": VERSION,
-        "by": by,
-        "shards": len(distribution.shards),
-        "unowned": len(unowned),
-        "plan": distribution.plan and distribution.plan.report(),
-        "bytes_per_second": _total_bytes(distribution.shards),
-        "clusters": [
-            {
-                "cluster": name,
-                "clients": len(clients),
-                **load(clients),
-                "fair_shards": round(
-                    sum(client.weight for client in clients)
-                    / (total_weight or 1)  # all clients may be drained
-                    * len(distribution.shards),
-                    2,
-                ),
-                "fewest_of_a_client": min(len(owned[c.client_id]) for c in clients),
-                "most_of_a_client": max(len(owned[c.client_id]) for c in clients),
-            }
-            for name, clients in sorted(clusters.items())
-        ],
-        "clients": [
-            {
-                "client_id": client.client_id,
-                "cluster": cluster_of(client),
-                **load([client]),
-            }
+    def of_cluster(name: str, clients: Sequence[Consumer]) -> ClusterSpread:
+        counts = [len(owned[client.client_id]) for client in clients]
+        # All clients may be drained.
+        fair_share = _share(sum(c.weight for c in clients), total_weight) or 0.0
+        return ClusterSpread(
+            cluster=name,
+            clients=len(clients),
+            fair_shards=round(fair_share * len(distribution.shards), 2),
+            fewest_of_a_client=min(counts),
+            most_of_a_client=max(counts),
+            **spread(clients),
+        )
+
+    return DistributionReport(
+        by=by,
+        shards=len(distribution.shards),
+        unowned=len(unowned),
+        plan=distribution.plan,
+        bytes_per_second=_total_bytes(distribution.shards),
+        clusters=[of_cluster(*item) for item in sorted(clusters.items())],
+        clients=[
+            ClientSpread(
+                client_id=client.client_id,
+                cluster=cluster_of(client),
+                **spread([client]),
+            )
             for client in sorted(distribution.clients)
         ],
-        "busiest_shards": [
-            {
-                "stream_arn": shard.key.stream_arn,
-                "shard_id": shard.key.shard_id,
-                "owner": shard.owner or None,
-                "load": load_report(shard.load),
-                "work_share": round(shard.work / total_work, 4),
-                "hot": shard.hot,
-            }
+        busiest_shards=[
+            BusyShard(
+                stream_arn=shard.key.stream_arn,
+                shard_id=shard.key.shard_id,
+                owner=shard.owner or None,
+                load=shard.load,
+                work_share=round(shard.work / total_work, 4),
+                hot=shard.hot,
+            )
             for shard in _busiest(distribution.shards)
-            if shard.key is not None
+            if shard.key is not None and shard.load is not None
         ],
-        "problems": list(distribution.problems),
-    }
+        problems=list(distribution.problems),
+    )
 
 
 def _share(part: int, whole: int) -> float | None:
@@ -200,16 +246,16 @@ async def read_distribution(
     Leaves out shards that have ended or wait for their parents. Raises KinesumerError.
     """
     snapshot = await read_known_snapshot(store, app)
-    fleet = FleetView(snapshot)
+    found = report_group(app, "", FleetView(snapshot))
     rows = {
         arn: [row for row in page if row.ready and not row.ended]
         for arn, page in snapshot.shards.items()
     }
-    rates: dict[ShardKey, float | None] = {}
+    measured: dict[ShardKey, float | None] = {}
     problems = list(snapshot.corrupt)
     if throughput:
         samples = await sample_shards(clients, rows, roles, _sample_rate)
-        rates = samples.values
+        measured = samples.values
         problems += [
             f"stream {arn}: throughput unknown: {error}"
             for arn, error in samples.problems.items()
@@ -221,20 +267,22 @@ async def read_distribution(
             member.label,
             0 if member.drained or member.state == "leaving" else member.weight,
         )
-        for member in snapshot.alive
+        for member in found.members
     ]
     loads = [
         ShardLoad(
-            row.owner_id if row.owner in snapshot.sessions else "",
-            rates.get(row.key),
-            row.key,
-            fleet.loads.of_shards.get(row.key),
-            row.key in fleet.loads.hot_shards,
+            (shard.owner or "") if shard.state in ("owned", "moving") else "",
+            measured.get(key),
+            key,
+            shard.load,
+            shard.hot,
         )
-        for page in rows.values()
-        for row in page
+        for stream in found.streams
+        for shard in stream.shards
+        if shard.state not in ("ended", "waiting")
+        for key in [ShardKey(stream.stream_arn, shard.shard_id)]
     ]
-    return Distribution(consumers, loads, problems, fleet.plan)
+    return Distribution(consumers, loads, problems, found.plan)
 
 
 async def _sample_rate(sampler: ShardSampler, _: ShardRow) -> float | None:

@@ -93,7 +93,7 @@ def still_held_since(seeked: Sequence[ShardRow]) -> FindHeld:
 
 def _owned(snapshot: Snapshot) -> list[ShardRow]:
     """Return the shards that live clients own; dead clients consume nothing."""
-    rows = (row for page in snapshot.shards.values() for row in page)
+    rows = snapshot.rows
     return [row for row in rows if row.owner in snapshot.sessions]
 
 

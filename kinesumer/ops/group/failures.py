@@ -2,82 +2,76 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from kinesumer.model.failures import Outcomes
-from kinesumer.runtime.text import abbreviate, counted, duration_text
+from kinesumer.runtime.text import counted, duration_text, first_three
 from kinesumer.wire.failures import read_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kinesumer.model.failures import LastError, StreamFailures
+    from kinesumer.model.failures import StreamFailures
     from kinesumer.model.rows import MemberRow
 
-MAX_NAMED = 3  # a text names at most this many clients
+
+class ErrorReport(msgspec.Struct, frozen=True):
+    """The last failure of a stream, without the error's text and the record's data."""
+
+    type: str
+    shard_id: str
+    position: str
+    at: float  # seconds since 1970
 
 
-class Failures(NamedTuple):
+class Failures(msgspec.Struct, frozen=True, kw_only=True):
     """The failures of one stream in the last minute, in one or several clients."""
 
-    clients: tuple[str, ...]  # the ids of the clients that report them
+    clients: list[str]  # the ids of the clients that report them
     since: float  # seconds since 1970
-    outcomes: Outcomes
-    error: LastError | None  # the latest one
+    records_done: int
+    calls: int
+    failed_calls: int
+    dead_letters: int
+    skipped_records: int
+    last_error: ErrorReport | None
+    text: str  # "94 % of calls fail, 616 dead letters in the last minute"
 
     @property
     def failing_share(self) -> float:
         """The share of the calls that failed, from 0 to 1."""
-        return self.outcomes.failed / max(1, self.outcomes.calls)
+        return self.failed_calls / max(1, self.calls)
 
-    @property
-    def failed_records(self) -> int:
-        """The number of records that user code has not handled and will not."""
-        return self.outcomes.letters + self.outcomes.skipped
-
-    @property
-    def counts(self) -> str:
-        """The failures in words: "94 % of calls fail, 616 dead letters a minute"."""
-        _, calls, failed, letters, skipped = self.outcomes
-        percent = 100 * self.failing_share
-        words = [
-            *([f"{max(1, int(percent))} % of {calls:,} calls fail"] if failed else []),
-            *([counted(letters, "dead letter")] if letters else []),
-            *([counted(skipped, "skipped record")] if skipped else []),
-        ]
-        return f"{', '.join(words)} in the last minute"
-
-    def text(self, now: float | None) -> str:
+    def explain(self, now: float | None) -> str:
         """Return the last error, the counts, and who reports them for how long.
 
         ``now`` is in seconds since 1970; None if unknown.
         """
-        about = f"reported by {abbreviate(self.clients, MAX_NAMED)}"
+        about = f"reported by {first_three(self.clients)}"
         if now is not None:
             about += f", for {_age(self.since, now)}"
-        return f"{self._error_text(now)}{self.counts} ({about})"
+        return f"{self._error_text(now)}{self.text} ({about})"
 
     def _error_text(self, now: float | None) -> str:
-        if self.error is None:
+        error = self.last_error
+        if error is None:
             return ""
-        name, shard_id, position, at = self.error
-        ago = "" if now is None else f", {_age(at, now)} ago"
-        return f"last {name} at record {position} of {shard_id}{ago}: "
+        ago = "" if now is None else f", {_age(error.at, now)} ago"
+        place = f"record {error.position} of {error.shard_id}"
+        return f"last {error.type} at {place}{ago}: "
 
-    def report(self) -> dict[str, Any]:
-        """Return the failures as JSON."""
-        done, calls, failed, letters, skipped = self.outcomes
-        return {
-            "clients": list(self.clients),
-            "since": self.since,
-            "records_done": done,
-            "calls": calls,
-            "failed_calls": failed,
-            "dead_letters": letters,
-            "skipped_records": skipped,
-            "last_error": None if self.error is None else self.error._asdict(),
-            "text": self.counts,
-        }
+
+def _counts(outcomes: Outcomes) -> str:
+    _, calls, failed, letters, skipped = outcomes
+    percent = 100 * failed / max(1, calls)
+    words = [
+        *([f"{max(1, int(percent))} % of {calls:,} calls fail"] if failed else []),
+        *([counted(letters, "dead letter")] if letters else []),
+        *([counted(skipped, "skipped record")] if skipped else []),
+    ]
+    return f"{', '.join(words)} in the last minute"
 
 
 def _age(at: float, now: float) -> str:
@@ -94,11 +88,6 @@ def failures_of_group(members: Iterable[MemberRow]) -> Failures | None:
     return _sum(list(_reported(members)))
 
 
-def failures_of_member(member: MemberRow) -> Failures | None:
-    """Return the failures of all streams in a member; None if there are none."""
-    return failures_of_group([member])
-
-
 def _reported(members: Iterable[MemberRow]) -> Iterator[tuple[str, StreamFailures]]:
     for member in members:
         for failures in read_failures(member.failures, member.streams):
@@ -112,9 +101,15 @@ def _sum(found: list[tuple[str, StreamFailures]]) -> Failures | None:
     for _, one in found:
         outcomes = outcomes.plus(one.outcomes)
     errors = [one.error for _, one in found if one.error is not None]
+    latest = max(errors, key=lambda error: error.at, default=None)
     return Failures(
-        tuple(dict.fromkeys(client_id for client_id, _ in found)),
-        min(one.since for _, one in found),
-        outcomes,
-        max(errors, key=lambda error: error.at, default=None),
+        clients=list(dict.fromkeys(client_id for client_id, _ in found)),
+        since=min(one.since for _, one in found),
+        records_done=outcomes.done,
+        calls=outcomes.calls,
+        failed_calls=outcomes.failed,
+        dead_letters=outcomes.letters,
+        skipped_records=outcomes.skipped,
+        last_error=None if latest is None else ErrorReport(*latest),
+        text=_counts(outcomes),
     )

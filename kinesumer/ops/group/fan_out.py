@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from kinesumer.runtime.text import abbreviate
+import msgspec
+
+from kinesumer.runtime.text import counted, first_three
 from kinesumer.wire import rows
 
 if TYPE_CHECKING:
@@ -17,34 +19,39 @@ if TYPE_CHECKING:
 # A client writes the time into its row every two minutes. If an app's last client was
 # killed, no other client marks its row as dead, so an old time must end its use.
 LIVE_SECONDS = 300.0
-MAX_CLIENTS_NAMED = 3
 
 
-class ConsumerUse(NamedTuple):
+class PollingClient(msgspec.Struct, frozen=True):
+    """A client that polls although it requests fan-out, and why."""
+
+    client_id: str
+    problem: str
+
+
+class ConsumerUse(msgspec.Struct, frozen=True):
     """The live clients of an app that request a stream consumer of one stream."""
 
     consumer: str
-    clients: tuple[str, ...]  # the ids of the clients that read by fan-out
-    polling: Mapping[str, str]  # by id of each client that polls instead: why
+    clients: list[str]  # the ids of the clients that read by fan-out
+    polling: list[PollingClient]
 
-    def report(self) -> dict[str, Any]:
-        """Return the use as JSON."""
-        return {
-            "consumer": self.consumer,
-            "clients": list(self.clients),
-            "polling": [
-                {"client_id": client_id, "problem": problem}
-                for client_id, problem in self.polling.items()
-            ],
-        }
+    @property
+    def text(self) -> str:
+        """The use in words: "fan-out billing (1 client, 1 polls instead)"."""
+        clients, polling = len(self.clients), len(self.polling)
+        counts = [
+            *([counted(clients, "client")] if clients else []),
+            *([f"{polling} poll{'s' * (polling == 1)} instead"] if polling else []),
+        ]
+        return f"fan-out {self.consumer} ({', '.join(counts)})"
 
     def problems(self) -> Iterator[str]:
         """Yield why clients poll, with one text for all clients of the same problem."""
         clients: dict[str, list[str]] = defaultdict(list)
-        for client_id, problem in self.polling.items():
-            clients[problem].append(client_id)
+        for one in self.polling:
+            clients[one.problem].append(one.client_id)
         for problem, ids in clients.items():
-            names = abbreviate(ids, MAX_CLIENTS_NAMED)
+            names = first_three(ids)
             verb = "polls" if len(ids) == 1 else "poll"
             yield f"{names} {verb} instead of fan-out {self.consumer}: {problem}"
 
@@ -55,24 +62,12 @@ def uses_of_stream(members: Iterable[MemberRow], arn: str) -> list[ConsumerUse]:
     for member in members:
         if (use := member.fan_out.get(arn)) is None:
             continue
-        before = found.get(use.consumer, ConsumerUse(use.consumer, (), {}))
+        known = found.setdefault(use.consumer, ConsumerUse(use.consumer, [], []))
         if use.problem:
-            polling = {**before.polling, member.client_id: use.problem}
-            found[use.consumer] = before._replace(polling=polling)
+            known.polling.append(PollingClient(member.client_id, use.problem))
         else:
-            clients = (*before.clients, member.client_id)
-            found[use.consumer] = before._replace(clients=clients)
+            known.clients.append(member.client_id)
     return [found[name] for name in sorted(found)]
-
-
-def use_text(use: Mapping[str, Any]) -> str:
-    """Return a reported use in words: "fan-out billing (1 client, 1 polls instead)"."""
-    clients, polling = len(use["clients"]), len(use["polling"])
-    counts = [
-        *([f"{clients} client{'s' * (clients != 1)}"] if clients else []),
-        *([f"{polling} poll{'s' * (polling == 1)} instead"] if polling else []),
-    ]
-    return f"fan-out {use['consumer']} ({', '.join(counts)})"
 
 
 class LiveUses:

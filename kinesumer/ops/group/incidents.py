@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.streams import stream_name
-from kinesumer.runtime.text import abbreviate, duration_text
+from kinesumer.runtime.text import duration_text, first_three
 from kinesumer.wire.incidents import read_incidents
 
 if TYPE_CHECKING:
@@ -16,7 +18,18 @@ if TYPE_CHECKING:
     from kinesumer.model.incidents import Incident
     from kinesumer.model.rows import MemberRow
 
-MAX_NAMED = 3  # a text names at most this many clients or shards
+
+class IncidentReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A lasting failure that a client reports about itself."""
+
+    kind: str
+    stream_arn: str | None
+    shard_id: str | None
+    since: float  # seconds since 1970
+    count: int
+    error: str
+    meaning: str
+    remedy: str
 
 
 class IncidentGroup(NamedTuple):
@@ -31,7 +44,7 @@ class IncidentGroup(NamedTuple):
     def subject(self) -> str:
         """What the incidents concern, in words."""
         if not self.stream_arn:
-            return abbreviate(self.clients, MAX_NAMED)
+            return first_three(self.clients)
         return f"stream {stream_name(self.stream_arn)}"
 
     def text(self, now: float | None) -> str:
@@ -44,9 +57,9 @@ class IncidentGroup(NamedTuple):
         about = []
         shards = sorted({it.shard_id for it in self.incidents if it.shard_id})
         if shards:
-            about.append(abbreviate(shards, MAX_NAMED))
+            about.append(first_three(shards))
         if self.stream_arn:
-            about.append(f"reported by {abbreviate(self.clients, MAX_NAMED)}")
+            about.append(f"reported by {first_three(self.clients)}")
         if now is not None:
             seconds = max(0.0, now - min(it.since for it in self.incidents))
             about.append(f"for {duration_text(1000 * seconds)}")
@@ -75,18 +88,18 @@ def group_incidents(members: Iterable[MemberRow]) -> list[IncidentGroup]:
     ]
 
 
-def incident_reports(member: MemberRow) -> list[dict[str, Any]]:
-    """Return a member's incidents as JSON."""
+def incident_reports(member: MemberRow) -> list[IncidentReport]:
+    """Return a member's incidents for a report."""
     return [
-        {
-            "kind": incident.kind.value,
-            "stream_arn": incident.stream_arn or None,
-            "shard_id": incident.shard_id or None,
-            "since": incident.since,
-            "count": incident.count,
-            "error": incident.error,
-            "meaning": incident.kind.meaning,
-            "remedy": incident.kind.remedy,
-        }
+        IncidentReport(
+            kind=incident.kind.value,
+            stream_arn=incident.stream_arn or None,
+            shard_id=incident.shard_id or None,
+            since=incident.since,
+            count=incident.count,
+            error=incident.error,
+            meaning=incident.kind.meaning,
+            remedy=incident.kind.remedy,
+        )
         for incident in read_incidents(member.incidents, member.streams)
     ]

@@ -7,6 +7,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from kinesumer.errors import ShardMissingError, TrimmedPositionError
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.sampling import (
@@ -75,12 +77,45 @@ class Trend(NamedTuple):
     millis_per_second: float | None = None
     seconds_to_catch_up: float | None = None  # None if the lag doesn't fall
 
-    def report(self) -> dict[str, Any]:
-        """Return the trend as JSON."""
-        return {
-            name: round(value, 1) if isinstance(value, float) else value
-            for name, value in self._asdict().items()
-        }
+
+class LagFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The lag of a shard or a stream, and its trend; see docs/lag.md."""
+
+    problem: str | None
+    millis_behind_latest: int | None
+    records_behind: int | None
+    records_exact: bool
+    trend: str
+    millis_per_second: float | None
+    seconds_to_catch_up: float | None
+
+
+class ShardLag(LagFigures, frozen=True, kw_only=True):
+    """The lag of a shard."""
+
+    shard_id: str
+    state: str
+    paused: bool
+    owner: str | None
+
+
+class StreamLag(LagFigures, frozen=True, kw_only=True):
+    """The lag of a stream, which is that of its slowest shard."""
+
+    stream_arn: str
+    retention_hours: int | None
+    shards: list[ShardLag]
+
+
+class LagReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``kinesumer lag`` reports."""
+
+    version: int = VERSION
+    app: str
+    table: str
+    seconds: float | None
+    streams: list[StreamLag]
+    problems: list[str]
 
 
 def find_trend(
@@ -130,8 +165,8 @@ class LagMonitor:
         )
         self._remember(samples.values)
 
-    async def read(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
-        """Sample again; return the comparison as JSON. Raises KinesumerError."""
+    async def read(self, clients: ClientFactory, store: StateStore) -> LagReport:
+        """Sample again, and return the comparison. Raises KinesumerError."""
         snapshot = await read_known_snapshot(store, self.app, self.table)
         samples = await sample_shards(
             clients, snapshot.shards, self._roles, partial(ShardSampler.lag, count=True)
@@ -146,21 +181,16 @@ class LagMonitor:
                 for each in (before, samples.values)
             )
             seconds = round(last - first, 1)
-        return {
-            "version": VERSION,
-            "app": self.app,
-            "table": self.table,
-            "seconds": seconds,
-            "streams": streams,
-            "problems": [
+        return LagReport(
+            app=self.app,
+            table=self.table,
+            seconds=seconds,
+            streams=streams,
+            problems=[
                 *snapshot.corrupt,
-                *(
-                    f"{s['stream_arn']}: {s['problem']}"
-                    for s in streams
-                    if s["problem"]
-                ),
+                *(f"{s.stream_arn}: {s.problem}" for s in streams if s.problem),
             ],
-        }
+        )
 
     def _remember(
         self, samples: dict[ShardKey, LagSample]
@@ -186,7 +216,7 @@ def _stream(
     snapshot: Snapshot,
     samples: Samples[LagSample],
     before: dict[ShardKey, LagSample],
-) -> dict[str, Any]:
+) -> StreamLag:
     rows = [row for row in snapshot.shards[arn] if row.key in samples.values]
     expected = [snapshot.expected_lag_millis(row.owner) for row in rows]
     lags = [samples.values[row.key] for row in rows]
@@ -197,28 +227,35 @@ def _stream(
     slowest = _slowest(lags)
     # The trend is that of a shard that is caught up only if all of them are.
     late = [lag for _, lag, most in shards if (lag.millis or 0) > most]
-    return {
-        "stream_arn": arn,
-        "problem": str(samples.problems[arn]) if arn in samples.problems else None,
-        "retention_hours": samples.retention_hours.get(arn),
-        "millis_behind_latest": slowest.millis if slowest else None,
-        "records_behind": None if unknown else sum(c or 0 for c in counts),
-        "records_exact": not unknown and all(lag.exact for lag in lags),
-        **_stream_trend(_slowest(late or lags), shards).report(),
-        "shards": [
-            {
-                "shard_id": row.key.shard_id,
-                "state": snapshot.state(row),
-                "paused": snapshot.pause(row) is not None,
-                "owner": row.owner_id or None,
-                "problem": lag.problem or None,
-                "millis_behind_latest": lag.millis,
-                "records_behind": lag.records,
-                "records_exact": lag.exact,
-                **find_trend(old, lag, most).report(),
-            }
+    return StreamLag(
+        stream_arn=arn,
+        problem=str(samples.problems[arn]) if arn in samples.problems else None,
+        retention_hours=samples.retention_hours.get(arn),
+        millis_behind_latest=slowest.millis if slowest else None,
+        records_behind=None if unknown else sum(c or 0 for c in counts),
+        records_exact=not unknown and all(lag.exact for lag in lags),
+        **_rounded(_stream_trend(_slowest(late or lags), shards)),
+        shards=[
+            ShardLag(
+                shard_id=row.key.shard_id,
+                state=snapshot.state(row),
+                paused=snapshot.pause(row) is not None,
+                owner=row.owner_id or None,
+                problem=lag.problem or None,
+                millis_behind_latest=lag.millis,
+                records_behind=lag.records,
+                records_exact=lag.exact,
+                **_rounded(find_trend(old, lag, most)),
+            )
             for row, (old, lag, most) in zip(rows, shards, strict=True)
         ],
+    )
+
+
+def _rounded(trend: Trend) -> dict[str, Any]:
+    return {
+        name: round(value, 1) if isinstance(value, float) else value
+        for name, value in trend._asdict().items()
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kinesumer.core import plan
 from kinesumer.core.load import KnownLoads, work_of, work_of_report
 from kinesumer.model.loads import Load
@@ -42,10 +44,7 @@ class FleetLoads:
     def of_shards(self) -> dict[ShardKey, Load]:
         """The load of each owned shard that a client reports."""
         owned = [
-            row
-            for page in self._snapshot.shards.values()
-            for row in page
-            if row.owner in self._snapshot.sessions
+            row for row in self._snapshot.rows if row.owner in self._snapshot.sessions
         ]
         starts: dict[str, set[int]] = {}
         for row in owned:
@@ -109,11 +108,24 @@ def sum_loads(loads: Iterable[Load]) -> Load | None:
     return Load(*map(sum, rates)) if rates else None
 
 
-def load_report(load: Load | None) -> dict[str, float] | None:
-    """Return a load as JSON."""
-    if load is None:
-        return None
-    return {
-        name: float(f"{rate:.3g}")
-        for name, rate in zip(Load._fields, load, strict=True)
-    }
+class Rates(msgspec.Struct, frozen=True):
+    """A load with three digits, for reports."""
+
+    bytes_per_second: float
+    records_per_second: float
+    handler_seconds_per_second: float
+
+    @property
+    def load(self) -> Load:
+        """The load."""
+        return Load(*msgspec.structs.astuple(self))
+
+    @property
+    def work(self) -> int:
+        """The work, as the assignor by load computes it."""
+        return work_of(self.load)
+
+
+def rates(load: Load | None) -> Rates | None:
+    """Return a load for a report; None if it is unknown."""
+    return None if load is None else Rates(*(float(f"{rate:.3g}") for rate in load))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.rows import LivenessRow, MemberRow, Row, ShardRow
     from kinesumer.model.streams import ShardKey
-    from kinesumer.ops.group.plan_reasons import PlanReasons
+    from kinesumer.ops.group.plan_reasons import PlanReport
     from kinesumer.ops.group.snapshot import Snapshot
     from kinesumer.ports import Clock, StateStore
 
@@ -58,7 +58,7 @@ class FleetView:
         return FleetLoads(self.snapshot)
 
     @cached_property
-    def plan(self) -> PlanReasons:
+    def plan(self) -> PlanReport:
         """Why the plan is as it is."""
         return plan_reasons(self.snapshot, self.loads)
 
@@ -154,7 +154,7 @@ def observe(
 ) -> Observation:
     """Return a new observation; an unchanged value keeps its time from ``before``."""
     old = before or Observation(snapshot)
-    rows = [row for page in snapshot.shards.values() for row in page]
+    rows = list(snapshot.rows)
     beats = {member.session: member.beat for member in snapshot.alive}
     heartbeats = track_unchanged(old.heartbeats, beats, now)
     positions = track_unchanged(

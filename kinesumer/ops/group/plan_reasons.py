@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from kinesumer.core import lineage, plan
 from kinesumer.core.load import KnownLoads
 from kinesumer.core.load_reason import load_reason
-from kinesumer.ops.group.doctor.finding import first_three
+from kinesumer.runtime.text import first_three
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +24,7 @@ BY_COUNT = (
 )
 
 
-class PlanReasons(NamedTuple):
+class PlanReport(msgspec.Struct, frozen=True):
     """The assignor and the age of the last plan, and the reasons for it."""
 
     assignor: str | None  # None if no plan says by which assignor it was made
@@ -30,19 +32,13 @@ class PlanReasons(NamedTuple):
     reasons: list[str]
     waits: bool = False  # whether the plan by load waits until loads are known
 
-    def report(self) -> dict[str, Any]:
-        """Return the reasons as JSON."""
-        age = self.age_seconds
-        rounded = None if age is None else round(age, 1)
-        return {**self._asdict(), "age_seconds": rounded}
 
-
-def plan_reasons(snapshot: Snapshot, loads: FleetLoads) -> PlanReasons:
+def plan_reasons(snapshot: Snapshot, loads: FleetLoads) -> PlanReport:
     """Return why the plan is as it is, by the same rules by which the leader plans."""
     leader = snapshot.leader
     members = plan.live_clients(snapshot.alive)
     if leader is None or not leader.assignor or not plan.assignable(members):
-        return PlanReasons(None, None, [])
+        return PlanReport(None, None, [])
     age = None
     if snapshot.read_at is not None:
         # The clocks of this machine and of the leader may differ a little.
@@ -54,7 +50,8 @@ def plan_reasons(snapshot: Snapshot, loads: FleetLoads) -> PlanReasons:
         *(_hot(loads) if leader.assignor == "load" else ()),
         *_limits(snapshot),
     ]
-    return PlanReasons(leader.assignor, age, reasons, waits)
+    rounded = None if age is None else round(age, 1)
+    return PlanReport(leader.assignor, rounded, reasons, waits)
 
 
 def _decision(
@@ -77,8 +74,7 @@ def _decision(
     # The leader takes the others as average shards when it has waited for a minute.
     awaited = {
         (row.key.stream_arn, row.first_hash)
-        for page in snapshot.shards.values()
-        for row in page
+        for row in snapshot.rows
         if row.owner in snapshot.sessions
     }
     every = {(arn, start) for arn, starts in shards.items() for start in starts}

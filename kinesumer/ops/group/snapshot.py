@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kinesumer.coordination.store_queries import unknown_app_text
@@ -65,6 +66,11 @@ class Snapshot:
             key=lambda member: member.client_id,
         )
 
+    @property
+    def rows(self) -> Iterator[ShardRow]:
+        """The rows of all shards."""
+        return chain.from_iterable(self.shards.values())
+
     @cached_property
     def sessions(self) -> frozenset[str]:
         """The sessions of the members that aren't marked dead."""
@@ -80,7 +86,7 @@ class Snapshot:
     @cached_property
     def owned(self) -> Counter[str]:
         """The number of shards that each session owns."""
-        return Counter(row.owner for page in self.shards.values() for row in page)
+        return Counter(row.owner for row in self.rows)
 
     @cached_property
     def planned(self) -> dict[ShardKey, str]:

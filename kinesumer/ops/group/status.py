@@ -1,33 +1,43 @@
-"""Build the report of ``kinesumer status``: members, streams, shards and lags."""
+"""Compute the report of a group: members, streams, shards and lags."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import HASH_KEYS, stream_name
 from kinesumer.ops.group.connect import NO_ROLES, Roles
-from kinesumer.ops.group.doctor.finding import first_three
-from kinesumer.ops.group.failures import failures_of_stream
+from kinesumer.ops.group.failures import failures_of_group, failures_of_stream
 from kinesumer.ops.group.fan_out import uses_of_stream
 from kinesumer.ops.group.incidents import group_incidents, incident_reports
 from kinesumer.ops.group.lag import read_lags
-from kinesumer.ops.group.loads import load_report
-from kinesumer.ops.group.observation import FleetView, HeartbeatObserver
+from kinesumer.ops.group.loads import rates
+from kinesumer.ops.group.observation import (
+    FleetView,
+    HeartbeatObserver,
+    stall_limit_seconds,
+)
+from kinesumer.ops.group.report import (
+    GroupReport,
+    MemberReport,
+    RangeReport,
+    ShardReport,
+    StreamReport,
+)
 from kinesumer.ops.group.snapshot import read_known_snapshot
+from kinesumer.runtime.text import first_three
 from kinesumer.wire import rows as wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import GroupRow, MemberRow, ShardRow, StreamRow
     from kinesumer.ops.group.snapshot import Snapshot
     from kinesumer.ports import StateStore
 
-VERSION = 1
 RESETTING = (
     "a reset of the app isn't complete, and clients can't start: if no other operator "
     "runs it now, run kinesumer reset again"
@@ -48,7 +58,7 @@ class StatusQuery:
         self._lag = lag
         self._heartbeats = HeartbeatObserver(app)
 
-    async def read(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
+    async def read(self, clients: ClientFactory, store: StateStore) -> GroupReport:
         """Read rows, heartbeats and lags; return the report. Raises KinesumerError."""
         snapshot = await read_known_snapshot(store, self.app, self.table)
         shards = snapshot.shards if self._lag else {}
@@ -59,42 +69,149 @@ class StatusQuery:
         return report(self.app, self.table, FleetView(snapshot, ages, lags))
 
 
-def report(app: str, table: str, fleet: FleetView) -> dict[str, Any]:
-    """Return the report as JSON (docs/status-json.md)."""
+def report(app: str, table: str, fleet: FleetView) -> GroupReport:
+    """Return the report of a group as it was read (docs/status-json.md)."""
     snapshot = fleet.snapshot
+    paused, reason = _pause(snapshot.group)
     streams = [_stream(stream, fleet) for stream in snapshot.streams]
-    return {
-        "version": VERSION,
-        "app": app,
-        "table": table,
-        "leader": snapshot.leader_id,
-        **_pause(snapshot.group),
-        "plan": fleet.plan.report(),
-        "members": [_member(member, fleet) for member in snapshot.alive],
-        "streams": streams,
-        "problems": [
+    lags = _session_lags(fleet)
+    return GroupReport(
+        app=app,
+        table=table,
+        leader=snapshot.leader_id,
+        paused=paused,
+        pause_reason=reason,
+        plan=fleet.plan,
+        members=[_member(member, fleet, lags) for member in snapshot.alive],
+        streams=streams,
+        problems=[
             *snapshot.corrupt,
             *(
                 f"{group.subject}: {group.text(snapshot.read_at)} {group.kind.remedy}"
                 for group in group_incidents(snapshot.alive)
             ),
-            *_failure_problems(snapshot),
+            *_of_streams(streams, lambda one: _failure_problems(one, snapshot)),
             *_group_problems(snapshot),
-            *(
-                f"{member.client_id} looks stalled: its heartbeat is unchanged for "
-                f"{fleet.age(member):.1f} s"
-                for member in snapshot.alive
-                if fleet.is_stalled(member)
-            ),
-            *(
-                f"{member.client_id} is degraded: it can't reach Kinesis"
-                for member in snapshot.alive
-                if member.state == "degraded"
-            ),
-            *(problem for stream in streams for problem in _stream_problems(stream)),
-            *_fan_out_problems(snapshot),
+            *_member_problems(fleet),
+            *_of_streams(streams, _stream_problems),
+            *_of_streams(streams, _fan_out_problems),
         ],
-    }
+    )
+
+
+def _pause(row: GroupRow | StreamRow | None) -> tuple[bool, str | None]:
+    is_paused = row is not None and row.paused
+    return is_paused, row.pause_reason if row is not None and is_paused else None
+
+
+def _session_lags(fleet: FleetView) -> dict[str, int]:
+    """Return the largest lag of each session's shards."""
+    lags: dict[str, int] = {}
+    for row in fleet.snapshot.rows:
+        if row.owner and row.key in fleet.lags.millis:
+            lag = fleet.lags.millis[row.key]
+            lags[row.owner] = max(lags.get(row.owner, 0), lag)
+    return lags
+
+
+def _member(
+    member: MemberRow, fleet: FleetView, lags: Mapping[str, int]
+) -> MemberReport:
+    age, lag = fleet.heartbeat_ages.get(member.session), lags.get(member.session)
+    expected = fleet.expected_lag_millis(member.session)
+    return MemberReport(
+        client_id=member.client_id,
+        kind=member.kind,
+        session=member.session,
+        index=member.index,
+        leader=member.client_id == fleet.snapshot.leader_id,
+        state=member.state,
+        states=fleet.states(member),
+        drained=member.drained,
+        heartbeat=member.beat,
+        heartbeat_unchanged_seconds=None if age is None else round(age, 1),
+        heartbeat_late_seconds=stall_limit_seconds(member),
+        stalled=fleet.is_stalled(member),
+        last_update=member.last_update,
+        weight=member.weight,
+        label=member.label,
+        max_shards=member.max_shards,
+        streams=sorted(member.streams),
+        range=None
+        if member.range is None
+        else [
+            RangeReport(
+                stream_arn=arn,
+                first_hash=wire.hash_text(first),
+                last_hash=wire.hash_text(last),
+            )
+            for arn, first, last in member.range
+        ],
+        shards=fleet.snapshot.owned[member.session],
+        millis_behind_latest=lag,
+        caught_up=None if lag is None else lag <= expected,
+        load=rates(fleet.loads.of_member(member)),
+        load_share=fleet.loads.share(member),
+        incidents=incident_reports(member),
+        failures=failures_of_group([member]),
+    )
+
+
+def _stream(stream: StreamRow, fleet: FleetView) -> StreamReport:
+    arn, lags, alive = stream.arn, fleet.lags, fleet.snapshot.alive
+    paused, reason = _pause(stream)
+    return StreamReport(
+        stream_arn=arn,
+        start=wire.start_text(stream.start),
+        baseline=stream.baseline,
+        paused=paused,
+        pause_reason=reason,
+        retention_hours=lags.retention_hours.get(arn),
+        lag_problem=lags.problems.get(arn),
+        millis_behind_latest=fleet.millis_behind(arn),
+        caught_up=fleet.caught_up(fleet.snapshot.shards[arn]),
+        fan_out=uses_of_stream(alive, arn),
+        failures=failures_of_stream(alive, arn),
+        states=dict(fleet.shard_states(arn)),
+        unassignable_shards=len(fleet.snapshot.unassignable(arn)),
+        shards=[_shard(row, fleet) for row in fleet.snapshot.shards[arn]],
+    )
+
+
+def _shard(row: ShardRow, fleet: FleetView) -> ShardReport:
+    position, pause = row.position, fleet.snapshot.pause(row)
+    return ShardReport(
+        shard_id=row.key.shard_id,
+        first_hash=wire.hash_text(row.first_hash),
+        last_hash=wire.hash_text(row.last_hash),
+        share=round((row.last_hash - row.first_hash + 1) / HASH_KEYS, 6),
+        state=fleet.snapshot.state(row),
+        paused=pause.scope if pause else None,
+        pause_reason=pause.reason if pause else None,
+        owner=row.owner_id or None,
+        planned_owner=fleet.snapshot.planned.get(row.key),
+        epoch=row.epoch,
+        isolated=row.is_isolated,
+        poison=row.poison.text if row.poison else None,
+        sequence_number=position.sequence_number if position else None,
+        sub_sequence_number=position.sub_sequence_number if position else None,
+        parents=sorted(row.parents),
+        millis_behind_latest=fleet.lags.millis.get(row.key),
+        caught_up=fleet.caught_up([row]),
+        load=rates(fleet.loads.of_shards.get(row.key)),
+        hot=row.key in fleet.loads.hot_shards,
+    )
+
+
+# --- problems -------------------------------------------------------------------------
+
+
+def _of_streams(
+    streams: Iterable[StreamReport], problems: Callable[[StreamReport], Iterable[str]]
+) -> Iterator[str]:
+    for stream in streams:
+        for text in problems(stream):
+            yield f"stream {stream_name(stream.stream_arn)}: {text}"
 
 
 def _group_problems(snapshot: Snapshot) -> Iterator[str]:
@@ -108,146 +225,64 @@ def _group_problems(snapshot: Snapshot) -> Iterator[str]:
         yield "all clients are drained: no client may consume"
 
 
-def _failure_problems(snapshot: Snapshot) -> Iterator[str]:
-    for stream in snapshot.streams:
-        failures = failures_of_stream(snapshot.alive, stream.arn)
-        if failures is not None:
-            name = f"stream {stream_name(stream.arn)}"
-            yield f"{name}: {failures.text(snapshot.read_at)}"
+def _member_problems(fleet: FleetView) -> Iterator[str]:
+    alive = fleet.snapshot.alive
+    for member in filter(fleet.is_stalled, alive):
+        age = f"{fleet.age(member):.1f} s"
+        yield f"{member.client_id} looks stalled: its heartbeat is unchanged for {age}"
+    for member in alive:
+        if member.state == "degraded":
+            yield f"{member.client_id} is degraded: it can't reach Kinesis"
 
 
-def _fan_out_problems(snapshot: Snapshot) -> Iterator[str]:
-    for stream in snapshot.streams:
-        for use in uses_of_stream(snapshot.alive, stream.arn):
-            for problem in use.problems():
-                yield f"stream {stream_name(stream.arn)}: {problem}"
+def _failure_problems(stream: StreamReport, snapshot: Snapshot) -> Iterator[str]:
+    if stream.failures is not None:
+        yield stream.failures.explain(snapshot.read_at)
 
 
-def _pause(row: GroupRow | StreamRow | None) -> dict[str, Any]:
-    is_paused = row is not None and row.paused
-    reason = row.pause_reason if row is not None and is_paused else None
-    return {"paused": is_paused, "pause_reason": reason}
+def _fan_out_problems(stream: StreamReport) -> Iterator[str]:
+    for use in stream.fan_out:
+        yield from use.problems()
 
 
-def _member(member: MemberRow, fleet: FleetView) -> dict[str, Any]:
-    age = fleet.heartbeat_ages.get(member.session)
-    return {
-        "client_id": member.client_id,
-        "kind": member.kind,
-        "session": member.session,
-        "index": member.index,
-        "leader": member.client_id == fleet.snapshot.leader_id,
-        "state": member.state,
-        "drained": member.drained,
-        "heartbeat": member.beat,
-        "heartbeat_unchanged_seconds": None if age is None else round(age, 1),
-        "stalled": fleet.is_stalled(member),
-        "last_update": member.last_update,
-        "weight": member.weight,
-        "label": member.label,
-        "max_shards": member.max_shards,
-        "streams": sorted(member.streams),
-        "range": None
-        if member.range is None
-        else [
-            {
-                "stream_arn": arn,
-                "first_hash": wire.hash_text(first),
-                "last_hash": wire.hash_text(last),
-            }
-            for arn, first, last in member.range
-        ],
-        "shards": fleet.snapshot.owned[member.session],
-        "load": load_report(fleet.loads.of_member(member)),
-        "load_share": fleet.loads.share(member),
-        "incidents": incident_reports(member),
-    }
-
-
-def _stream(stream: StreamRow, fleet: FleetView) -> dict[str, Any]:
-    arn, lags = stream.arn, fleet.lags
-    failures = failures_of_stream(fleet.snapshot.alive, arn)
-    return {
-        "stream_arn": arn,
-        "start": wire.start_text(stream.start),
-        "baseline": stream.baseline,
-        **_pause(stream),
-        "retention_hours": lags.retention_hours.get(arn),
-        "lag_problem": lags.problems.get(arn),
-        "millis_behind_latest": fleet.millis_behind(arn),
-        "caught_up": fleet.caught_up(fleet.snapshot.shards[arn]),
-        "fan_out": [use.report() for use in uses_of_stream(fleet.snapshot.alive, arn)],
-        "failures": None if failures is None else failures.report(),
-        "states": dict(fleet.shard_states(arn)),
-        "unassignable_shards": len(fleet.snapshot.unassignable(arn)),
-        "shards": [_shard(row, fleet) for row in fleet.snapshot.shards[arn]],
-    }
-
-
-def _shard(row: ShardRow, fleet: FleetView) -> dict[str, Any]:
-    position, pause = row.position, fleet.snapshot.pause(row)
-    return {
-        "shard_id": row.key.shard_id,
-        "first_hash": wire.hash_text(row.first_hash),
-        "last_hash": wire.hash_text(row.last_hash),
-        "share": round((row.last_hash - row.first_hash + 1) / HASH_KEYS, 6),
-        "state": fleet.snapshot.state(row),
-        "paused": pause.scope if pause else None,
-        "pause_reason": pause.reason if pause else None,
-        "owner": row.owner_id or None,
-        "planned_owner": fleet.snapshot.planned.get(row.key),
-        "epoch": row.epoch,
-        "isolated": row.is_isolated,
-        "poison": row.poison.text if row.poison else None,
-        "sequence_number": position.sequence_number if position else None,
-        "sub_sequence_number": position.sub_sequence_number if position else None,
-        "parents": sorted(row.parents),
-        "millis_behind_latest": fleet.lags.millis.get(row.key),
-        "caught_up": fleet.caught_up([row]),
-        "load": load_report(fleet.loads.of_shards.get(row.key)),
-        "hot": row.key in fleet.loads.hot_shards,
-    }
-
-
-def _stream_problems(stream: dict[str, Any]) -> Iterator[str]:
-    name = f"stream {stream_name(stream['stream_arn'])}"
-    if stream["lag_problem"]:
-        yield f"{name}: lag unknown: {stream['lag_problem']}"
-    if not stream["baseline"]:
-        yield f"{name}: its shards haven't been listed completely yet"
-    if count := stream["unassignable_shards"]:
+def _stream_problems(stream: StreamReport) -> Iterator[str]:
+    if stream.lag_problem:
+        yield f"lag unknown: {stream.lag_problem}"
+    if not stream.baseline:
+        yield "its shards haven't been listed completely yet"
+    if count := stream.unassignable_shards:
         shards = "1 shard isn't" if count == 1 else f"{count} shards aren't"
         yield (
-            f"{name}: {shards} read, because all clients own their max_shards: start "
-            "more clients, or raise max_shards"
+            f"{shards} read, because all clients own their max_shards: start more "
+            "clients, or raise max_shards"
         )
-    yield from (f"{name}: {text}" for text in _isolation_problems(stream["shards"]))
+    yield from _isolation_problems(stream.shards)
     if count:  # these are all shards without an owner
         return
     # Shards with the same state and owners share one line.
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for shard in stream["shards"]:
-        if shard["state"] in ("unowned", "orphaned") and not shard["paused"]:
-            owner = f" (owner {shard['owner']} is dead)" if shard["owner"] else ""
-            planned = shard["planned_owner"] or "no client"
-            groups[shard["state"], owner, planned].append(shard["shard_id"])
+    for shard in stream.shards:
+        if shard.is_unconsumed:
+            owner = f" (owner {shard.owner} is dead)" if shard.owner else ""
+            planned = shard.planned_owner or "no client"
+            groups[shard.state, owner, planned].append(shard.shard_id)
     for (state, owner, planned), ids in groups.items():
         which = (
             f"{ids[0]} is" if len(ids) == 1 else f"{len(ids)} shards ({ids[0]}, …) are"
         )
-        yield f"{name}: {which} {state}{owner}; planned for {planned}"
+        yield f"{which} {state}{owner}; planned for {planned}"
 
 
-def _isolation_problems(shards: list[dict[str, Any]]) -> Iterator[str]:
+def _isolation_problems(shards: Iterable[ShardReport]) -> Iterator[str]:
     isolated = []
     for shard in shards:
-        if shard["poison"]:
+        if shard.poison:
             yield (
-                f"{shard['shard_id']} stops at record {shard['poison']}, which kills "
-                "the processes that receive it, unless it becomes a dead letter"
+                f"{shard.shard_id} stops at record {shard.poison}, which kills the "
+                "processes that receive it, unless it becomes a dead letter"
             )
-        elif shard["isolated"]:
-            isolated.append(shard["shard_id"])
+        elif shard.isolated:
+            isolated.append(shard.shard_id)
     if isolated:
         are = "is" if len(isolated) == 1 else "are"
         yield (

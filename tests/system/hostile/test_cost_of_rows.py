@@ -12,7 +12,8 @@ from kinesumer.core import claims, plan
 from kinesumer.core.plan import Assignment
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
-from kinesumer.ops.cli.report_tables import show_status
+from kinesumer.ops.cli.console import print_lines
+from kinesumer.ops.cli.status_tables import status_tables
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import report
@@ -172,7 +173,7 @@ def test_a_forged_report_shows_no_control_characters(
     member = rows.read_member({**MEMBER, attribute: forged})
     stream = StreamRow(ARN, 1.0, Start.LATEST, baseline=True)
     fleet = FleetView(Snapshot([member], None, [stream], {ARN: []}))
-    show_status(report("app", "table", fleet))
+    print_lines(status_tables(report("app", "table", fleet)))
     shown = capsys.readouterr().out
     assert all(letter.isprintable() or letter == "\n" for letter in shown)
     assert ("KMS key" in shown) is (attribute == "incidents")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,12 +15,8 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.ops.dashboard.events import find_events
-from kinesumer.ops.dashboard.view_model import (
-    DashboardInfo,
-    ViewInput,
-    assign_lanes,
-    build_state,
-)
+from kinesumer.ops.dashboard.model import DashboardInfo
+from kinesumer.ops.dashboard.view_model import assign_lanes, build_state
 from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS
 from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, build_metrics
 from kinesumer.ops.exporter.scale import ScaleObserver
@@ -81,7 +76,8 @@ def test_many_generations_of_waiting_shards_are_shown(step: int) -> None:
     stream = StreamRow(ARN, 1.0, Start.LATEST, baseline=True)
     snapshot = Snapshot([], None, [stream], {ARN: chain})
     build_all(snapshot, snapshot)
-    assert max(lane for _, lane in assign_lanes(chain)) == 1499
+    [shown] = status.report(APP, "table", FleetView(snapshot)).streams
+    assert max(assign_lanes(shown.shards).values()) == 1499
 
 
 def misplace(world: World, chance: random.Random) -> None:
@@ -108,11 +104,13 @@ def build_all(first: Snapshot, second: Snapshot) -> None:
     before = observe(None, first, NO_LAGS, 0.0)
     now = observe(before, second, lags, 100.0)
     ages = {member.session: 1e6 for member in second.alive}
-    json.dumps(status.report(APP, "table", FleetView(second, ages, lags)))
+    msgspec.json.encode(status.report(APP, "table", FleetView(second, ages, lags)))
     events = find_events(before, now)
-    msgspec.json.encode(build_state(INFO, ViewInput(now, 1.0, 2.0, events=events)))
+    found = status.report(APP, "table", now)
+    page = build_state(found, info=INFO, at=1.0, every_seconds=2.0, events=events)
+    msgspec.json.encode(page)
     scale = ScaleObserver(DEFAULT_OPTIONS).observe(now, 100.0, has_lags=True)
-    account = AppMetrics(APP, 1, 0, AppReading(now, True, 1.0, 1.0, scale))
+    account = AppMetrics(APP, 1, 0, AppReading(found, now, True, 1.0, 1.0, scale))
     generate_latest(Metrics(build_metrics([account])))
     app = AppObservation(
         app=APP, first=first, second=second, seconds=100.0, heartbeat_ages=ages

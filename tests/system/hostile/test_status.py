@@ -83,8 +83,8 @@ def test_the_work_of_status_is_linear_in_the_fleet() -> None:
 
         def report_status() -> None:
             answer = status.report("a", "table", FleetView(snapshot))
-            assert answer["streams"][0]["states"] == {"owned": size}
-            assert {member["shards"] for member in answer["members"]} == {1}
+            assert answer.streams[0].states == {"owned": size}
+            assert {member.shards for member in answer.members} == {1}
 
         return report_status
 

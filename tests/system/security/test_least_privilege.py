@@ -14,9 +14,9 @@ import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start, Stream
 from kinesumer.ops.dashboard.actions import ActionHandler, Pause, Resume, Seek
+from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller, StoreFleetSource
 from kinesumer.ops.dashboard.records import RecordBrowser, RecordsRequest
-from kinesumer.ops.dashboard.view_model import DashboardInfo
 from kinesumer.ops.group.connect import Roles, connect
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.wire.rows import STATE_STORE
@@ -506,8 +506,9 @@ async def problems_shown() -> str:
         states = poller.states()
         async for text in states:
             state = json.loads(text)
-            problems = [state["trouble"], *(s["lag_problem"] for s in state["streams"])]
-            lags = [s["millis_behind"] for s in state["streams"]]
+            streams = state["report"]["streams"]
+            problems = [state["trouble"], *(s["lag_problem"] for s in streams)]
+            lags = [s["millis_behind_latest"] for s in streams]
             if any(problems) or None not in lags:
                 break
         await states.aclose()

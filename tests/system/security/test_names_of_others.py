@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
@@ -22,9 +23,9 @@ from kinesumer.model.rows import (
     StreamRow,
 )
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
-from kinesumer.ops.cli.console import safe_on_terminal
+from kinesumer.ops.cli.console import print_lines, safe_on_terminal
 from kinesumer.ops.cli.main import one_line
-from kinesumer.ops.cli.report_tables import show_status
+from kinesumer.ops.cli.status_tables import status_tables
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import report
@@ -65,12 +66,12 @@ def test_status_shows_names_in_brackets_as_they_are_and_moves_no_cursor(
     name: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = report(APP, "table", FleetView(of(name), {"s": 1e9}))
-    show_status(answer)
+    print_lines(status_tables(answer))
     out = capsys.readouterr().out
     # The name appears as a client, as an owner, and in a problem.
     assert out.count(shown) == 3
     assert all(line.isprintable() for line in out.split("\n"))
-    assert json.dumps(answer).isprintable()
+    assert json.dumps(msgspec.to_builtins(answer)).isprintable()
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -36,16 +36,15 @@ from tests.support.mirrored_query import (
 from tests.support.world import APP, ARN, FaultySource, World, in_virtual_time
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from kinesumer.model.rows import ShardRow
+    from kinesumer.ops.group.report import GroupReport
 
 
 def row(world: World, shard_id: str = P) -> ShardRow:
     return world.shard_rows()[shard_id]
 
 
-async def status(world: World) -> dict[str, Any]:
+async def status(world: World) -> GroupReport:
     found = await read_snapshot(world.table, APP)
     return report(APP, "table-1", FleetView(found))
 
@@ -54,14 +53,14 @@ async def status(world: World) -> dict[str, Any]:
 async def test_a_query_shows_as_the_member_that_owns_every_shard(world: World) -> None:
     await reading(world, "a", "b")
     found = await status(world)
-    assert found["problems"] == []
-    [member] = found["members"]
-    assert (member["client_id"], member["kind"]) == ("spark-query", "query")
-    assert (member["index"], member["shards"], member["leader"]) == (0, 1, False)
-    [shard] = found["streams"][0]["shards"]
-    assert (shard["state"], shard["owner"]) == ("owned", "spark-query")
-    assert (shard["epoch"], shard["planned_owner"]) == (1, "spark-query")
-    assert shard["sequence_number"] == stored(world)
+    assert found.problems == []
+    [member] = found.members
+    assert (member.client_id, member.kind) == ("spark-query", "query")
+    assert (member.index, member.shards, member.leader) == (0, 1, False)
+    [shard] = found.streams[0].shards
+    assert (shard.state, shard.owner) == ("owned", "spark-query")
+    assert (shard.epoch, shard.planned_owner) == (1, "spark-query")
+    assert shard.sequence_number == stored(world)
 
 
 @in_virtual_time
@@ -98,8 +97,8 @@ async def test_a_split_ends_the_parent_and_opens_its_children(world: World) -> N
     await query.batch()
     await world.until(lambda: stored(world, LOW))
     found = await status(world)
-    assert found["problems"] == []
-    assert found["streams"][0]["states"] == {"ended": 1, "owned": 2}
+    assert found.problems == []
+    assert found.streams[0].states == {"ended": 1, "owned": 2}
 
 
 @in_virtual_time
@@ -164,7 +163,7 @@ async def test_a_restart_waits_for_the_lease_only_after_a_crash(
     assert seconds <= world.clock.now() - before < seconds + 1.0
     await again.batch()
     await world.until(lambda: row(world).epoch == 2)
-    assert (await status(world))["problems"] == []
+    assert (await status(world)).problems == []
 
 
 @in_virtual_time
@@ -236,7 +235,7 @@ async def test_a_recreated_table_gets_all_positions_again(
     world.put("b")
     await query.batch()
     await world.until(lambda: stored(world) == newest(world))
-    assert (await status(world))["problems"] == []
+    assert (await status(world)).problems == []
     assert "was recreated" in caplog.text
 
 

@@ -4,6 +4,7 @@ import { h, keyed, say, set } from "./dom.js";
 import { count, shown } from "./format.js";
 import { ago } from "./freshness.js";
 import { SortableHeads } from "./sorting.js";
+import { streamName } from "./state.js";
 
 const EVERY_MILLIS = 10_000; // the server reads the table no more often
 const COLUMNS = [
@@ -17,7 +18,7 @@ const COLUMNS = [
 ];
 
 const find = (id) => document.getElementById(id);
-const names = (app) => app.streams.map((arn) => arn.slice(arn.lastIndexOf("/") + 1)).join(", ");
+const names = (app) => app.streams.map(streamName).join(", ");
 const state = (app) => [app.paused ? "paused" : "", app.failures].filter(Boolean).join(", ");
 
 let apps = [];

@@ -21,12 +21,12 @@ export function duration(millis) {
 /** Return the lag of a shard, stream, client or fleet: "12 s behind", "caught up" or "lag unknown". */
 export function behind(item) {
   if (item.caught_up) return "caught up";
-  return item.millis_behind === null ? "lag unknown" : `${duration(item.millis_behind)} behind`;
+  return item.millis_behind_latest === null ? "lag unknown" : `${duration(item.millis_behind_latest)} behind`;
 }
 
 /** Return the milliseconds by which an item is behind: 0 if it is caught up, null if unknown. */
 export function lagMillis(item) {
-  return item.caught_up ? 0 : item.millis_behind;
+  return item.caught_up ? 0 : item.millis_behind_latest;
 }
 
 /** Return a number of bytes as "640 B", "1.5 KiB" or "2 MiB". */

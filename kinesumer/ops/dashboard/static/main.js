@@ -10,6 +10,7 @@ import { letters } from "./letters.js";
 import { ClientLegend, fillings } from "./legend.js";
 import { Members } from "./members.js";
 import { StreamCard } from "./stream.js";
+import { joined } from "./state.js";
 import { enter, mayBrowse, mayChange, permission } from "./token.js";
 
 const find = (id) => document.getElementById(id);
@@ -120,7 +121,7 @@ function linkFurthest(tile, streams) {
   const shards = streams.flatMap((band) => band.shards.map((shard) => ({ band, shard })))
     .filter(({ shard }) => shard.state !== "ended" && lagMillis(shard) > 0);
   const found = shards.length
-    ? [shards.reduce((one, other) => (other.shard.millis_behind > one.shard.millis_behind ? other : one))] : [];
+    ? [shards.reduce((one, other) => (other.shard.millis_behind_latest > one.shard.millis_behind_latest ? other : one))] : [];
   tile.link ??= tile.appendChild(h("dd", { class: "to" }));
   keyed(tile.link, found, () => "shard",
     () => h("button", { type: "button", class: "link", onclick: (event) => event.currentTarget.reveal() }),
@@ -134,7 +135,7 @@ function linkFurthest(tile, streams) {
 function follow() {
   const states = new EventSource("states");
   states.onmessage = (message) => {
-    const state = JSON.parse(message.data);
+    const state = joined(JSON.parse(message.data));
     show(state);
     freshness.received(state);
     openLinked();

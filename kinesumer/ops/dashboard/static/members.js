@@ -15,7 +15,7 @@ const COLUMNS = [
   { name: "State", value: (member) => member.states.join() },
   { name: "Shards", kind: "number", value: (member) => member.shards },
   { name: "Lag", kind: "number", value: (member) => (member.shards ? lagMillis(member) : null) },
-  { name: "Heartbeat", kind: "apart", value: (member) => member.heartbeat_age_seconds },
+  { name: "Heartbeat", kind: "apart", value: (member) => member.heartbeat_unchanged_seconds },
 ];
 
 const LOAD_COLUMNS = [
@@ -50,7 +50,7 @@ export class Members {
     this.failures = members.some((member) => member.failures);
     this.loads = state.plan.assignor === "load";
     const columns = [...COLUMNS, ...(this.loads ? LOAD_COLUMNS : [])];
-    if (this.failures) columns.push({ name: "Failures", value: (member) => member.failures });
+    if (this.failures) columns.push({ name: "Failures", value: (member) => member.failures?.text });
     if (this.labels) columns.push({ name: "Zone", value: (member) => member.label });
     if (this.weights) columns.push({ name: "Weight", kind: "number", value: (member) => member.weight });
     if (mayChange(state)) columns.push({ name: "" });
@@ -118,7 +118,7 @@ export class Members {
     say(parts.name, shown(member.client_id));
     set(parts.name, "title", shown(member.client_id));
     keyed(parts.leads, member.leader ? ["leads"] : [], (text) => text, (text) => pill(text, "lead"), () => {});
-    const states = member.query ? ["Spark query", ...member.states] : member.states;
+    const states = member.kind === "query" ? ["Spark query", ...member.states] : member.states;
     keyed(parts.states, states, (text) => text, (text) => pill(shown(text), TONES[text]), () => {});
     say(parts.index, member.index === null ? "–" : String(member.index));
     say(parts.shards, count(member.shards));
@@ -130,7 +130,7 @@ export class Members {
       say(cell, (i < 3 ? loads[i] : share === null ? null : percent(share)) ?? "–");
       cell.hidden = !this.loads;
     });
-    say(parts.failures, shown(member.failures) || "–");
+    say(parts.failures, shown(member.failures?.text ?? "") || "–");
     say(parts.label, shown(member.label) || "–");
     say(parts.weight, count(member.weight));
     parts.failures.hidden = !this.failures;
@@ -138,7 +138,7 @@ export class Members {
     parts.weight.hidden = !this.weights;
     parts.actions.parentElement.hidden = !mayChange(this.state);
     const drained = member.states.includes("drained");
-    actions(parts.actions, this.state, member.query ? [] : [
+    actions(parts.actions, this.state, member.kind === "query" ? [] : [
       [drained ? "Undrain" : "Drain", { do: drained ? "undrain" : "drain", client: member.client_id }],
     ], member.client_id);
   }
@@ -149,7 +149,7 @@ export class Members {
     const passed = Math.min((performance.now() - this.since) / 1000, this.state.every_seconds);
     for (const row of this.body.children) {
       const { member, parts } = row;
-      const age = (member.heartbeat_age_seconds ?? 0) + passed;
+      const age = (member.heartbeat_unchanged_seconds ?? 0) + passed;
       const late = member.states.includes("silent");
       set(parts.beat, "data-late", String(late));
       parts.fill.style.transform = `scaleX(${Math.min(1, age / (member.heartbeat_late_seconds * 2)).toFixed(3)})`;

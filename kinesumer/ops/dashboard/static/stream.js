@@ -85,8 +85,8 @@ export class StreamCard {
     this.byElement = new Map();
     say(this.name, shown(band.name));
     say(this.place, shown(band.place));
-    say(this.fanOut, shown(band.fan_out));
-    say(this.failures, shown(band.failures));
+    say(this.fanOut, shown(band.fan_out.map(useText).join(", ")));
+    say(this.failures, shown(band.failures?.text ?? ""));
     keyed(this.states, Object.entries(this.counted()), ([name]) => name,
       ([name]) => h("li", {}, pill("", TONES[name])),
       (item, [name, number]) => say(item.firstChild, `${count(number)} ${stateName(name)}`));
@@ -164,7 +164,7 @@ export class StreamCard {
           `${percent(shard.x)} – ${percent(shard.x + shard.width)}`,
           String(shard.epoch),
           shard.parents.map(short).join(", ") || "–",
-          shard.position ?? "–",
+          shard.sequence_number ?? "–",
         ];
         cells.forEach((cell, i) => {
           say(cell.firstChild, values[i]);
@@ -288,4 +288,13 @@ export class StreamCard {
 function stateText(shard) {
   const marks = [["paused", shard.paused], ["hot", shard.hot], ["isolated", shard.isolated]];
   return [stateName(shard.state), ...marks.filter(([, holds]) => holds).map(([mark]) => mark)].join(", ");
+}
+
+/** Return who reads by fan-out, and who polls instead. */
+function useText({ consumer, clients, polling }) {
+  const counts = [
+    clients.length ? `${clients.length} client${clients.length === 1 ? "" : "s"}` : null,
+    polling.length ? `${polling.length} poll${polling.length === 1 ? "s" : ""} instead` : null,
+  ];
+  return `fan-out ${consumer} (${counts.filter(Boolean).join(", ")})`;
 }

@@ -13,8 +13,9 @@ from kinesumer.aws.stream_consumers import (
     StreamConsumers,
 )
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.doctor.finding import Check, Finding, first_three
+from kinesumer.ops.group.doctor.finding import Check, Finding
 from kinesumer.ops.group.fan_out import LiveUses, read_live_uses, uses_of_stream
+from kinesumer.runtime.text import first_three
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.ops.group.doctor.finding import Check, Finding, Severity, first_three
+from kinesumer.ops.group.doctor.finding import Check, Finding, Severity
 from kinesumer.ops.group.failures import failures_of_stream
 from kinesumer.ops.group.lag import GROWING, STALLED, find_trend
-from kinesumer.runtime.text import duration_text
+from kinesumer.runtime.text import duration_text, first_three
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,18 +31,18 @@ def failing_handlers(app: AppObservation) -> Iterator[Finding]:
         failures = failures_of_stream(snapshot.alive, stream.arn)
         if failures is None:
             continue
-        _, _, failed, letters, skipped = failures.outcomes
-        is_critical = bool(failed) and failures.failing_share >= CRITICAL_SHARE
-        advice = [
-            *(["fix what the error names; the log has its text"] if failed else []),
-            *(["kinesumer dlq redrive repeats dead letters"] if letters else []),
-            *(["correct the producer, or decode="] if skipped else []),
-        ]
+        is_critical = failures.failing_share >= CRITICAL_SHARE
+        advices = (
+            (failures.failed_calls, "fix what the error names; the log has its text"),
+            (failures.dead_letters, "kinesumer dlq redrive repeats dead letters"),
+            (failures.skipped_records, "correct the producer, or decode="),
+        )
+        advice = [text for count, text in advices if count]
         yield Finding(
             FAILURES,
             Severity.CRITICAL if is_critical else Severity.WARNING,
             stream.arn,
-            failures.text(snapshot.read_at),
+            failures.explain(snapshot.read_at),
             "; ".join(advice),
         )
 

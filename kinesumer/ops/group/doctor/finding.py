@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
-
-from kinesumer.runtime.text import abbreviate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,6 +48,3 @@ class Check(str):
 def worst(findings: Iterable[Finding]) -> Severity:
     """Return the highest severity; NOTE if there are no findings."""
     return max((finding.severity for finding in findings), default=Severity.NOTE)
-
-
-first_three: partial[str] = partial(abbreviate, limit=3)

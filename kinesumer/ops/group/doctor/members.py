@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from kinesumer.model.rows import QUERY
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.doctor.finding import Check, Finding, Severity, first_three
+from kinesumer.ops.group.doctor.finding import Check, Finding, Severity
+from kinesumer.runtime.text import first_three
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.doctor.finding import Check, Finding, first_three
+from kinesumer.ops.group.doctor.finding import Check, Finding
+from kinesumer.runtime.text import first_three
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,10 +5,11 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from kinesumer.ops.group.doctor.finding import Check, Severity, first_three
+from kinesumer.ops.group.doctor.finding import Check, Severity
 from kinesumer.ops.group.lag import CAUGHT_UP, FALLING, GROWING, STALLED, find_trend
 from kinesumer.ops.group.sampling import MAX_RECORDS_PER_SECOND, NOISE_MILLIS
 from kinesumer.ops.group.verify import UNCHECKED
+from kinesumer.runtime.text import first_three
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +113,7 @@ def shard_quota(limits: AccountLimits | None) -> Iterator[Finding]:
 
 def idle_clients(app: AppObservation) -> Iterator[Finding]:
     """Yield a finding if there are more clients than shards."""
-    rows = [row for page in app.second.shards.values() for row in page]
+    rows = list(app.second.rows)
     shards = sum(not row.ended and row.ready for row in rows)
     if shards and len(app.assignable) > shards:
         yield LIMITS.note(

@@ -38,7 +38,7 @@ def test_dashboard_serves_until_a_signal(
     with urllib.request.urlopen(f"{url}states") as answer:
         assert answer.readline() == b"retry: 1000\n"
         answer.readline()
-        assert answer.readline().startswith(b'data: {"version":1,"app":"a"')
+        assert answer.readline().startswith(b'data: {"info":{"app":"a"')
         process.send_signal(signal.SIGINT)
         assert finished(process) == (b"", b"")
     assert process.returncode == 0

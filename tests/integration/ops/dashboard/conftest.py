@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import aiohttp
+import msgspec
 import pytest
 import pytest_asyncio
 from playwright.async_api import async_playwright
 
 from kinesumer.ops.dashboard.auth import Guard
+from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller
 from kinesumer.ops.dashboard.server import Server, listen, serving
-from kinesumer.ops.dashboard.view_model import DashboardInfo
 from tests.support.dashboard import CountedFleet, FakeActions
 from tests.support.toy_fleet import Clock
 
@@ -105,7 +106,8 @@ async def served(
     about: DashboardInfo = ABOUT,
 ) -> AsyncIterator[Served]:
     """Serve a fleet's page while the block runs."""
-    about = about._replace(
+    about = msgspec.structs.replace(
+        about,
         control=actions is not None,
         records=records is not None or letters is not None,
         letters=letters is not None,

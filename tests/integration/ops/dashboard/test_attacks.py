@@ -19,7 +19,7 @@ from playwright.async_api import expect
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import GroupRow
 from kinesumer.ops.dashboard.auth import TOKEN_HEADER
-from kinesumer.ops.dashboard.view_model import DashboardInfo
+from kinesumer.ops.dashboard.model import DashboardInfo
 from tests.integration.ops.dashboard.conftest import served, shown_page
 from tests.support.dashboard import CountedFleet, FakeActions
 from tests.support.toy_fleet import ToyFleet, arn_of

@@ -202,7 +202,7 @@ async def test_a_page_that_is_opened_later_gets_the_history(
     assert len(state["history"]["times"]) == 3
     (line,) = state["history"]["records_per_second"]
     assert line["values"] == [5.0, 5.0, 5.0]
-    assert line["slot"] == state["streams"][0]["slot"]
+    assert [band["slot"] for band in state["bands"].values()] == [line["slot"]]
 
 
 async def next_state(answer: aiohttp.ClientResponse) -> dict[str, Any]:
@@ -239,7 +239,7 @@ async def test_states_come_as_events_and_rarely_while_no_page_is_open(
     async with http.get(f"{at.origin}/states") as answer:
         assert answer.content_type == "text/event-stream"
         state = await next_state(answer)
-        assert (state["app"], state["totals"]["shards"]) == ("billing", 2)
+        assert (state["report"]["app"], state["totals"]["shards"]) == ("billing", 2)
         fleet.join("b")
         at.poller.wake()
         state = await next_state(answer)
@@ -252,13 +252,14 @@ async def test_lags_from_an_earlier_poll_tell_their_age(
 ) -> None:
     monkeypatch.setattr("kinesumer.ops.dashboard.poller.MEASURING_SECONDS", 0.01)
     states = at.poller.states()
-    assert json.loads(await anext(states))["totals"]["millis_behind"] == 0
+    assert json.loads(await anext(states))["totals"]["millis_behind_latest"] == 0
     await states.aclose()
     fleet.slow = True
     at.clock.time += 30
     states = at.poller.states()
     state = json.loads(await anext(states))
-    assert (state["totals"]["millis_behind"], state["lag_age_seconds"]) == (0, 30)
+    totals = state["totals"]
+    assert (totals["millis_behind_latest"], state["lag_age_seconds"]) == (0, 30)
     await states.aclose()
 
 
@@ -283,7 +284,8 @@ async def test_slow_lags_do_not_keep_the_rows_from_being_shown(
     fleet.slow = True
     async with http.get(f"{at.origin}/states") as answer:
         state = await next_state(answer)
-    assert (state["totals"]["owned"], state["totals"]["millis_behind"]) == (2, None)
+    totals = state["totals"]
+    assert (totals["owned"], totals["millis_behind_latest"]) == (2, None)
 
 
 async def test_larger_fleets_are_polled_less_often(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import replace as replace_rows
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from kinesumer.core.lineage import SeekStep
@@ -14,15 +15,24 @@ from kinesumer.model.loads import Load
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import GroupRow, LeaderRow, StreamRow
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.ops.cli.console import Names
+from kinesumer.ops.cli.console import Names, print_lines
 from kinesumer.ops.cli.doctor import show_findings, show_verdicts
 from kinesumer.ops.cli.group_changes import show_seek
-from kinesumer.ops.cli.report_tables import show_distribution, show_lag, show_status
+from kinesumer.ops.cli.report_tables import lag_tables, show_distribution
+from kinesumer.ops.cli.status_tables import status_picture, status_tables
 from kinesumer.ops.group.connect import NO_ROLES
+from kinesumer.ops.group.distribution import (
+    BusyShard,
+    ClientSpread,
+    ClusterSpread,
+    DistributionReport,
+)
 from kinesumer.ops.group.doctor.finding import Finding, Severity
 from kinesumer.ops.group.doctor.runner import DoctorOptions, DoctorResult
-from kinesumer.ops.group.lag import Lags
+from kinesumer.ops.group.lag import LagReport, Lags, ShardLag, StreamLag
+from kinesumer.ops.group.loads import Rates
 from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.plan_reasons import PlanReport
 from kinesumer.ops.group.seek import SeekPlan
 from kinesumer.ops.group.seek_counts import Count
 from kinesumer.ops.group.status import report
@@ -46,9 +56,8 @@ def test_the_tables_show_pauses_and_drains(capsys: Any) -> None:
     group = GroupRow("g", paused=True, pause_reason="night work")
     [stream] = SNAPSHOT.streams
     paused = [stream._replace(paused=True)]
-    show_status(
-        status(group=group, streams=paused, members=[member("a", drained=True)])
-    )
+    drained = [member("a", drained=True)]
+    print_lines(status_tables(status(group=group, streams=paused, members=drained)))
     text = capsys.readouterr().out
     assert "all streams are paused: night work" in text
     assert "1 ended shards; paused" in " ".join(text.split())
@@ -57,7 +66,7 @@ def test_the_tables_show_pauses_and_drains(capsys: Any) -> None:
 
 
 def test_the_tables_show_shards_owners_and_problems(capsys: Any) -> None:
-    show_status(status())
+    print_lines(status_tables(status()))
     text = capsys.readouterr().out
     assert "shardId-1" in text
     assert "unassigned → a" in text
@@ -69,7 +78,7 @@ def test_the_tables_show_a_time_of_start_and_one_word_for_no_owner(
 ) -> None:
     begun = StreamRow(ARN, 1.0, Start(type="AT_TIMESTAMP", timestamp=1795407887.5))
     of_the_group = snapshot([row(0, owner="")], streams=[begun])
-    show_status(report("app", "table", FleetView(of_the_group, {})))
+    print_lines(status_tables(report("app", "table", FleetView(of_the_group, {}))))
     text = capsys.readouterr().out
     assert "start 2026-11-23T04:24:47Z" in text
     assert text.count("unassigned") == 1
@@ -79,7 +88,7 @@ def test_a_shard_whose_lag_is_that_of_commits_is_caught_up(capsys: Any) -> None:
     rows = [row(0), row(1)]
     late = Lags({rows[0].key: 4_600, rows[1].key: 61_000}, {})
     fleet = FleetView(snapshot(rows), {}, late)
-    show_status(report("app", "table", fleet))
+    print_lines(status_tables(report("app", "table", fleet)))
     lines = capsys.readouterr().out.splitlines()
     [first, second] = [line.split() for line in lines if line.startswith("shardId-")]
     assert first[-2:] == ["caught", "up"]
@@ -90,9 +99,9 @@ def test_a_shard_whose_lag_is_that_of_commits_is_caught_up(capsys: Any) -> None:
 
 
 def test_positions_are_shown_only_if_asked_for(capsys: Any) -> None:
-    show_status(status())
+    print_lines(status_tables(status()))
     assert "495/3" not in capsys.readouterr().out
-    show_status(status(), verbose=True)
+    print_lines(status_tables(status(), verbose=True))
     assert "495/3" in capsys.readouterr().out
 
 
@@ -117,7 +126,7 @@ def by_load(names: list[str], rows: list[ShardRow], **fields: Any) -> Snapshot:
 
 def test_a_plan_by_load_is_shown_with_loads_and_reasons(capsys: Any) -> None:
     found = by_load(["a", "b"], [row(0, "a"), row(1, "b")])
-    show_status(report("app", "table", FleetView(found)))
+    print_lines(status_tables(report("app", "table", FleetView(found))))
     text = capsys.readouterr().out
     [first, *_] = [line for line in text.splitlines() if line.startswith("shardId-0")]
     assert first.split()[-3:] == ["1.28k", "1.28M", "0.124"]
@@ -130,16 +139,34 @@ def test_a_plan_by_load_is_shown_with_loads_and_reasons(capsys: Any) -> None:
 
 
 def test_hot_and_isolated_shards_are_marked(capsys: Any) -> None:
-    shards = status()["streams"][0]["shards"]
-    changed = status()
-    changed["streams"][0]["shards"] = [
-        {**shards[0], "hot": True},
-        {**shards[1], "isolated": True},
-    ]
-    show_status(changed)
+    found = status()
+    first, second, *_ = found.streams[0].shards
+    marked = [replace(first, hot=True), replace(second, isolated=True)]
+    stream = replace(found.streams[0], shards=marked)
+    print_lines(status_tables(replace(found, streams=[stream])))
     text = capsys.readouterr().out
     assert "owned, hot" in text
     assert "unowned, isolated" in text
+
+
+def test_a_bar_shows_how_many_shards_a_client_has(capsys: Any) -> None:
+    rows = [row(0, "a"), row(1, "a"), row(2, "b")]
+    fleet = FleetView(snapshot(rows, [member(name) for name in "abc"]))
+    print_lines(status_tables(report("app", "table", fleet)))
+    lines = capsys.readouterr().out.splitlines()[2:5]
+    assert [line.count("█") for line in lines] == [10, 5, 0]
+
+
+def test_the_picture_has_problems_first_and_no_shards(capsys: Any) -> None:
+    print_lines(status_picture(status(), "no answer; trying again"))
+    text = capsys.readouterr().out
+    _, trouble, *lines = text.splitlines()
+    assert trouble == "! no answer; trying again"
+    assert [line for line in lines if line.startswith("! ")][2] == (
+        "! and 4 more problems: see kinesumer status"
+    )
+    assert "orders (000000000000, us-east-1): 1.5 s behind" in text
+    assert "shardId-2" not in text
 
 
 def test_a_distribution_by_load_shows_work_instead_of_fair_numbers(capsys: Any) -> None:
@@ -151,17 +178,13 @@ def test_a_distribution_by_load_shows_work_instead_of_fair_numbers(capsys: Any) 
     assert "plan by load, 2 min old" in text
 
 
-def lag_row(trend: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "problem": None,
-        "millis_behind_latest": 5_900_000,
-        "records_behind": 12_345_678,
-        "records_exact": False,
-        "trend": trend,
-        "millis_per_second": -1000.0,
-        "seconds_to_catch_up": 86_000.0,
-        **fields,
-    }
+LATE: dict[str, Any] = {
+    "millis_behind_latest": 5_900_000,
+    "records_behind": 12_345_678,
+    "records_exact": False,
+    "millis_per_second": -1000.0,
+    "seconds_to_catch_up": 86_000.0,
+}
 
 
 def show_long_status() -> None:
@@ -173,12 +196,12 @@ def show_long_status() -> None:
     rows = [each._replace(key=key) for each, key in zip(rows, keys, strict=True)]
     found = snapshot(rows, [member(name, state="degraded") for name in LONG_IDS[1:]])
     [stream] = found.streams
-    found = replace(
+    found = replace_rows(
         found, streams=[stream._replace(arn=LONG_ARN)], shards={LONG_ARN: rows}
     )
     ages = {f"session of {name}": 1234.5 for name in LONG_IDS}
     lags = Lags(dict.fromkeys(keys, 5_900_000), {LONG_ARN: "denied " * 30})
-    show_status(report("app", "table", FleetView(found, ages, lags)))
+    print_lines(status_tables(report("app", "table", FleetView(found, ages, lags))))
 
 
 def show_long_loads() -> None:
@@ -186,47 +209,78 @@ def show_long_loads() -> None:
     rows = [row(at, LONG_IDS[at])._replace(key=key) for at, key in enumerate(keys)]
     found = by_load(LONG_IDS[:2], rows, state="degraded")
     [stream] = found.streams
-    found = replace(
+    found = replace_rows(
         found, streams=[stream._replace(arn=LONG_ARN)], shards={LONG_ARN: rows}
     )
     lags = Lags(dict.fromkeys(keys, 5_900_000), {})
-    show_status(report("app", "table", FleetView(found, {}, lags)))
+    print_lines(status_tables(report("app", "table", FleetView(found, {}, lags))))
 
 
 def show_long_lag() -> None:
-    shard = {"state": "orphaned", "paused": False, "owner": LONG_IDS[0]}
     shards = [
-        lag_row("falling", **shard, shard_id="shardId-000000000000"),
-        lag_row("stalled", **shard, shard_id="shardId-000000000001", problem="p " * 99),
+        ShardLag(
+            shard_id=f"shardId-{number:012}",
+            state="orphaned",
+            paused=False,
+            owner=LONG_IDS[0],
+            trend=trend,
+            problem=problem,
+            **LATE,
+        )
+        for number, trend, problem in ((0, "falling", None), (1, "stalled", "p " * 99))
     ]
-    stream = lag_row(
-        "falling", stream_arn=LONG_ARN, retention_hours=8760, shards=shards
+    stream = StreamLag(
+        stream_arn=LONG_ARN,
+        retention_hours=8760,
+        shards=shards,
+        trend="falling",
+        problem=None,
+        **LATE,
     )
-    table = "a-long-name-of-a-table-" * 4
-    about = {"app": "an-app-" * 8, "table": table, "seconds": 60.04}
-    show_lag({**about, "streams": [stream], "problems": [f"{LONG_ARN}: denied"]})
+    found = LagReport(
+        app="an-app-" * 8,
+        table="a-long-name-of-a-table-" * 4,
+        seconds=60.04,
+        streams=[stream],
+        problems=[f"{LONG_ARN}: denied"],
+    )
+    print_lines(lag_tables(found))
 
 
 def show_long_distribution() -> None:
-    load = {
-        **{"bytes_per_second": 123_456_789.0, "records_per_second": 123_456.0},
-        "handler_seconds_per_second": 0.123456,
+    work: dict[str, Any] = {
+        "load": Rates(123_456_789.0, 123_456.0, 0.123456),
+        "work_share": 0.1234,
     }
-    work = {"load": load, "work_share": 0.1234, "load_share": 100.03}
-    figures = {"shards": 10_000, "bytes_per_second": 1e9, **work}
-    cluster = {
-        **{"cluster": LONG_IDS[0], "clients": 1_000, "fair_shards": 3333.33},
-        **{"fewest_of_a_client": 9_000, "most_of_a_client": 10_000, **figures},
-    }
-    client = {"client_id": LONG_IDS[0], "cluster": LONG_IDS[1], **figures}
-    shard = {"shard_id": "shardId-000000000000", "stream_arn": LONG_ARN, "hot": True}
-    plan = {"assignor": "load", "age_seconds": 123.4, "reasons": ["it " * 50]}
-    found = {
-        **{"by": "label", "clusters": [cluster], "clients": [client], "plan": plan},
-        "busiest_shards": [{**shard, "owner": LONG_IDS[0], **work}],
+    figures = {"shards": 10_000, "bytes_per_second": 1e9, "load_share": 100.03, **work}
+    cluster = ClusterSpread(
+        cluster=LONG_IDS[0],
+        clients=1_000,
+        fair_shards=3333.33,
+        fewest_of_a_client=9_000,
+        most_of_a_client=10_000,
         **figures,
-    }
-    show_distribution(f"app {LONG_IDS[2]}", {**found, "unowned": 3, "problems": []})
+    )
+    client = ClientSpread(client_id=LONG_IDS[0], cluster=LONG_IDS[1], **figures)
+    shard = BusyShard(
+        shard_id="shardId-000000000000",
+        stream_arn=LONG_ARN,
+        hot=True,
+        owner=LONG_IDS[0],
+        **work,
+    )
+    found = DistributionReport(
+        by="label",
+        shards=10_000,
+        bytes_per_second=1e9,
+        clusters=[cluster],
+        clients=[client],
+        plan=PlanReport("load", 123.4, ["it " * 50]),
+        busiest_shards=[shard],
+        unowned=3,
+        problems=[],
+    )
+    show_distribution(f"app {LONG_IDS[2]}", found)
 
 
 def show_long_findings() -> None:

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from kinesumer.model.positions import Position
-from kinesumer.model.rows import Deaths
 from kinesumer.model.streams import ShardKey
+from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.throughput import LagHistory
-from kinesumer.ops.dashboard.view_model import (
-    DashboardInfo,
-    ViewInput,
-    assign_lanes,
-    assign_slots,
-    build_state,
-)
+from kinesumer.ops.dashboard.view_model import assign_lanes, assign_slots, build_state
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import observe
+from kinesumer.ops.group.status import report
 from tests.support.toy_fleet import ToyFleet, arn_of
 
 if TYPE_CHECKING:
     from kinesumer.ops.dashboard.model import State
+    from kinesumer.ops.group.report import GroupReport
 
 
 def shard(number: int) -> ShardKey:
@@ -30,33 +23,31 @@ def shard(number: int) -> ShardKey:
 
 
 def drawn(fleet: ToyFleet) -> State:
+    found = reported(fleet)
+    info = DashboardInfo("billing", "table")
+    return build_state(found, fleet.rates, info=info, at=0, every_seconds=2)
+
+
+def reported(fleet: ToyFleet) -> GroupReport:
     observation = observe(None, fleet.snapshot(), Lags(fleet.millis, {}), 0)
-    view = ViewInput(observation, 0, 2, fleet.rates)
-    return build_state(DashboardInfo("billing", "table"), view)
+    return report("billing", "table", observation)
 
 
-def test_shards_of_a_band_fill_the_hash_space() -> None:
-    (band,) = drawn(ToyFleet(["a", "b"], {"orders": 3})).streams
-    assert band.lanes == 1
-    assert sum(shard.width for shard in band.shards) == pytest.approx(1)
-    assert [(part.client_id, part.x, part.width) for part in band.parts] == [
-        ("a", 0, 0.5),
-        ("b", 0.5, 0.5),
-    ]
+def lanes(fleet: ToyFleet) -> dict[str, int]:
+    return assign_lanes(reported(fleet).streams[0].shards)
 
 
 def test_grandchildren_are_below_children() -> None:
     fleet = ToyFleet(["a"], {"orders": 2})
     left, _ = fleet.split(shard(0))
     fleet.split(left)
-    places = {row.key: lane for row, lane in assign_lanes(list(fleet.shards.values()))}
-    assert places == {
-        shard(0): 0,
-        shard(1): 0,
-        shard(2): 1,
-        shard(3): 1,
-        shard(4): 2,
-        shard(5): 2,
+    assert lanes(fleet) == {
+        shard(0).shard_id: 0,
+        shard(1).shard_id: 0,
+        shard(2).shard_id: 1,
+        shard(3).shard_id: 1,
+        shard(4).shard_id: 2,
+        shard(5).shard_id: 2,
     }
 
 
@@ -64,8 +55,7 @@ def test_parents_disappear_when_no_child_waits_for_them() -> None:
     fleet = ToyFleet(["a"], {"orders": 1})
     fleet.split(shard(0))
     fleet.end(shard(0))
-    places = {row.key: lane for row, lane in assign_lanes(list(fleet.shards.values()))}
-    assert places == {shard(1): 0, shard(2): 0}
+    assert lanes(fleet) == {shard(1).shard_id: 0, shard(2).shard_id: 0}
 
 
 def test_an_ended_parent_stays_while_its_child_waits_for_another() -> None:
@@ -77,11 +67,10 @@ def test_an_ended_parent_stays_while_its_child_waits_for_another() -> None:
     row = fleet.shards[child]._replace(parents=parents, last_hash=last)
     fleet.shards[child] = row
     fleet.end(shard(0))
-    states = {s.shard_id: (s.state, s.lane) for s in drawn(fleet).streams[0].shards}
-    assert states == {
-        shard(0).shard_id: ("ended", 0),
-        shard(1).shard_id: ("owned", 0),
-        child.shard_id: ("waiting", 1),
+    assert lanes(fleet) == {
+        shard(0).shard_id: 0,
+        shard(1).shard_id: 0,
+        child.shard_id: 1,
     }
 
 
@@ -91,7 +80,7 @@ def test_rows_that_name_each_other_as_parents_end_the_walk() -> None:
     for key, parent in ((one, other), (other, one)):
         parents = frozenset({parent.shard_id})
         fleet.shards[key] = fleet.shards[key]._replace(parents=parents)
-    assert len(assign_lanes(list(fleet.shards.values()))) == 3
+    assert len(lanes(fleet)) == 3
 
 
 def test_unowned_shards_are_neglected_unless_paused() -> None:
@@ -110,8 +99,8 @@ def test_a_client_is_shown_with_its_states_and_its_largest_lag() -> None:
     fleet.change("b", drained=True, label="zone-1")
     fleet.join("c")
     fleet.millis[shard(0)] = 7000
-    a, b, c = drawn(fleet).members
-    assert (a.states, a.leader, a.millis_behind) == (["up"], True, 7000)
+    a, b, c = reported(fleet).members
+    assert (a.states, a.leader, a.millis_behind_latest) == (["up"], True, 7000)
     assert (a.caught_up, c.caught_up) == (False, None)
     assert (b.states, b.label) == (["drained"], "zone-1")
     assert (c.states, c.shards) == (["joining"], 0)
@@ -145,43 +134,3 @@ def test_of_many_streams_the_busiest_have_lines() -> None:
     hour.add(20, {"arn:stream/00": 5}, {})
     names = [line.name for line in hour.lines({}).millis_behind]
     assert names == [f"{i:02d}" for i in range(8, 20)]
-
-
-def test_isolation_and_the_record_that_kills_are_shown() -> None:
-    fleet = ToyFleet(["a"], {"orders": 3})
-    poison = Position("71", 3)
-    for number, deaths in ((1, Deaths(3)), (2, Deaths(5, poison=poison))):
-        key = shard(number)
-        fleet.shards[key] = fleet.shards[key]._replace(deaths=deaths)
-    state = drawn(fleet)
-    [band] = state.streams
-    assert [(one.isolated, one.poison) for one in band.shards] == [
-        (False, None),
-        (True, None),
-        (True, "71:3"),
-    ]
-    assert any("stops at record 71:3" in text for text in state.problems)
-    assert any("shardId-000000000001 is read in isolation" in t for t in state.problems)
-
-
-def test_loads_and_the_reasons_of_the_plan_are_shown() -> None:
-    fleet = ToyFleet(["a", "b"], {"orders": 3})
-    fleet.plan_by_load({shard(0): 0.1, shard(1): 0.1, shard(2): 0.9})
-    state = drawn(fleet)
-    a, b = state.members
-    assert a.load is not None
-    assert a.load["handler_seconds_per_second"] == pytest.approx(0.2, rel=0.01)
-    assert (a.load_share, b.load_share) == (0.37, 1.63)
-    [band] = state.streams
-    assert [one.hot for one in band.shards] == [False, False, True]
-    assert band.shards[2].load is not None
-    assert band.shards[2].load["records_per_second"] > 0
-    assert state.plan.assignor == "load"
-    assert "b is the busiest client, with 163 % of its share" in state.plan.reasons[1]
-
-
-def test_without_loads_nothing_is_said_of_them() -> None:
-    state = drawn(ToyFleet(["a"], {"orders": 1}))
-    assert (state.plan.assignor, state.plan.reasons) == (None, [])
-    assert (state.members[0].load, state.members[0].load_share) == (None, None)
-    assert state.streams[0].shards[0].load is None

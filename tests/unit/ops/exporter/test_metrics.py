@@ -28,8 +28,9 @@ from kinesumer.ops.exporter.metrics import (
 )
 from kinesumer.ops.exporter.scale import Scale, ScaleObserver
 from kinesumer.ops.group.lag import NO_LAGS, Lags
-from kinesumer.ops.group.observation import observe
+from kinesumer.ops.group.observation import Observation, observe
 from kinesumer.ops.group.snapshot import Snapshot
+from kinesumer.ops.group.status import report
 
 ARN = "arn:aws:kinesis:eu-west-1:210987654321:stream/orders"
 HALF = HASH_KEYS // 2
@@ -96,8 +97,12 @@ def metrics_of(
     scale = ScaleObserver(DEFAULT_OPTIONS).observe(
         observation, 100.0, has_lags=has_lags
     )
-    reading = AppReading(observation, has_lags, 1e9, 0.1, scale)
-    return samples(AppMetrics("a", 3, 1, reading))
+    return samples(AppMetrics("a", 3, 1, reading(observation, has_lags, scale)))
+
+
+def reading(observed: Observation, has_lags: bool, scale: Scale) -> AppReading:
+    found = report("a", "table", observed)
+    return AppReading(found, observed, has_lags, 1e9, 0.1, scale)
 
 
 def samples(*accounts: AppMetrics) -> dict[str, dict[Any, float]]:
@@ -146,10 +151,8 @@ def test_shards_in_isolation_and_those_that_stop_are_counted_apart() -> None:
 
 def test_a_stalled_heartbeat_is_silent_and_ages() -> None:
     before = observe(None, SNAPSHOT, LAGS, 90.0)
-    reading = AppReading(
-        observe(before, SNAPSHOT, LAGS, 100.0), True, 1e9, 0.1, Scale()
-    )
-    metrics = samples(AppMetrics("a", 1, 0, reading))
+    observed = observe(before, SNAPSHOT, LAGS, 100.0)
+    metrics = samples(AppMetrics("a", 1, 0, reading(observed, True, Scale())))
     assert of(metrics["members"], state="silent") == 4
     assert of(metrics["heartbeat_age_seconds"], client="b") == 10
 

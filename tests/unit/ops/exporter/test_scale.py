@@ -16,6 +16,7 @@ from kinesumer.ops.exporter.scale import Scale, ScaleObserver, ScaleOptions
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import Observation, observe
 from kinesumer.ops.group.snapshot import Snapshot
+from kinesumer.ops.group.status import report
 from tests.support.stored_loads import stored_loads
 
 ARN = "arn:aws:kinesis:eu-west-1:210987654321:stream/orders"
@@ -161,7 +162,9 @@ def test_limits_of_clients_raise_the_number() -> None:
 
 def metrics_of(view: Observation, options: ScaleOptions) -> dict[str, dict[str, float]]:
     """Return the values of each metric, by the labels that aren't the stream's."""
-    reading = AppReading(view, True, 1e9, 0.1, scale_of(view, options))
+    reading = AppReading(
+        report("app", "", view), view, True, 1e9, 0.1, scale_of(view, options)
+    )
     found: dict[str, dict[str, float]] = {}
     for family in build_metrics([AppMetrics("app", 1, 0, reading)]):
         for sample in family.samples:

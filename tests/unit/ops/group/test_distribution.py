@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from kinesumer.core.assignment import Member, assign_range
@@ -13,20 +11,22 @@ from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.ops.group.distribution import (
     Consumer,
     Distribution,
+    DistributionReport,
     ShardLoad,
     cluster_by,
     report,
 )
-from kinesumer.ops.group.plan_reasons import PlanReasons
+from kinesumer.ops.group.loads import Rates, rates
+from kinesumer.ops.group.plan_reasons import PlanReport
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 
 
-def clusters(answer: dict[str, Any]) -> dict[str, tuple[int, int, float]]:
+def clusters(answer: DistributionReport) -> dict[str, tuple[int, int, float]]:
     """Return each cluster's number of clients, number of shards, and fair share."""
     return {
-        row["cluster"]: (row["clients"], row["shards"], row["fair_shards"])
-        for row in answer["clusters"]
+        row.cluster: (row.clients, row.shards, row.fair_shards)
+        for row in answer.clusters
     }
 
 
@@ -55,9 +55,9 @@ def test_two_clusters_of_twenty_share_100_shards_evenly() -> None:
         "label",
     )
     assert clusters(answer) == {"a": (20, 50, 50.0), "b": (20, 50, 50.0)}
-    assert [row["bytes_per_second"] for row in answer["clusters"]] == [51_200.0] * 2
-    for row in answer["clusters"]:
-        assert (row["fewest_of_a_client"], row["most_of_a_client"]) == (2, 3)
+    assert [row.bytes_per_second for row in answer.clusters] == [51_200.0] * 2
+    for row in answer.clusters:
+        assert (row.fewest_of_a_client, row.most_of_a_client) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,15 @@ def test_unowned_shards_and_unknown_rates_are_reported() -> None:
         ],
     )
     answer = report(distribution, "prefix")
-    assert (answer["shards"], answer["unowned"]) == (4, 1)
-    assert answer["bytes_per_second"] is None
+    assert (answer.shards, answer.unowned) == (4, 1)
+    assert answer.bytes_per_second is None
     assert clusters(answer) == {"a": (2, 3, 4.0), "b": (1, 0, 0.0)}
-    rates = {row["client_id"]: row["bytes_per_second"] for row in answer["clients"]}
+    rates = {row.client_id: row.bytes_per_second for row in answer.clients}
     assert rates == {"a-1": 15.0, "a-2": None, "b-1": 0.0}
 
 
 def test_the_work_of_clients_clusters_and_the_busiest_shards_is_reported() -> None:
-    loads = [Load(1000.0, 10.0, seconds) for seconds in (0.6, 0.1, 0.1)]
+    loads = [rates(Load(1000.0, 10.0, seconds)) for seconds in (0.6, 0.1, 0.1)]
     keys = [ShardKey(ARN, f"shardId-{number}") for number in range(4)]
     distribution = Distribution(
         [Consumer("a-1"), Consumer("b-1", weight=2), Consumer("b-2", weight=0)],
@@ -119,41 +119,35 @@ def test_the_work_of_clients_clusters_and_the_busiest_shards_is_reported() -> No
             ShardLoad("b-1", None, keys[2], loads[2]),
             ShardLoad("b-2", None, keys[3]),
         ],
-        plan=PlanReasons("load", 3.21, ["so"]),
+        plan=PlanReport("load", 3.2, ["so"]),
     )
     answer = report(distribution, "prefix")
-    assert answer["plan"] == {
-        "assignor": "load",
-        "age_seconds": 3.2,
-        "reasons": ["so"],
-        "waits": False,
-    }
-    one, two, idle = answer["clients"]
-    assert one["load"]["handler_seconds_per_second"] == 0.1
-    assert two["load"]["records_per_second"] == 20
-    assert idle["load"] is None
-    assert one["work_share"] + two["work_share"] == 1
-    assert one["work_share"] == pytest.approx(0.126, abs=0.001)
+    assert answer.plan == PlanReport("load", 3.2, ["so"])
+    one, two, idle = answer.clients
+    assert one.load == Rates(1000.0, 10.0, 0.1)
+    assert two.load == Rates(2000.0, 20.0, 0.7)
+    assert idle.load is None
+    assert (one.work_share, two.work_share) == (0.1259, 0.8741)
     # Its fair share is a third of the work, and that of the other one two thirds.
-    assert (one["load_share"], two["load_share"]) == (0.38, 1.31)
-    assert (idle["work_share"], idle["load_share"]) == (0, None)
-    assert [row["load_share"] for row in answer["clusters"]] == [0.38, 1.31]
-    busiest, *others = answer["busiest_shards"]
-    assert (busiest["shard_id"], busiest["owner"], busiest["hot"]) == (
+    assert (one.load_share, two.load_share) == (0.38, 1.31)
+    assert (idle.work_share, idle.load_share) == (0, None)
+    assert [row.load_share for row in answer.clusters] == [0.38, 1.31]
+    busiest, *others = answer.busiest_shards
+    assert (busiest.shard_id, busiest.owner, busiest.hot) == (
         "shardId-1",
         "b-1",
         True,
     )
-    assert [row["shard_id"] for row in others] == ["shardId-0", "shardId-2"]
+    assert [row.shard_id for row in others] == ["shardId-0", "shardId-2"]
 
 
 def test_without_loads_the_work_is_unknown() -> None:
     answer = report(Distribution([Consumer("a")], [ShardLoad("a", 1.0)]), "label")
-    assert (answer["plan"], answer["busiest_shards"]) == (None, [])
-    [client] = answer["clients"]
-    assert (client["load"], client["work_share"], client["load_share"]) == (None,) * 3
+    assert (answer.plan, answer.busiest_shards) == (None, [])
+    [client] = answer.clients
+    assert (client.load, client.work_share, client.load_share) == (None,) * 3
 
 
 def test_an_app_without_clients_is_reported() -> None:
     answer = report(Distribution([], [ShardLoad("")]), "label")
-    assert (answer["clusters"], answer["unowned"]) == ([], 1)
+    assert (answer.clusters, answer.unowned) == ([], 1)

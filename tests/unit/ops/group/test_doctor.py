@@ -11,7 +11,7 @@ from kinesumer.aws.account import AccountLimits
 from kinesumer.model.rows import QUERY, QUERY_ID, GroupRow, LeaderRow
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.ops.group import verify
-from kinesumer.ops.group.doctor.finding import Finding, Severity, first_three, worst
+from kinesumer.ops.group.doctor.finding import Finding, Severity, worst
 from kinesumer.ops.group.doctor.members import (
     group_by_streams,
     member_problems,
@@ -248,11 +248,6 @@ def test_the_worst_finding_decides() -> None:
     assert worst([]) == worst([note]) == 0
     assert worst([note, note._replace(severity=WARNING)]) == 3
     assert worst([note._replace(severity=CRITICAL), note]) == 4
-
-
-def test_many_names_are_abbreviated() -> None:
-    assert first_three(["a", "b"]) == "a, b"
-    assert first_three("abcde") == "a, b, c and 2 more"
 
 
 def test_no_live_client_is_critical_though_the_last_one_isnt_fenced() -> None:

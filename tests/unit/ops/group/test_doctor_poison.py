@@ -30,7 +30,7 @@ def findings(*rows: ShardRow) -> list[Any]:
 
 
 def problems(*rows: ShardRow) -> list[str]:
-    found: list[str] = report("app", "table", FleetView(snapshot(rows)))["problems"]
+    found: list[str] = report("app", "table", FleetView(snapshot(rows))).problems
     return [text for text in found if "isolation" in text or "kills" in text]
 
 
@@ -85,8 +85,8 @@ def test_a_record_that_was_passed_is_no_problem() -> None:
 
 def test_status_shows_isolation_and_the_record() -> None:
     rows = [dying(0, NAMED), dying(1, ISOLATED), dying(2, TWICE)]
-    [stream] = report("app", "table", FleetView(snapshot(rows)))["streams"]
-    assert [(s["isolated"], s["poison"]) for s in stream["shards"]] == [
+    [stream] = report("app", "table", FleetView(snapshot(rows))).streams
+    assert [(s.isolated, s.poison) for s in stream.shards] == [
         (True, "71:3"),
         (True, None),
         (False, None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from kinesumer.model.positions import Position
@@ -15,7 +16,7 @@ from kinesumer.ops.group.doctor.finding import Severity
 from kinesumer.ops.group.doctor.members import waiting_plans
 from kinesumer.ops.group.doctor.ownership import repeated_claims
 from kinesumer.ops.group.doctor.runner import APP_CHECK_FUNCTIONS
-from kinesumer.ops.group.failures import failures_of_member, failures_of_stream
+from kinesumer.ops.group.failures import failures_of_group, failures_of_stream
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
 from tests.support.doctor import (
@@ -42,7 +43,7 @@ def failing(name: str = "a", text: str = FAILING, **more: Any) -> Any:
 def texts(*members: Any, now: float | None = 1000.0) -> str:
     found = failures_of_stream(members, ARN)
     assert found is not None
-    return found.text(now)
+    return found.explain(now)
 
 
 def test_the_last_error_comes_first_without_data_and_then_how_much_fails() -> None:
@@ -78,18 +79,18 @@ def test_failures_of_other_streams_are_left_out() -> None:
     for arn, failed in zip(sorted(both), (1, 2), strict=True):
         found = failures_of_stream([client], arn)
         assert found is not None
-        assert found.outcomes.failed == failed
-    found = failures_of_member(client)
+        assert found.failed_calls == failed
+    found = failures_of_group([client])
     assert found is not None
-    assert found.outcomes.failed == 3
-    assert failures_of_member(member("b")) is None
+    assert found.failed_calls == 3
+    assert failures_of_group([member("b")]) is None
 
 
 def test_status_says_what_fails() -> None:
     fleet = FleetView(snapshot(members=[failing()], read_at=1000.0))
     made = report("app", "table", fleet)
-    assert f"stream orders: {texts(failing())}" in made["problems"]
-    assert made["streams"][0]["failures"] == {
+    assert f"stream orders: {texts(failing())}" in made.problems
+    assert msgspec.to_builtins(made.streams[0].failures) == {
         "clients": ["a"],
         "since": 820.0,
         "records_done": 6,
@@ -106,7 +107,7 @@ def test_status_says_what_fails() -> None:
         "text": "94 % of 100 calls fail, 616 dead letters in the last minute",
     }
     made = report("app", "table", FleetView(snapshot()))
-    assert made["streams"][0]["failures"] is None
+    assert made.streams[0].failures is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_a_plan_by_load_that_waits_for_loads_is_a_note() -> None:
     leader = LeaderRow("session of a", "a", 1, assignor="load")
     waiting = snapshot(members=[member("a")], leader=leader, read_at=1000.0)
     check_finding(waiting_plans(app(waiting)), Severity.NOTE, "isn't known yet")
-    assert report("app", "table", FleetView(waiting))["plan"]["waits"] is True
+    assert report("app", "table", FleetView(waiting)).plan.waits is True
 
 
 def test_shards_that_are_claimed_several_times_are_found() -> None:

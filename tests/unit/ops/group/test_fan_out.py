@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.aws.stream_consumers import StreamConsumer
 from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.ops.dashboard.view_model import DashboardInfo, ViewInput, build_state
 from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, build_metrics
 from kinesumer.ops.exporter.scale import Scale
 from kinesumer.ops.group.doctor.consumers import (
@@ -21,8 +20,8 @@ from kinesumer.ops.group.fan_out import (
     LIVE_SECONDS,
     ConsumerUse,
     LiveUses,
+    PollingClient,
     read_live_uses,
-    use_text,
     uses_of_stream,
 )
 from kinesumer.ops.group.lag import NO_LAGS
@@ -43,44 +42,32 @@ MEMBERS = [
     member("d", fan_out={ARN: POLLING}),
     member("e"),
 ]
-BILLING = ConsumerUse("billing", ("a",), {"b": DENIED, "d": DENIED})
+POLLERS = [PollingClient(one, DENIED) for one in "bd"]
+BILLING = ConsumerUse("billing", ["a"], POLLERS)
 FLEET = snapshot(members=MEMBERS)
 OBSERVATION = observe(None, FLEET, NO_LAGS, 0.0)
+REPORT = report("app", "table", OBSERVATION)
 PROBLEM = f"b, d poll instead of fan-out billing: {DENIED}"
 
 
 def test_the_clients_of_each_consumer_are_told_apart_from_those_that_poll() -> None:
-    audit = ConsumerUse("audit", ("c",), {})
+    audit = ConsumerUse("audit", ["c"], [])
     assert uses_of_stream(MEMBERS, ARN) == [audit, BILLING]
     assert uses_of_stream(MEMBERS[4:], ARN) == []
-    texts = [use_text(use.report()) for use in (audit, BILLING)]
-    assert texts == [
+    assert [audit.text, BILLING.text] == [
         "fan-out audit (1 client)",
         "fan-out billing (1 client, 2 poll instead)",
     ]
 
 
 def test_status_shows_who_polls_instead_and_why() -> None:
-    found = report("app", "table", OBSERVATION)
-    polling = [{"client_id": one, "problem": DENIED} for one in "bd"]
-    [stream] = found["streams"]
-    assert stream["fan_out"][1] == {
-        "consumer": "billing",
-        "clients": ["a"],
-        "polling": polling,
-    }
-    assert f"stream orders: {PROBLEM}" in found["problems"]
-
-
-def test_the_dashboard_shows_it_at_the_stream_and_as_a_problem() -> None:
-    view = build_state(DashboardInfo("app", "table"), ViewInput(OBSERVATION, 0, 2))
-    text = "fan-out audit (1 client), fan-out billing (1 client, 2 poll instead)"
-    assert [band.fan_out for band in view.streams] == [text]
-    assert f"stream orders: {PROBLEM}" in view.problems
+    [stream] = REPORT.streams
+    assert stream.fan_out[1] == BILLING
+    assert f"stream orders: {PROBLEM}" in REPORT.problems
 
 
 def test_metrics_count_the_clients_of_each_consumer() -> None:
-    reading = AppReading(OBSERVATION, False, 0.0, 0.0, Scale())
+    reading = AppReading(REPORT, OBSERVATION, False, 0.0, 0.0, Scale())
     metrics = {
         (sample.name, sample.labels["consumer"]): sample.value
         for family in build_metrics([AppMetrics("app", 1, 0, reading)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from kinesumer.model.incidents import IncidentKind
@@ -76,9 +77,9 @@ def test_the_doctor_says_what_an_incident_means_and_what_to_do(
 def test_status_reports_the_incidents_of_each_client() -> None:
     line = "repeated-claim 1000 3 0/shardId-2 lost"
     fleet = FleetView(snapshot(members=[member("a", incidents=line), member("b")]))
-    first, second = report("app", "table", fleet)["members"]
-    assert second["incidents"] == []
-    assert first["incidents"] == [
+    first, second = report("app", "table", fleet).members
+    assert second.incidents == []
+    assert msgspec.to_builtins(first.incidents) == [
         {
             "kind": "repeated-claim",
             "stream_arn": ARN,

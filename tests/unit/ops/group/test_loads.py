@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kinesumer.model.loads import Load
-from kinesumer.ops.cli.report_tables import show_status
+from kinesumer.ops.cli.console import print_lines
+from kinesumer.ops.cli.status_tables import status_tables
+from kinesumer.ops.group.loads import Rates
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
 from tests.support.doctor import ARN, member, row, snapshot
@@ -29,22 +31,20 @@ STATUS = report("app", "table", FleetView(snapshot([LOW, HIGH], MEMBERS)))
 
 
 def test_members_and_shards_have_the_load_that_is_reported() -> None:
-    a, b, c = STATUS["members"]
-    assert round(a["load"]["handler_seconds_per_second"], 2) == 0.1
-    assert 900 < a["load"]["bytes_per_second"] < 1100
-    assert 18 < b["load"]["records_per_second"] < 22
-    assert c["load"] is None
-    # It owns no shards.
-    assert c["load_share"] == 0
-    assert a["load_share"] + b["load_share"] == 3
-    assert b["load_share"] > 2.4
-    low, high = STATUS["streams"][0]["shards"]
-    assert (low["load"], high["load"]) == (a["load"], b["load"])
+    a, b, c = STATUS.members
+    # A row holds loads in steps of some percent.
+    assert a.load == Rates(949.0, 10.5, 0.1)
+    assert b.load == Rates(2010.0, 19.1, 0.5)
+    assert c.load is None
+    # The last one owns no shards.
+    assert [member.load_share for member in STATUS.members] == [0.5, 2.5, 0]
+    low, high = STATUS.streams[0].shards
+    assert (low.load, high.load) == (a.load, b.load)
 
 
 def test_a_shard_with_more_work_than_a_clients_share_is_hot() -> None:
-    low, high = STATUS["streams"][0]["shards"]
-    assert (low["hot"], high["hot"]) == (False, True)
+    low, high = STATUS.streams[0].shards
+    assert (low.hot, high.hot) == (False, True)
     # Equal shards aren't hot, even if there are fewer of them than clients.
     equal = [member("a", load=text(LOW, HEAVY)), *MEMBERS[1:]]
     assert not FleetView(snapshot([LOW, HIGH], equal)).loads.hot_shards
@@ -63,9 +63,9 @@ def test_an_unreadable_load_is_unknown() -> None:
 
 
 def test_the_verbose_tables_show_loads(capsys: Any) -> None:
-    show_status(STATUS, verbose=True)
+    print_lines(status_tables(STATUS, verbose=True))
     shown = capsys.readouterr().out
     assert "handler s/s" in shown
     assert "0.5" in shown
-    show_status(STATUS)
+    print_lines(status_tables(STATUS))
     assert "handler s/s" not in capsys.readouterr().out

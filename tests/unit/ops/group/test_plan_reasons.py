@@ -12,7 +12,7 @@ from tests.support.doctor import ARN, HALF, member, row, snapshot
 from tests.support.stored_loads import stored_loads
 
 if TYPE_CHECKING:
-    from kinesumer.ops.group.plan_reasons import PlanReasons
+    from kinesumer.ops.group.plan_reasons import PlanReport
 
 STREAMS = frozenset({ARN})
 SHARDS = [row(0, "a"), row(1, "b")]
@@ -33,7 +33,7 @@ def pair(low: float, high: float, **more: Any) -> list[Any]:
     ]
 
 
-def plan(members: list[Any], *, assignor: str = "load", **more: Any) -> PlanReasons:
+def plan(members: list[Any], *, assignor: str = "load", **more: Any) -> PlanReport:
     """Return the reasons of a plan that was made at 1000 s, read at 1030 s."""
     leader = LeaderRow("session of a", "a", 1, 1, assignor, 20_000, 1000.0)
     fields = {"leader": leader, "read_at": 1030.0, **more}

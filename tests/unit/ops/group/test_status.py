@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from kinesumer.model.incidents import IncidentKind
@@ -14,93 +14,9 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import GroupRow, LeaderRow
 from kinesumer.ops.group.lag import NO_LAGS, Lags
 from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.report import GroupReport
 from kinesumer.ops.group.status import report
 from tests.support.doctor import ARN, HALF, member, row, snapshot
-
-TEXT, NUMBER, FLAG = str, int, bool
-
-
-def fields(shape: Any, names: str) -> dict[str, Any]:
-    """Return the shape of an object in which all fields have the same shape."""
-    return dict.fromkeys(names.split(), shape)
-
-
-LOAD = fields(float, "bytes_per_second records_per_second handler_seconds_per_second")
-RANGE = fields(TEXT, "stream_arn first_hash last_hash")
-INCIDENT = {
-    **fields(TEXT, "kind error meaning remedy"),
-    **fields((TEXT, None), "stream_arn shard_id"),
-    "since": float,
-    "count": NUMBER,
-}
-PAUSE = {"pause_reason": (TEXT, None)}
-LAG = {"millis_behind_latest": (NUMBER, None), "caught_up": (FLAG, None)}
-MEMBER = {
-    **fields(TEXT, "client_id kind session state last_update label"),
-    **fields(NUMBER, "heartbeat weight shards"),
-    **fields(FLAG, "leader drained stalled"),
-    "index": (NUMBER, None),
-    "max_shards": (NUMBER, None),
-    "load": (LOAD, None),
-    "load_share": (float, None),
-    "heartbeat_unchanged_seconds": (float, None),
-    "streams": [TEXT],
-    "range": ([RANGE], None),
-    "incidents": [INCIDENT],
-}
-SHARD = {
-    **fields(TEXT, "shard_id first_hash last_hash state"),
-    **fields((TEXT, None), "paused owner planned_owner sequence_number poison"),
-    **PAUSE,
-    **LAG,
-    "share": float,
-    "load": (LOAD, None),
-    "hot": FLAG,
-    "epoch": NUMBER,
-    "isolated": FLAG,
-    "sub_sequence_number": (NUMBER, None),
-    "parents": [TEXT],
-}
-POLLING = fields(TEXT, "client_id problem")
-FAILURES = {
-    **fields(NUMBER, "records_done calls failed_calls dead_letters skipped_records"),
-    "clients": [TEXT],
-    "since": float,
-    "last_error": ({**fields(TEXT, "type shard_id position"), "at": float}, None),
-    "text": TEXT,
-}
-FAN_OUT = {"consumer": TEXT, "clients": [TEXT], "polling": [POLLING]}
-STREAM = {
-    **fields(TEXT, "stream_arn start"),
-    **fields(FLAG, "baseline paused"),
-    "unassignable_shards": NUMBER,
-    **PAUSE,
-    **LAG,
-    "retention_hours": (NUMBER, None),
-    "lag_problem": (TEXT, None),
-    "fan_out": [FAN_OUT],
-    "failures": (FAILURES, None),
-    "states": fields(NUMBER, "owned moving unowned orphaned waiting ended"),
-    "shards": [SHARD],
-}
-# A tuple names the types that a value may have; a list names its elements' type.
-SHAPE: dict[str, Any] = {
-    **fields(TEXT, "app table"),
-    **PAUSE,
-    "version": NUMBER,
-    "leader": (TEXT, None),
-    "plan": {
-        "assignor": (TEXT, None),
-        "age_seconds": (float, None),
-        "reasons": [TEXT],
-        "waits": FLAG,
-    },
-    "paused": FLAG,
-    "members": [MEMBER],
-    "streams": [STREAM],
-    "problems": [TEXT],
-}
-
 
 SHARDS = [
     row(0, position=Position("495", 3)),
@@ -129,7 +45,7 @@ LAGS = Lags({SHARDS[0].key: 1500, SHARDS[1].key: 20}, {}, {ARN: 48})
 HEARTBEAT_AGES = {"session of a": 0.5, "session of b": 7.0}
 
 
-def status(lags: Lags = LAGS, **changes: Any) -> dict[str, Any]:
+def status(lags: Lags = LAGS, **changes: Any) -> GroupReport:
     """Return the report of ``SNAPSHOT``, some fields of which are replaced."""
     fleet = FleetView(replace(SNAPSHOT, **changes), HEARTBEAT_AGES, lags)
     return report("app", "table", fleet)
@@ -142,7 +58,7 @@ def test_each_state_of_a_shard() -> None:
 
 def test_problems_are_described() -> None:
     stalled = IncidentKind.STALLED
-    assert status()["problems"] == [
+    assert status().problems == [
         f"a: user code: {stalled.meaning} (noted once) {stalled.remedy}",
         "stream orders: last PaymentError at record 4959 of shardId-3: 94 % of 100 "
         "calls fail, 6 dead letters in the last minute (reported by a)",
@@ -155,8 +71,8 @@ def test_problems_are_described() -> None:
 
 def test_a_dead_leader_does_not_lead() -> None:
     answer = status(leader=LeaderRow("session of gone", "gone", 1))
-    assert answer["leader"] is None
-    assert "no client leads" in answer["problems"]
+    assert answer.leader is None
+    assert "no client leads" in answer.problems
 
 
 @pytest.mark.parametrize(
@@ -171,9 +87,9 @@ def test_a_dead_leader_does_not_lead() -> None:
 def test_a_stream_has_its_lag_and_retention(
     lags: Lags, expected: tuple[int | None, str | None, int | None]
 ) -> None:
-    [stream] = status(lags)["streams"]
+    [stream] = status(lags).streams
     names = "millis_behind_latest", "lag_problem", "retention_hours"
-    assert tuple(stream[name] for name in names) == expected
+    assert tuple(getattr(stream, name) for name in names) == expected
 
 
 def test_a_pause_is_reported_with_its_reason_for_its_target_and_each_shard() -> None:
@@ -185,68 +101,50 @@ def test_a_pause_is_reported_with_its_reason_for_its_target_and_each_shard() -> 
         ({"streams": [paused]}, ("stream", "bad data"), [None, "bad data"]),
     ):
         answer = status(**changes)
-        [stream_answer] = answer["streams"]
-        assert [answer["pause_reason"], stream_answer["pause_reason"]] == reasons
-        pauses = {(s["paused"], s["pause_reason"]) for s in stream_answer["shards"]}
+        [stream_answer] = answer.streams
+        assert [answer.pause_reason, stream_answer.pause_reason] == reasons
+        pauses = {(s.paused, s.pause_reason) for s in stream_answer.shards}
         assert pauses == {pause}
-        unowned = [text for text in answer["problems"] if "planned for" in text]
+        unowned = [text for text in answer.problems if "planned for" in text]
         assert unowned == []
     answer = status(shards={ARN: [row(0, paused=True), row(2)]})
-    [stream_answer] = answer["streams"]
-    assert [s["paused"] for s in stream_answer["shards"]] == ["shard", None]
-    assert (answer["paused"], stream_answer["paused"]) == (False, False)
+    [stream_answer] = answer.streams
+    assert [s.paused for s in stream_answer.shards] == ["shard", None]
+    assert (answer.paused, stream_answer.paused) == (False, False)
 
 
 def test_a_problem_is_reported_if_all_clients_are_drained() -> None:
     drained = [A._replace(drained=True), member("gone", dead=True)]
-    problems = status(members=[*drained, member("b")])["problems"]
+    problems = status(members=[*drained, member("b")]).problems
     assert "drained" not in str(problems)
-    problems = status(members=drained)["problems"]
+    problems = status(members=drained).problems
     assert "all clients are drained: no client may consume" in problems
 
 
 def test_an_interrupted_reset_is_a_problem() -> None:
-    problems = status(group=GroupRow("g", resetting=True))["problems"]
+    problems = status(group=GroupRow("g", resetting=True)).problems
     assert any("kinesumer reset again" in text for text in problems)
 
 
-def test_the_json_has_the_documented_shape() -> None:
-    assert mismatches(json.loads(json.dumps(status())), SHAPE, "report") == []
+def fields(struct: Any) -> set[str]:
+    """Return the names of the fields of a structure and of its parts."""
+    found: set[str] = set()
+    for field in msgspec.structs.fields(struct):
+        found.add(field.name)
+        for part in (field.type, *get_args(field.type)):
+            for one in (part, *get_args(part)):
+                if isinstance(one, type) and issubclass(one, msgspec.Struct):
+                    found |= fields(one)
+    return found
 
 
 def test_every_field_is_documented() -> None:
     document = Path(__file__).parents[4] / "docs" / "status-json.md"
     text = document.read_text()
-    for name in names(SHAPE):
+    found = fields(GroupReport)
+    assert {"polling", "problem", "handler_seconds_per_second", "position"} <= found
+    for name in found:
         assert f"`{name}`" in text, name
-
-
-def mismatches(value: Any, shape: Any, where: str) -> list[str]:
-    """Return the places at which a value differs from its shape."""
-    if isinstance(shape, tuple):
-        if value is None:
-            return [] if None in shape else [where]
-        return mismatches(value, shape[0], where)
-    if isinstance(shape, list):
-        if not isinstance(value, list):
-            return [where]
-        return [m for v in value for m in mismatches(v, shape[0], f"{where}[]")]
-    if isinstance(shape, dict):
-        if not isinstance(value, dict) or value.keys() != shape.keys():
-            return [f"{where}: {sorted(value)} for {sorted(shape)}"]
-        return [
-            m for k, v in value.items() for m in mismatches(v, shape[k], f"{where}.{k}")
-        ]
-    return [] if type(value) is shape else [f"{where}: {value!r} isn't a {shape}"]
-
-
-def names(shape: Any) -> set[str]:
-    """Return the names of all fields."""
-    if isinstance(shape, dict):
-        return set(shape).union(*(names(part) for part in shape.values()))
-    if isinstance(shape, list | tuple):
-        return set[str]().union(*(names(part) for part in shape))
-    return set()
 
 
 @pytest.mark.parametrize(
@@ -260,9 +158,9 @@ def test_shards_that_no_client_may_take_are_a_problem(
         member(name, max_shards=limit) for name, limit in zip("ab", limits, strict=True)
     ]
     made = report("app", "table", FleetView(snapshot(shards, members)))
-    assert made["streams"][0]["unassignable_shards"] == expected
-    problems = [text for text in made["problems"] if "max_shards" in text]
+    assert made.streams[0].unassignable_shards == expected
+    problems = [text for text in made.problems if "max_shards" in text]
     assert len(problems) == expected
     assert all("1 shard isn't read" in text for text in problems)
-    others = [text for text in made["problems"] if "planned for" in text]
+    others = [text for text in made.problems if "planned for" in text]
     assert len(others) == 1 - expected  # the same isn't said twice
