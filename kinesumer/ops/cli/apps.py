@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING
 
-import click
-
-from kinesumer.ops.cli.console import name, plain, print_lines, table
+from kinesumer.ops.cli.console import name, plain, print_json, print_lines, table
 from kinesumer.ops.cli.options import command
 from kinesumer.ops.cli.progress import progress
 from kinesumer.ops.group.apps import read_apps, report
@@ -32,7 +29,7 @@ async def apps(common: CommonOptions) -> None:
         async with progress("reading the table"):
             found = await read_apps(store, time.time())
     if common.as_json:
-        click.echo(json.dumps(report(common.table, found), indent=2))
+        print_json(report(common.table, found))
         return
     title = plain(f"table {common.table}", "bold")
     listed = table(TITLES, [_row(app) for app in found])

@@ -20,6 +20,9 @@ from kinesumer.runtime.text import escape_unprintable, shorten
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+# Of the JSON of every command. It changes only if a field is removed or changes its
+# meaning.
+REPORT_VERSION = 1
 # The width of an output that isn't a terminal, unless COLUMNS sets it.
 FILE_COLUMNS = 200
 # The width of lines that need not fit.
@@ -64,9 +67,13 @@ def print_lines(
     console(wide=wide, err=err).print(Group(*lines, *marked))
 
 
-def print_json(report: object, *, indent: int | None = 2) -> None:
-    """Print a report as JSON, in ASCII, so that a terminal shows what it contains."""
-    click.echo(json.dumps(msgspec.to_builtins(report), indent=indent))
+def print_json(report: object, *, indent: int | None = 2, **about: object) -> None:
+    """Print the version of all reports, ``about``, and a report as one JSON object.
+
+    The text is in ASCII, so it moves no terminal's cursor.
+    """
+    fields = {"version": REPORT_VERSION, **about, **msgspec.to_builtins(report)}
+    click.echo(json.dumps(fields, indent=indent))
 
 
 def safe_on_terminal(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from base64 import b64encode
 from collections import Counter
@@ -17,7 +16,8 @@ from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.handlers.dead_letters.letter import LetterWithoutData
 from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.model.times import parse_time
-from kinesumer.ops.cli.options import REPORT_VERSION, ROLES, command
+from kinesumer.ops.cli.console import print_json
+from kinesumer.ops.cli.options import ROLES, command
 from kinesumer.ops.cli.progress import progress
 from kinesumer.ops.group.redrive import Filter, Redrive, read_letters
 from kinesumer.runtime.text import counted, escape_unprintable
@@ -93,7 +93,6 @@ async def list_(common: CommonOptions, target: str, **filters: str | None) -> No
         contents = await _read(stored, filter_)
     if common.as_json:
         report = {
-            "version": REPORT_VERSION,
             "target": target,
             "letters": [
                 {**_fields(held.letter), "copies": len(held.copies)}
@@ -101,7 +100,7 @@ async def list_(common: CommonOptions, target: str, **filters: str | None) -> No
             ],
             "unreadable": contents.unreadable,
         }
-        click.echo(json.dumps(report, indent=2))
+        print_json(report)
         return
     for held in contents.letters:
         click.echo(_list_line(held))
@@ -119,7 +118,7 @@ async def show(common: CommonOptions, target: str, letter_id: str) -> None:
     [held] = _select(target, contents, (letter_id,))
     letter = held.letter
     if common.as_json:
-        click.echo(json.dumps(_letter_report(letter), indent=2))
+        print_json(_letter_report(letter))
         return
     for name, value in _fields(letter).items():
         text = "-" if value is None else escape_unprintable(str(value))
@@ -199,11 +198,7 @@ def _fields(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _letter_report(letter: DeadLetter) -> dict[str, Any]:
-    report = {
-        "version": REPORT_VERSION,
-        **_fields(letter),
-        "traceback": letter.traceback,
-    }
+    report = {**_fields(letter), "traceback": letter.traceback}
     if isinstance(letter, LetterWithoutData):
         return {**report, "data": None}
     try:
@@ -248,7 +243,6 @@ def _print_outcome(
 ) -> None:
     if common.as_json:
         report = {
-            "version": REPORT_VERSION,
             "target": target,
             "put": [letter.id for letter in outcome.put],
             "removed": removes,
@@ -256,7 +250,7 @@ def _print_outcome(
                 {"id": letter.id, "reason": reason} for letter, reason in outcome.failed
             ],
         }
-        click.echo(json.dumps(report, indent=2))
+        print_json(report)
         return
     for letter, reason in outcome.failed:
         click.echo(f"! {letter.id} stays: {escape_unprintable(reason)}", err=True)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.ops.cli.console import indented, plain, print_lines
-from kinesumer.ops.cli.options import REPORT_VERSION, ROLES, FiniteFloat, command
+from kinesumer.ops.cli.console import indented, plain, print_json, print_lines
+from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
 from kinesumer.ops.cli.progress import progress
 from kinesumer.ops.cli.report_tables import position_text, stream_title
 from kinesumer.ops.group.doctor.finding import Severity, worst
@@ -75,7 +74,7 @@ async def doctor(
         async with progress("examining"):
             result = await run_checks(clients, settings)
     if common.as_json:
-        click.echo(json.dumps(_report(settings, result), indent=2))
+        print_json(_report(settings, result))
     else:
         show_findings(settings, result)
     severity = worst(result.findings)
@@ -87,15 +86,18 @@ async def doctor(
 
 def _report(settings: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
     return {
-        "version": REPORT_VERSION,
         "app": settings.app,
         "table": settings.table,
         "caller": result.caller.arn if result.caller else None,
         "app_examined": result.examined,
-        "checks": list(result.checks),
+        "checks": list(map(str, result.checks)),
         "worst": worst(result.findings).name.lower() if result.findings else None,
         "findings": [
-            finding._asdict() | {"severity": finding.severity.name.lower()}
+            finding._asdict()
+            | {
+                "check": str(finding.check),
+                "severity": finding.severity.name.lower(),
+            }
             for finding in result.findings
         ],
     }
@@ -141,7 +143,7 @@ async def verify(common: CommonOptions) -> None:
         async with progress("looking positions up"):
             report = await verification.run(clients, store)
     if common.as_json:
-        click.echo(json.dumps(report, indent=2))
+        print_json(report)
     else:
         show_verdicts(report, verbose=common.verbose)
     click.get_current_context().exit(Severity[report["worst"].upper()])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,8 +10,8 @@ import click
 
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.stream_consumers import CONSUMER_NAME
-from kinesumer.ops.cli.console import Cell, name, plain, print_lines, table
-from kinesumer.ops.cli.options import REPORT_VERSION, ROLES, command
+from kinesumer.ops.cli.console import Cell, name, plain, print_json, print_lines, table
+from kinesumer.ops.cli.options import ROLES, command
 from kinesumer.ops.cli.progress import progress
 from kinesumer.ops.cli.report_tables import stream_title
 from kinesumer.runtime.text import duration_text, escape_unprintable
@@ -94,7 +93,7 @@ async def list_(common: CommonOptions, stream: str) -> None:
     if common.as_json:
         consumers = [_report(one) | _apps_report(apps[one.name]) for one in found]
         report = {"stream_arn": opened.arn, "consumers": consumers}
-        _print(report | {"use_problem": problem or None})
+        print_json(report | {"use_problem": problem or None})
         return
     titles = "consumer", "status", "age", "used by", "ARN"
     rows: list[list[Cell]] = [
@@ -149,7 +148,7 @@ async def register(
     if common.dry_run:
         _end_dry_run(common, opened.arn, found)
     elif common.as_json:
-        _print(_change(opened.arn, active, registered=found is None))
+        print_json(_change(opened.arn, active, registered=found is None))
     else:
         state = "exists and can be used" if found else "registered"
         click.echo(f"{what}: {state}\n{active.arn}")
@@ -190,7 +189,7 @@ async def deregister(common: CommonOptions, stream: str, consumer: str) -> None:
     if common.dry_run:
         _end_dry_run(common, opened.arn, found)
     elif common.as_json:
-        _print(_change(opened.arn, found, deregistered=True))
+        print_json(_change(opened.arn, found, deregistered=True))
     else:
         click.echo(f"{what}: deregistered")
 
@@ -214,7 +213,7 @@ def _end_dry_run(
     common: CommonOptions, arn: str, consumer: StreamConsumer | None
 ) -> None:
     if common.as_json:
-        _print({**_change(arn, consumer), "dry_run": True})
+        print_json({**_change(arn, consumer), "dry_run": True})
     else:
         click.echo("dry run: nothing was changed")
 
@@ -222,10 +221,6 @@ def _end_dry_run(
 def _change(arn: str, consumer: StreamConsumer | None, **done: bool) -> dict[str, Any]:
     about = None if consumer is None else _report(consumer)
     return {"stream_arn": arn, "consumer": about, **done}
-
-
-def _print(report: dict[str, Any]) -> None:
-    click.echo(json.dumps({"version": REPORT_VERSION, **report}, indent=2))
 
 
 def _report(consumer: StreamConsumer) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import math
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,6 +17,7 @@ from kinesumer.aws.state_table import TABLE_VARIABLE
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import stream_name
 from kinesumer.model.validation import validate_name
+from kinesumer.ops.cli.console import print_json
 from kinesumer.ops.cli.progress import progress
 from kinesumer.ops.group import connect
 from kinesumer.ops.group.context import operator_context
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import ShardRow
     from kinesumer.runtime.context import ClientContext
-
-REPORT_VERSION = 1
 
 
 class FiniteFloat(click.FloatRange):
@@ -185,8 +183,7 @@ class CommonOptions:
 
     def print_report(self, report: dict[str, Any], *, indent: int | None = 2) -> None:
         """Print a report as JSON that begins with version, app and table."""
-        about = {"version": REPORT_VERSION, "app": self.app, "table": self.table}
-        click.echo(json.dumps({**about, **report}, indent=indent))
+        print_json(report, indent=indent, app=self.app, table=self.table)
 
     def fail_if_still_held(self, shards: Sequence[ShardRow], what: str) -> None:
         """End the command with status 1 if clients still consume shards after --wait.

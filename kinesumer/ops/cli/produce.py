@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import signal
@@ -15,7 +14,8 @@ import click
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.ops.cli.options import REPORT_VERSION, ROLES, FiniteFloat, command
+from kinesumer.ops.cli.console import print_json
+from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
 from kinesumer.ops.cli.progress import print_above, progress
 from kinesumer.ops.group.produce import (
     MAX_LINE_BYTES,
@@ -190,7 +190,6 @@ def _print_outcome(common: CommonOptions, stream: str, outcome: ProduceResult) -
         )
         return
     report = {
-        "version": REPORT_VERSION,
         "stream": stream,
         "lines": outcome.lines,
         "records": counts.rows,
@@ -205,7 +204,7 @@ def _print_outcome(common: CommonOptions, stream: str, outcome: ProduceResult) -
             for first, last, reason in outcome.not_put
         ],
     }
-    click.echo(json.dumps(report))
+    print_json(report, indent=None)
 
 
 # --- the input ------------------------------------------------------------------------

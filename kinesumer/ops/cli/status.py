@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-import msgspec
 
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.kcl_table import open_leases
@@ -186,7 +186,7 @@ async def distribution(
         raise ConfigurationError("pass either --app APP or --kcl TABLE")
     found = report(spread, by)
     if common.as_json:
-        print_json({**about, **msgspec.structs.asdict(found)}, indent=None)
+        print_json(found, indent=None, **about)
     else:
         kind, name = next(iter(about.items()))
         show_distribution(f"{kind.replace('_', ' ')} {name}", found)
@@ -223,7 +223,7 @@ async def health(common: CommonOptions, client_id: str, ready: bool) -> None:
             store = await open_store(clients, common.table)
             finding = await check_client(store, SystemClock(), common.app, client_id)
     if common.as_json:
-        print_json(finding.report(common.app, client_id), indent=None)
+        click.echo(json.dumps(finding.report(common.app, client_id)))
     else:
         text = ALIVE_TEXTS[finding.alive]
         if finding.alive:

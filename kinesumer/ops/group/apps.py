@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kinesumer.aws.dynamodb import DynamoStateStore
     from kinesumer.model.rows import Row
 
-VERSION = 1
 MEMBERS, GROUPS, SHARDS = "member", "group", "shard"  # kinds of partitions
 
 
@@ -55,7 +54,7 @@ async def read_apps(store: DynamoStateStore, now: float) -> list[AppSummary]:
 def report(table: str, apps: Iterable[AppSummary]) -> dict[str, Any]:
     """Return the summaries as JSON."""
     listed = [app._asdict() for app in apps]
-    return {"version": VERSION, "table": table, "apps": listed}
+    return {"table": table, "apps": listed}
 
 
 def _summary(app: str, parts: dict[str, list[Row]], now: float) -> AppSummary:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     ClusterOf = Callable[["Consumer"], str]
 
-VERSION = 1
 BUSIEST_SHARDS = 10  # the number of shards that the report lists
 
 # A zone's name, such as us-east-1a, or its id, such as use1-az2.
@@ -133,7 +132,6 @@ class BusyShard(msgspec.Struct, frozen=True, kw_only=True):
 class DistributionReport(msgspec.Struct, frozen=True, kw_only=True):
     """What ``kinesumer distribution`` reports; see docs/distribution.md."""
 
-    version: int = VERSION
     by: str
     shards: int
     unowned: int

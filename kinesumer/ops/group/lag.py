@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kinesumer.ops.group.snapshot import Snapshot
     from kinesumer.ports import StateStore
 
-VERSION = 1
 WINDOW_SECONDS = 60.0  # --watch shows the trend of about this time
 CAUGHT_UP, FALLING, STEADY = "caught up", "falling", "steady"
 GROWING, STALLED, UNKNOWN = "growing", "stalled", "unknown"
@@ -110,7 +109,6 @@ class StreamLag(LagFigures, frozen=True, kw_only=True):
 class LagReport(msgspec.Struct, frozen=True, kw_only=True):
     """What ``kinesumer lag`` reports."""
 
-    version: int = VERSION
     app: str
     table: str
     seconds: float | None

@@ -14,8 +14,6 @@ from kinesumer.ops.group.incidents import IncidentReport
 from kinesumer.ops.group.loads import Rates
 from kinesumer.ops.group.plan_reasons import PlanReport
 
-VERSION = 1  # changes only if a field is removed or changes its meaning
-
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the report."""
@@ -110,7 +108,6 @@ class StreamReport(_Part, frozen=True, kw_only=True):
 class GroupReport(_Part, frozen=True, kw_only=True):
     """A group as one reading shows it."""
 
-    version: int = VERSION
     app: str
     table: str
     leader: str | None

@@ -11,7 +11,7 @@ from kinesumer.model.streams import HASH_KEYS, stream_name
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.failures import failures_of_group, failures_of_stream
 from kinesumer.ops.group.fan_out import uses_of_stream
-from kinesumer.ops.group.incidents import group_incidents, incident_reports
+from kinesumer.ops.group.incidents import incident_reports
 from kinesumer.ops.group.lag import read_lags
 from kinesumer.ops.group.loads import rates
 from kinesumer.ops.group.observation import (
@@ -19,6 +19,7 @@ from kinesumer.ops.group.observation import (
     HeartbeatObserver,
     stall_limit_seconds,
 )
+from kinesumer.ops.group.problems import INCIDENTS, find_problems
 from kinesumer.ops.group.report import (
     GroupReport,
     MemberReport,
@@ -27,14 +28,14 @@ from kinesumer.ops.group.report import (
     StreamReport,
 )
 from kinesumer.ops.group.snapshot import read_known_snapshot
-from kinesumer.runtime.text import first_three
 from kinesumer.wire import rows as wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import GroupRow, MemberRow, ShardRow, StreamRow
+    from kinesumer.ops.group.doctor.finding import Finding
     from kinesumer.ops.group.snapshot import Snapshot
     from kinesumer.ports import StateStore
 
@@ -86,15 +87,9 @@ def report(app: str, table: str, fleet: FleetView) -> GroupReport:
         streams=streams,
         problems=[
             *snapshot.corrupt,
-            *(
-                f"{group.subject}: {group.text(snapshot.read_at)} {group.kind.remedy}"
-                for group in group_incidents(snapshot.alive)
-            ),
-            *_of_streams(streams, lambda one: _failure_problems(one, snapshot)),
             *_group_problems(snapshot),
-            *_member_problems(fleet),
-            *_of_streams(streams, _stream_problems),
-            *_of_streams(streams, _fan_out_problems),
+            *map(_text, find_problems(fleet, app)),
+            *_of_streams(streams),
         ],
     )
 
@@ -206,11 +201,18 @@ def _shard(row: ShardRow, fleet: FleetView) -> ShardReport:
 # --- problems -------------------------------------------------------------------------
 
 
-def _of_streams(
-    streams: Iterable[StreamReport], problems: Callable[[StreamReport], Iterable[str]]
-) -> Iterator[str]:
+def _text(finding: Finding) -> str:
+    """Return a finding as a sentence; an incident's advice says how to end it."""
+    subject = finding.subject
+    if subject.startswith("arn:"):
+        subject = f"stream {stream_name(subject)}"
+    advice = f" {finding.advice}" if finding.check == INCIDENTS else ""
+    return f"{subject}: {finding.text}{advice}"
+
+
+def _of_streams(streams: Iterable[StreamReport]) -> Iterator[str]:
     for stream in streams:
-        for text in problems(stream):
+        for text in _stream_problems(stream):
             yield f"stream {stream_name(stream.stream_arn)}: {text}"
 
 
@@ -225,26 +227,6 @@ def _group_problems(snapshot: Snapshot) -> Iterator[str]:
         yield "all clients are drained: no client may consume"
 
 
-def _member_problems(fleet: FleetView) -> Iterator[str]:
-    alive = fleet.snapshot.alive
-    for member in filter(fleet.is_stalled, alive):
-        age = f"{fleet.age(member):.1f} s"
-        yield f"{member.client_id} looks stalled: its heartbeat is unchanged for {age}"
-    for member in alive:
-        if member.state == "degraded":
-            yield f"{member.client_id} is degraded: it can't reach Kinesis"
-
-
-def _failure_problems(stream: StreamReport, snapshot: Snapshot) -> Iterator[str]:
-    if stream.failures is not None:
-        yield stream.failures.explain(snapshot.read_at)
-
-
-def _fan_out_problems(stream: StreamReport) -> Iterator[str]:
-    for use in stream.fan_out:
-        yield from use.problems()
-
-
 def _stream_problems(stream: StreamReport) -> Iterator[str]:
     if stream.lag_problem:
         yield f"lag unknown: {stream.lag_problem}"
@@ -256,7 +238,6 @@ def _stream_problems(stream: StreamReport) -> Iterator[str]:
             f"{shards} read, because all clients own their max_shards: start more "
             "clients, or raise max_shards"
         )
-    yield from _isolation_problems(stream.shards)
     if count:  # these are all shards without an owner
         return
     # Shards with the same state and owners share one line.
@@ -271,21 +252,3 @@ def _stream_problems(stream: StreamReport) -> Iterator[str]:
             f"{ids[0]} is" if len(ids) == 1 else f"{len(ids)} shards ({ids[0]}, …) are"
         )
         yield f"{which} {state}{owner}; planned for {planned}"
-
-
-def _isolation_problems(shards: Iterable[ShardReport]) -> Iterator[str]:
-    isolated = []
-    for shard in shards:
-        if shard.poison:
-            yield (
-                f"{shard.shard_id} stops at record {shard.poison}, which kills the "
-                "processes that receive it, unless it becomes a dead letter"
-            )
-        elif shard.isolated:
-            isolated.append(shard.shard_id)
-    if isolated:
-        are = "is" if len(isolated) == 1 else "are"
-        yield (
-            f"{first_three(isolated)} {are} read in isolation, one record at a time, "
-            "because owners died repeatedly at the same position"
-        )

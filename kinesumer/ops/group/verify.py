@@ -202,7 +202,6 @@ def decide_verdict(position: Position, peek: Peek, oldest: str | None) -> Verdic
     return UNKNOWN if older else EXPIRED
 
 
-VERSION = 1
 # Rows may change between reads, so a contradiction must be found twice.
 RECHECK_SECONDS = 1.0
 
@@ -237,7 +236,6 @@ class Verification:
         severities = [Severity[item["severity"].upper()] for item in items]
         severities += [Severity.CRITICAL] if snapshot.corrupt else []
         return {
-            "version": VERSION,
             "app": self._app,
             "table": self._table,
             "worst": _name(max(severities, default=Severity.NOTE)),

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Open = Callable[[str], Awaitable[StreamSource]]
 
-VERSION = 1
-
 
 async def _unchanged() -> None:
     """Do nothing, since a file doesn't change."""
@@ -72,7 +70,6 @@ class ImportPlan(NamedTuple):
     def report(self, *, written: bool) -> dict[str, Any]:
         """Return the report as JSON: see docs/positions.md."""
         return {
-            "version": VERSION,
             "source": self.source,
             "written": written,
             "problems": self.problems,

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
 
-VERSION = 1
-
-
 class LeaseChange(NamedTuple):
     """A shard's current lease (None if it doesn't exist), and its new checkpoint."""
 
@@ -114,7 +111,6 @@ class ExportPlan(NamedTuple):
     def report(self, *, written: bool) -> dict[str, Any]:
         """Return the report as JSON: see docs/migrating-from-kcl.md."""
         return {
-            "version": VERSION,
             "lease_table": self.table.name,
             "written": written,
             "streams": [

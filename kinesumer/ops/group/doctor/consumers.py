@@ -1,4 +1,4 @@
-"""Check fan-out: find clients that poll instead, and unused stream consumers."""
+"""Check stream consumers: unused ones, and streams with few places left."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kinesumer.aws.stream_consumers import (
     StreamConsumers,
 )
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.doctor.finding import Check, Finding
-from kinesumer.ops.group.fan_out import LiveUses, read_live_uses, uses_of_stream
+from kinesumer.ops.group.fan_out import LiveUses, read_live_uses
+from kinesumer.ops.group.problems import FAN_OUT
 from kinesumer.runtime.text import first_three
 
 if TYPE_CHECKING:
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from kinesumer.aws.dynamodb import DynamoStateStore
     from kinesumer.aws.session import ClientFactory
     from kinesumer.ops.group.connect import Roles
-    from kinesumer.ops.group.doctor.observation import AppObservation
+    from kinesumer.ops.group.doctor.finding import Finding
     from kinesumer.ops.group.doctor.permission_probe import ProbeLog
 
-FAN_OUT = Check("fan-out")
 # With fewer free places, a deploy of one more app may fail.
 FREE_CONSUMERS = 3
 
@@ -96,15 +95,3 @@ def full_streams(observed: ConsumerObservation) -> Iterator[Finding]:
                 "deregister what nobody uses, or raise the quota, before another app "
                 "reads the stream by fan-out",
             )
-
-
-def polling_clients(app: AppObservation) -> Iterator[Finding]:
-    """Yield findings about clients that poll because they can't use fan-out."""
-    for stream in app.second.streams:
-        for use in uses_of_stream(app.second.alive, stream.arn):
-            for problem in use.problems():
-                yield FAN_OUT.warning(
-                    stream.arn,
-                    problem,
-                    "remove the cause; the clients try fan-out again every few minutes",
-                )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kinesumer.model.rows import QUERY
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.doctor.finding import Check, Finding, Severity
+from kinesumer.ops.group.problems import MEMBERS
 from kinesumer.runtime.text import first_three
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import MemberRow
     from kinesumer.ops.group.doctor.observation import AppObservation
 
-MEMBERS, FLEETS, PLAN = Check("members"), Check("fleets"), Check("plan")
+FLEETS, PLAN = Check("fleets"), Check("plan")
 
 
 def member_problems(app: AppObservation) -> Iterator[Finding]:
@@ -46,7 +47,13 @@ def member_problems(app: AppObservation) -> Iterator[Finding]:
     if app.clients:
         yield from _leader_problems(app)
     for member in app.second.alive:
-        yield from _member_problems(app, member)
+        if member.drained:
+            yield MEMBERS.note(
+                f"client {member.client_id}",
+                "an operator has drained it: it takes no shards",
+                f"kinesumer drain {member.client_id} --undo, to let it take shards "
+                "again",
+            )
 
 
 def _leader_problems(app: AppObservation) -> Iterator[Finding]:
@@ -66,30 +73,6 @@ def _leader_problems(app: AppObservation) -> Iterator[Finding]:
             f"within {app.seconds:.0f} s",
             "look for clients that stall for seconds: a busy CPU, a blocked process, "
             "a suspended machine",
-        )
-
-
-def _member_problems(app: AppObservation, member: MemberRow) -> Iterator[Finding]:
-    subject = f"client {member.client_id}"
-    if app.fleet.is_stalled(member):
-        yield MEMBERS.warning(
-            subject,
-            f"its heartbeat has been unchanged for {app.fleet.age(member):.1f} s: it "
-            f"is stopped or dead, and fenced after {member.lease_ms / 1000:.0f} s",
-            "nothing if it was killed, because others take over; otherwise read its "
-            "log",
-        )
-    if member.state == "degraded":
-        yield MEMBERS.warning(
-            subject,
-            "it is degraded: it can't reach Kinesis, and other clients have its shards",
-            "check its log, its network and its credentials",
-        )
-    if member.drained:
-        yield MEMBERS.note(
-            subject,
-            "an operator has drained it: it takes no shards",
-            f"kinesumer drain {member.client_id} --undo, to let it take shards again",
         )
 
 

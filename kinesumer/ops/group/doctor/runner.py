@@ -10,14 +10,13 @@ from kinesumer.aws.account import CallerIdentity, read_caller, read_limits
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.coordination.startup_checks import live_go_clients
 from kinesumer.errors import StoreUnavailableError
+from kinesumer.ops.group import problems
 from kinesumer.ops.group.doctor import (
     consumers,
-    failures,
-    incidents,
+    lag,
     members,
     ownership,
     permission_probe,
-    poison,
     streams,
 )
 from kinesumer.ops.group.doctor.consumers import ConsumerObservation, observe_consumers
@@ -58,24 +57,23 @@ GENERAL_CHECKS = (
     permission_probe.STATE_STORE,
 )
 APP_CHECKS = (
-    failures.FAILURES,
-    incidents.INCIDENTS,
-    members.MEMBERS,
+    problems.FAILURES,
+    problems.INCIDENTS,
+    problems.MEMBERS,
     ownership.HASH_SPACE,
     ownership.ORPHAN_SHARDS,
     ownership.HAND_OVERS,
-    poison.POISON_RECORDS,
+    problems.POISON_RECORDS,
     members.FLEETS,
     members.PLAN,
     streams.POSITIONS,
-    failures.LAG,
+    lag.LAG,
     streams.RETENTION,
     streams.HOT_SHARDS,
 )
 APP_CHECK_FUNCTIONS: tuple[Callable[[AppObservation], Iterator[Finding]], ...] = (
-    failures.failing_handlers,
-    failures.growing_lags,
-    incidents.reported_incidents,
+    lambda app: problems.find_problems(app.fleet, app.app),
+    lag.growing_lags,
     members.member_problems,
     members.operator_pauses,
     members.split_fleet,
@@ -84,13 +82,11 @@ APP_CHECK_FUNCTIONS: tuple[Callable[[AppObservation], Iterator[Finding]], ...] =
     ownership.orphan_shards,
     ownership.stuck_hand_overs,
     ownership.repeated_claims,
-    poison.poison_records,
     streams.invalid_positions,
     streams.expiring_records,
     streams.hot_shards,
     streams.throttled_shards,
     streams.idle_clients,
-    consumers.polling_clients,
 )
 
 
@@ -151,7 +147,7 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
         *([permission_probe.CLOCKS] if reading is not None else []),
         *([streams.LIMITS] if limits is not None else []),
         *(APP_CHECKS if observed else []),
-        *([consumers.FAN_OUT] if observed or registered else []),
+        *([problems.FAN_OUT] if observed or registered else []),
     ]
     answered = observed is not None or not any(
         isinstance(probe.error, StoreUnavailableError) for probe in probes

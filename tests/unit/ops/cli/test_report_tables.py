@@ -70,7 +70,7 @@ def test_the_tables_show_shards_owners_and_problems(capsys: Any) -> None:
     text = capsys.readouterr().out
     assert "shardId-1" in text
     assert "unassigned → a" in text
-    assert "! b looks stalled" in text
+    assert "! client b: its heartbeat has been unchanged" in text
 
 
 def test_the_tables_show_a_time_of_start_and_one_word_for_no_owner(

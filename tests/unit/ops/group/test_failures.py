@@ -11,8 +11,8 @@ import pytest
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import LeaderRow
 from kinesumer.model.streams import Start
-from kinesumer.ops.group.doctor.failures import failing_handlers, growing_lags
 from kinesumer.ops.group.doctor.finding import Severity
+from kinesumer.ops.group.doctor.lag import growing_lags
 from kinesumer.ops.group.doctor.members import waiting_plans
 from kinesumer.ops.group.doctor.ownership import repeated_claims
 from kinesumer.ops.group.doctor.runner import APP_CHECK_FUNCTIONS
@@ -110,24 +110,8 @@ def test_status_says_what_fails() -> None:
     assert made.streams[0].failures is None
 
 
-@pytest.mark.parametrize(
-    ("text", "severity", "advice"),
-    [
-        (FAILING, Severity.CRITICAL, "fix what the error names"),
-        ("0 900 99 100 49 0 0", Severity.WARNING, "fix what the error names"),
-        ("0 900 99 0 0 9 0", Severity.WARNING, "kinesumer dlq redrive"),
-        ("0 900 99 0 0 0 9", Severity.WARNING, "correct the producer"),
-    ],
-)
-def test_the_doctor_finds_failing_handlers_letters_and_skipped_records(
-    text: str, severity: Severity, advice: str
-) -> None:
-    observed = app(second=snapshot(members=[failing(text=text)]))
-    check_finding(failing_handlers(observed), severity, advice)
-
-
 def test_a_healthy_app_has_none_of_these_findings() -> None:
-    checks = failing_handlers, growing_lags, waiting_plans, repeated_claims
+    checks = growing_lags, waiting_plans, repeated_claims
     for check in checks:
         assert check in APP_CHECK_FUNCTIONS
         assert list(check(app())) == []

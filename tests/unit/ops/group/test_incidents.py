@@ -8,13 +8,10 @@ import msgspec
 import pytest
 
 from kinesumer.model.incidents import IncidentKind
-from kinesumer.ops.group.doctor.finding import Severity
-from kinesumer.ops.group.doctor.incidents import reported_incidents
-from kinesumer.ops.group.doctor.runner import APP_CHECK_FUNCTIONS
 from kinesumer.ops.group.incidents import group_incidents
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
-from tests.support.doctor import ARN, app, check_finding, member, snapshot
+from tests.support.doctor import ARN, member, snapshot
 
 CLAIMS, CREDENTIALS = IncidentKind.REPEATED_CLAIM, IncidentKind.CREDENTIALS
 
@@ -56,22 +53,6 @@ def test_the_worst_kinds_come_first_and_a_duration_may_be_unknown() -> None:
         f"stream orders: disabled: {IncidentKind.KMS.meaning} "
         "(reported by a, noted once)"
     )
-
-
-def test_clients_without_incidents_have_no_findings() -> None:
-    assert reported_incidents in APP_CHECK_FUNCTIONS
-    assert list(reported_incidents(app())) == []
-
-
-@pytest.mark.parametrize("kind", IncidentKind)
-def test_the_doctor_says_what_an_incident_means_and_what_to_do(
-    kind: IncidentKind,
-) -> None:
-    line = f"{kind.value} 1000 3 0 an error"
-    observed = app(second=snapshot(members=[member("a", incidents=line)]))
-    severity = Severity.CRITICAL if kind.about.is_critical else Severity.WARNING
-    text = f"{ARN}: an error: {kind.meaning} (reported by a, noted 3 times)"
-    check_finding(reported_incidents(observed), severity, f"{text} → {kind.remedy}")
 
 
 def test_status_reports_the_incidents_of_each_client() -> None:

@@ -62,8 +62,10 @@ def test_problems_are_described() -> None:
         f"a: user code: {stalled.meaning} (noted once) {stalled.remedy}",
         "stream orders: last PaymentError at record 4959 of shardId-3: 94 % of 100 "
         "calls fail, 6 dead letters in the last minute (reported by a)",
-        "b looks stalled: its heartbeat is unchanged for 7.0 s",
-        "b is degraded: it can't reach Kinesis",
+        "client b: its heartbeat has been unchanged for 7.0 s: it is stopped or dead, "
+        "and fenced after 8 s",
+        "client b: it is degraded: it can't reach Kinesis, and other clients have its "
+        "shards",
         "stream orders: shardId-2 is unowned; planned for a",
         "stream orders: shardId-4 is orphaned (owner gone is dead); planned for a",
     ]

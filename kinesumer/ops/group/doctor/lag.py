@@ -1,11 +1,10 @@
-"""Check for records that user code can't handle, and for lags that grow."""
+"""Check for lags that grow."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.ops.group.doctor.finding import Check, Finding, Severity
-from kinesumer.ops.group.failures import failures_of_stream
+from kinesumer.ops.group.doctor.finding import Check
 from kinesumer.ops.group.lag import GROWING, STALLED, find_trend
 from kinesumer.runtime.text import duration_text, first_three
 
@@ -13,38 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kinesumer.model.rows import ShardRow
+    from kinesumer.ops.group.doctor.finding import Finding
     from kinesumer.ops.group.doctor.observation import AppObservation, StreamObservation
 
-FAILURES, LAG = Check("failures"), Check("lag")
-# From this share of failing calls on, most records aren't handled.
-CRITICAL_SHARE = 0.5
+LAG = Check("lag")
 # A shorter lag may come from commits, or from a short burst of records.
 GROWING_LAG_MILLIS = 60_000
 # A lag that grows by half of the time that passes doesn't grow by chance.
 GROWING_MILLIS_PER_SECOND = 500
-
-
-def failing_handlers(app: AppObservation) -> Iterator[Finding]:
-    """Yield a finding for each stream whose records fail."""
-    snapshot = app.second
-    for stream in snapshot.streams:
-        failures = failures_of_stream(snapshot.alive, stream.arn)
-        if failures is None:
-            continue
-        is_critical = failures.failing_share >= CRITICAL_SHARE
-        advices = (
-            (failures.failed_calls, "fix what the error names; the log has its text"),
-            (failures.dead_letters, "kinesumer dlq redrive repeats dead letters"),
-            (failures.skipped_records, "correct the producer, or decode="),
-        )
-        advice = [text for count, text in advices if count]
-        yield Finding(
-            FAILURES,
-            Severity.CRITICAL if is_critical else Severity.WARNING,
-            stream.arn,
-            failures.explain(snapshot.read_at),
-            "; ".join(advice),
-        )
 
 
 def growing_lags(app: AppObservation) -> Iterator[Finding]:

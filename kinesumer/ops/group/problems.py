@@ -1,0 +1,123 @@
+"""Find what one look at a group shows to be wrong, for ``status`` and the doctor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesumer.model.streams import stream_name
+from kinesumer.ops.group.doctor.finding import Check, Finding, Severity
+from kinesumer.ops.group.failures import failures_of_stream
+from kinesumer.ops.group.fan_out import uses_of_stream
+from kinesumer.ops.group.incidents import group_incidents
+from kinesumer.runtime.text import first_three
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesumer.ops.group.observation import FleetView
+
+FAILURES, INCIDENTS = Check("failures"), Check("incidents")
+MEMBERS, POISON_RECORDS = Check("members"), Check("poison records")
+FAN_OUT = Check("fan-out")
+# From this share of failing calls on, most records aren't handled.
+CRITICAL_SHARE = 0.5
+
+
+def find_problems(fleet: FleetView, app: str) -> Iterator[Finding]:
+    """Yield what clients report, which of them don't work, and which shards stop."""
+    yield from reported_incidents(fleet)
+    yield from failing_handlers(fleet)
+    yield from failing_members(fleet)
+    yield from poison_records(fleet, app)
+    yield from polling_clients(fleet)
+
+
+def reported_incidents(fleet: FleetView) -> Iterator[Finding]:
+    """Yield a finding for each kind of incident of a stream, or of clients."""
+    for group in group_incidents(fleet.snapshot.alive):
+        is_critical = group.kind.about.is_critical
+        find = INCIDENTS.critical if is_critical else INCIDENTS.warning
+        text, subject = group.text(fleet.snapshot.read_at), group.stream_arn
+        yield find(subject or group.subject, text, group.kind.remedy)
+
+
+def failing_handlers(fleet: FleetView) -> Iterator[Finding]:
+    """Yield a finding for each stream whose records fail."""
+    for stream in fleet.snapshot.streams:
+        failures = failures_of_stream(fleet.snapshot.alive, stream.arn)
+        if failures is None:
+            continue
+        advices = (
+            (failures.failed_calls, "fix what the error names; the log has its text"),
+            (failures.dead_letters, "kinesumer dlq redrive repeats dead letters"),
+            (failures.skipped_records, "correct the producer, or decode="),
+        )
+        is_critical = failures.failing_share >= CRITICAL_SHARE
+        yield Finding(
+            FAILURES,
+            Severity.CRITICAL if is_critical else Severity.WARNING,
+            stream.arn,
+            failures.explain(fleet.snapshot.read_at),
+            "; ".join(text for count, text in advices if count),
+        )
+
+
+def failing_members(fleet: FleetView) -> Iterator[Finding]:
+    """Yield findings about clients without heartbeats, and degraded ones."""
+    for member in fleet.snapshot.alive:
+        subject = f"client {member.client_id}"
+        if fleet.is_stalled(member):
+            yield MEMBERS.warning(
+                subject,
+                f"its heartbeat has been unchanged for {fleet.age(member):.1f} s: it "
+                f"is stopped or dead, and fenced after {member.lease_ms / 1000:.0f} s",
+                "nothing if it was killed, because others take over; otherwise read "
+                "its log",
+            )
+        if member.state == "degraded":
+            yield MEMBERS.warning(
+                subject,
+                "it is degraded: it can't reach Kinesis, and other clients have its "
+                "shards",
+                "check its log, its network and its credentials",
+            )
+
+
+def poison_records(fleet: FleetView, app: str) -> Iterator[Finding]:
+    """Yield findings about shards that stop, or that are read in isolation."""
+    for arn, page in fleet.snapshot.shards.items():
+        isolated = []
+        for row in page:
+            poison, shard_id = row.poison, row.key.shard_id
+            if poison is not None:
+                yield POISON_RECORDS.critical(
+                    arn,
+                    f"record {poison.text} of {shard_id} killed the processes that "
+                    "received it; without a dead-letter target, the shard stops",
+                    f"kinesumer seek --app {app} --stream {stream_name(arn)} --shard "
+                    f"{shard_id} --to {poison.text} skips the record; read it first "
+                    "with kinesumer tail, or give run() dead_letters=",
+                )
+            elif row.is_isolated:
+                isolated.append(shard_id)
+        if isolated:
+            are = "is" if len(isolated) == 1 else "are"
+            yield POISON_RECORDS.warning(
+                arn,
+                f"{first_three(isolated)} {are} read in isolation, because owners "
+                "died repeatedly at the same position",
+                "read the log of the processes that died; isolation ends by itself "
+                "when the records are done, or when two more deaths name one of them",
+            )
+
+
+def polling_clients(fleet: FleetView) -> Iterator[Finding]:
+    """Yield findings about clients that poll because they can't use fan-out."""
+    for stream in fleet.snapshot.streams:
+        for use in uses_of_stream(fleet.snapshot.alive, stream.arn):
+            for problem in use.problems():
+                yield FAN_OUT.warning(
+                    stream.arn,
+                    problem,
+                    "remove the cause; the clients try fan-out again every few minutes",
+                )
