@@ -27,6 +27,7 @@ from aiohttp import web
 
 from benchmarks.canned_server import JSON, Canned
 from benchmarks.http_server import serve
+from kinesumer.testing.embedded_aws.kinesis.cbor import to_json
 from kinesumer.wire import cbor
 
 # The number of different records. Later records repeat their data and keys.
@@ -122,7 +123,7 @@ class Backlog(Canned):
         body = await request.read()
         if operation == "GetRecords":
             if request.content_type == cbor.CONTENT_TYPE:
-                return self._get_records(cbor.CborReader(body).item(), is_cbor=True)
+                return self._get_records(json.loads(to_json(body)), is_cbor=True)
             return self._get_records(json.loads(body), is_cbor=False)
         answer = getattr(self, f"_{operation}")(json.loads(body or b"{}"))
         return web.Response(body=json.dumps(answer).encode(), content_type=JSON)

@@ -44,7 +44,7 @@ RECORDS = {
     "KPL": 2_000_000,
 }
 RATIOS = {"aioboto3": 20.0, "async-kinesis": 40.0}  # target ratios for 100 B
-# target ratios of `auto` to JSON over TLS, with the compiled decoder
+# target ratios of CBOR to JSON over TLS
 GAINS = {"100B": 1.0, "1KB": 1.4, "10KB": 1.5}
 OUR_RECORDS = {"100B": 3_000_000, "1KB": 600_000, "10KB": 60_000, "1MB": 1_000}
 # So many that each run takes some seconds, and pages read ahead hardly matter.
@@ -56,7 +56,6 @@ PEER_RECORDS = {
         "1MB": 2_000,
     },
     "kinesumer": OUR_RECORDS,
-    "kinesumer-python": OUR_RECORDS,
     "kinesumer-json": OUR_RECORDS,
     "aioboto3": {"100B": 200_000, "1KB": 100_000, "10KB": 25_000, "1MB": 300},
     "async-kinesis": {"100B": 100_000, "1KB": 80_000, "10KB": 25_000, "1MB": 300},

@@ -2,9 +2,9 @@
 
     python -m benchmarks.peers NAME RECORDS
 
-NAME is kinesumer, kinesumer-python, kinesumer-json, fan-out, receive-only, aioboto3 or
-async-kinesis. The second does not use kinesumer-native, the third reads JSON only, and
-fan-out is kinesumer with subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read
+NAME is kinesumer, kinesumer-json, fan-out, receive-only, aioboto3 or async-kinesis.
+kinesumer-json does not use the compiled decoder, and fan-out is kinesumer with
+subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read
 from. Prints records per CPU second of this process, without its start. The other
 libraries need their own environment: see ``benchmarks.consume``.
 """
@@ -19,15 +19,12 @@ import socket
 import ssl
 import sys
 import time
-from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-
-    from kinesumer.core.wire_format import WireFormat
 
 SHARDS = 4
 STREAM = f"canned-{SHARDS}"
@@ -91,16 +88,13 @@ async def async_kinesis(records: int) -> float:
                     return count / (time.process_time() - began)
 
 
-async def kinesumer(
-    records: int, fan_out: str | None = None, wire_format: WireFormat = "auto"
-) -> float:
+async def kinesumer(records: int, fan_out: str | None = None) -> float:
     """Iterate over kinesumer's records through its public interface."""
     from benchmarks.canned_source import drain, set_up_telemetry
-    from kinesumer import Config, Kinesumer, Start, Stream
+    from kinesumer import Kinesumer, Start, Stream
 
     set_up_telemetry()
-    app, config = f"bench-{os.getpid()}", Config(wire_format=wire_format)
-    async with Kinesumer(app, table="state", config=config) as client:
+    async with Kinesumer(f"bench-{os.getpid()}", table="state") as client:
         stream = Stream(MANY, fan_out=fan_out, start=Start.TRIM_HORIZON)
         spent = await drain(client.consume(stream), records, skip=records // 4)
         return spent.per_cpu_second
@@ -162,8 +156,7 @@ def _receive_page(connection: socket.socket, request: bytes, buffer: memoryview)
 
 CONSUMERS: dict[str, Callable[[int], Coroutine[None, None, float]]] = {
     "kinesumer": kinesumer,
-    "kinesumer-python": without_native,
-    "kinesumer-json": partial(kinesumer, wire_format="json"),
+    "kinesumer-json": without_native,
     "fan-out": fan_out,
     "receive-only": receive_only,
     "aioboto3": plain_loop,

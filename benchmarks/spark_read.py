@@ -1,12 +1,11 @@
 """Measure kinesumer in Spark: wall clock, rows per CPU second and memory of a backlog.
 
-    python -m benchmarks.spark_read [--tls] [--wire-format FORMAT]… [--sink SINK]…
-        [--rounds 3] [--beside DIRECTORY] [LAYOUT…]
+    python -m benchmarks.spark_read [--tls] [--sink SINK]… [--rounds 3]
+        [--beside DIRECTORY] [LAYOUT…]
 
 A streaming query with ``Trigger.AvailableNow`` reads the backlog of eight shards from
 its oldest record, end to end: the driver has to find where the batches end. The records
-differ in length and in their times of arrival. With ``--wire-format``, once or several
-times, the queries set the option ``wireFormat``. With ``--beside``, the kinesumer of
+differ in length and in their times of arrival. With ``--beside``, the kinesumer of
 another checkout is measured, too.
 
 The maximum of Spark's API, called ready-made, is measured with a Python data source
@@ -67,7 +66,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_read")
     parser.add_argument("layouts", nargs="*", choices=[[], *LAYOUTS])
     parser.add_argument("--tls", action="store_true")
-    parser.add_argument("--wire-format", action="append", dest="formats")
     parser.add_argument("--sink", action="append", dest="sinks", choices=SINKS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beside", type=Path)
@@ -87,9 +85,7 @@ def main() -> None:
             if given.beside is not None:
                 beside = Side("beside", name, reach, directory=given.beside)
                 sides.append(stack.enter_context(beside))
-            for wire_format in given.formats or [None]:
-                side = Side("kinesumer", name, reach, wire_format)
-                sides.append(stack.enter_context(side))
+            sides.append(stack.enter_context(Side("kinesumer", name, reach)))
             for sink in given.sinks or SINKS:
                 print_report(name, sink, measure(sides, sink, given.rounds))
 
@@ -147,11 +143,10 @@ class Side:
         source: str,
         layout: str,
         reach: dict[str, str],
-        wire_format: str | None = None,
         *,
         directory: Path | None = None,
     ) -> None:
-        self.name = source if wire_format is None else f"{source}, {wire_format}"
+        self.name = source
         directory = (directory or Path.cwd()).resolve()
         environment = {
             **os.environ,
@@ -166,8 +161,6 @@ class Side:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         source = READY_MADE if source == READY_MADE else "kinesumer"
         arguments = [source, layout, str(LAYOUTS[layout].rows)]
-        if wire_format is not None:
-            arguments.append(wire_format)
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(SIDE), *arguments],
             cwd=directory,  # Spark's Python processes import from there first

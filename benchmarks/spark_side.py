@@ -1,6 +1,6 @@
 """Run one of the sources of ``benchmarks.spark_read`` in its own Spark.
 
-    python -P benchmarks/spark_side.py ready-made|kinesumer LAYOUT ROWS [WIRE_FORMAT]
+    python -P benchmarks/spark_side.py ready-made|kinesumer LAYOUT ROWS
 
 For each line of standard input, which names a sink, read the backlog once, and print
 the figures as JSON. The module imports nothing of kinesumer, so that Spark finds the
@@ -114,9 +114,7 @@ def read_ready_made(spark: SparkSession, layout: str, sink: str) -> dict[str, An
     return {"startup": 0.0, "batches": []}
 
 
-def read_backlog(
-    spark: SparkSession, rows: int, sink: str, wire_format: str | None = None
-) -> dict[str, Any]:
+def read_backlog(spark: SparkSession, rows: int, sink: str) -> dict[str, Any]:
     """Run a query until it has read the backlog. Return its batches."""
     options = {
         "streams": "orders-8",
@@ -124,8 +122,6 @@ def read_backlog(
         "minFetchPeriod": "1ms",
         "maxFetchRate": "1000000",
     }
-    if wire_format is not None:
-        options["wireFormat"] = wire_format
     with tempfile.TemporaryDirectory() as directory:
         began = time.time()
         source = spark.readStream.format("kinesumer").options(**options).load()
@@ -156,7 +152,7 @@ def _progress(query: StreamingQuery, began: float, rows: int) -> dict[str, Any]:
 
 def main() -> None:
     """Read the backlog once for each line of standard input."""
-    source, layout, rows, *wire_format = sys.argv[1:]
+    source, layout, rows = sys.argv[1:]
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False)
     builder = builder.config("spark.python.unix.domain.socket.enabled", True)
     spark = builder.getOrCreate()
@@ -170,7 +166,7 @@ def main() -> None:
         if source == "ready-made":
             found = read_ready_made(spark, layout, line.strip())
         else:
-            found = read_backlog(spark, int(rows), line.strip(), *wire_format)
+            found = read_backlog(spark, int(rows), line.strip())
         print(json.dumps({**watch.stop(), "peak": watch.peak, **found}), flush=True)
     spark.stop()
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import ShardKey, Start, Stream
     from kinesumer.producer.client import Producer
     from kinesumer.producer.pending import PutFuture, PutResult
+    from kinesumer.wire.decoder import decoder
 else:
     # Modules are imported on first use. Spark starts many processes that need only one
     # subpackage, and pytest loads the plugin where no test uses it.
@@ -74,6 +75,7 @@ else:
         "StateTable": "aws.state_table",
         "Stream": "model.streams",
         "create_table": "aws.state_table",
+        "decoder": "wire.decoder",
     }
 
     def __getattr__(name: str) -> object:
@@ -137,4 +139,5 @@ __all__ = [
     "StreamMissingError",
     "StreamRecreatedError",
     "create_table",
+    "decoder",
 ]

@@ -51,10 +51,6 @@ class Config:
     the size of one page."""
     max_records_per_read: int = 10_000
     """Maximum number of records in one read (1 to 10,000)."""
-    wire_format: Literal["auto", "json", "cbor"] = "auto"
-    """The format in which Kinesis sends records. CBOR has no Base64, so large records
-    take less CPU time. ``auto`` chooses for each shard by the size of its records. If
-    Kinesis or an emulator does not answer in CBOR, the client reads JSON."""
     max_connections: int = MAX_CONNECTIONS
     """Maximum number of connections for reading, over all streams. A shard needs one
     while a request is under way. If all are in use, shards wait their turn."""
@@ -124,7 +120,6 @@ MAX_LABEL_CHARACTERS = 128
 CHOICES: dict[str, tuple[str, ...]] = {
     "commit": ("auto", "manual"),
     "assignor": ("range", "load"),
-    "wire_format": ("auto", "json", "cbor"),
 }
 REMOVED = {
     "sticky": ": it no longer exists; load also moves few shards as clients come and go"

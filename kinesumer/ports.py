@@ -112,9 +112,6 @@ class StateStore(Protocol):
 class Reservation(Protocol):
     """Memory that is reserved for a response of unknown size."""
 
-    asks_cbor: bool
-    """True to ask for the response in CBOR, if the source supports it."""
-
     def covers(self, size: int | None) -> bool:
         """Return whether a response of ``size`` bytes (None if unknown) fits."""
         ...

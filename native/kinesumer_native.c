@@ -1,23 +1,27 @@
-/* Read a page of records in CBOR, as objects or as the columns of Arrow.
+/* Read CBOR: a page of records as objects or as the columns of Arrow, or any body.
  *
- * The input is an answer of Kinesis: RFC 8949, with AWS's own meaning of times. An
- * integer with tag 1 is in milliseconds since 1970. Other tags are left out. Input that
- * is not a usual page raises ValueError. The decoder in Python then reads it, or tells
- * what is wrong with it. */
+ * The input is RFC 8949, as AWS writes it: an integer with tag 1 is a time, in
+ * milliseconds since 1970. What AWS does not write raises ValueError: other tags,
+ * floating-point numbers, strings in parts, and names that come twice. kinesumer then
+ * reads the same page in JSON. The module has no state, so it needs no lock. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#define MAX_DEPTH 12
+#define MAX_DEPTH 12 /* an answer of Kinesis has half as many levels */
+/* A request of PutRecords has 500 records with 4 items each. Others only take memory. */
+#define MAX_ITEMS 10000
 #define INDEFINITE 31
 #define BREAK 0xff
 #define TIME_TAG 1
 #define END_MILLISECONDS 253402300800000 /* the year 10000 */
 
 enum { NATURAL, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, SIMPLE };
+enum { FALSE = 0xf4, TRUE, NIL };
 
 typedef struct {
     const uint8_t *next, *end; /* the input that is not read yet */
+    int items;                 /* how many became objects, apart from records */
 } Reader;
 
 typedef struct {
@@ -189,7 +193,7 @@ static int read_record(Reader *r, Record *found) {
         return fail("an unusual record");
     }
     for (uint64_t seen = 0; !is_end(r, &head, seen); seen++) {
-        Slice key, other;
+        Slice key;
         int field, failed;
         if (read_slice(r, TEXT, &key) < 0) {
             return -1;
@@ -206,11 +210,9 @@ static int read_record(Reader *r, Record *found) {
         } else if (is_name(&key, "ApproximateArrivalTimestamp")) {
             field = 8;
             failed = read_arrival(r, &found->milliseconds);
-        } else if (is_name(&key, "EncryptionType")) {
+        } else { /* such as EncryptionType */
             field = 0;
-            failed = read_slice(r, TEXT, &other) || check_utf8(&other);
-        } else {
-            return fail("an unusual field");
+            failed = skip(r, 2);
         }
         if (failed) {
             return -1;
@@ -223,32 +225,162 @@ static int read_record(Reader *r, Record *found) {
     return (fields | 2) == 15 ? 0 : fail("a missing field");
 }
 
-/* Move to the records of an answer, and read the head of their array. */
-static int find_records(Reader *r, const uint8_t **array, Head *head) {
-    Head answer;
-    if (read_head(r, &answer) < 0) {
-        return -1;
+/* --- other items -------------------------------------------------------------------- */
+
+static PyObject *read_object(Reader *r, int depth);
+
+static PyObject *text_of(const Slice *slice) {
+    return PyUnicode_DecodeUTF8((const char *)slice->text, slice->size, "strict");
+}
+
+static PyObject *number_of(const Head *head) {
+    if (head->indefinite || (head->major == NEGATIVE && head->number > INT64_MAX)) {
+        fail("an unusual number");
+        return NULL;
     }
-    if (answer.major != MAP) {
-        return fail("no map");
+    return head->major == NATURAL ? PyLong_FromUnsignedLongLong(head->number)
+                                  : PyLong_FromLongLong(-1 - (int64_t)head->number);
+}
+
+static PyObject *read_list(Reader *r, const Head *head, int depth) {
+    PyObject *list = PyList_New(0);
+    for (uint64_t seen = 0; list != NULL && !is_end(r, head, seen); seen++) {
+        PyObject *item = read_object(r, depth + 1);
+        if (item == NULL || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
     }
-    for (uint64_t seen = 0; !is_end(r, &answer, seen); seen++) {
+    return list;
+}
+
+/* Read a field's value into a dictionary. */
+static int read_field(Reader *r, const Slice *key, PyObject *fields, int depth) {
+    Py_ssize_t before = PyDict_Size(fields);
+    PyObject *name = text_of(key);
+    PyObject *value = name == NULL ? NULL : read_object(r, depth);
+    int failed = value == NULL ? -1 : PyDict_SetItem(fields, name, value);
+    Py_XDECREF(name);
+    Py_XDECREF(value);
+    if (!failed && PyDict_Size(fields) == before) {
+        return fail("a name that comes twice");
+    }
+    return failed;
+}
+
+static PyObject *read_dict(Reader *r, const Head *head, int depth) {
+    PyObject *fields = PyDict_New();
+    for (uint64_t seen = 0; fields != NULL && !is_end(r, head, seen); seen++) {
         Slice key;
-        if (read_slice(r, TEXT, &key) < 0) {
-            return -1;
-        }
-        if (is_name(&key, "Records")) {
-            *array = r->next;
-            if (read_head(r, head) < 0) {
-                return -1;
-            }
-            return head->major == ARRAY ? 0 : fail("no array of records");
-        }
-        if (skip(r, 1) < 0) {
-            return -1;
+        if (read_slice(r, TEXT, &key) < 0 || read_field(r, &key, fields, depth + 1)) {
+            Py_CLEAR(fields);
         }
     }
-    return fail("no records");
+    return fields;
+}
+
+/* Return the next item as an object. A time becomes seconds. */
+static PyObject *read_object(Reader *r, int depth) {
+    const uint8_t *begin = r->next;
+    Head head;
+    Slice slice;
+    int64_t milliseconds;
+    if (read_head(r, &head) < 0) {
+        return NULL;
+    }
+    if (depth > MAX_DEPTH || ++r->items > MAX_ITEMS) {
+        fail("too many items or levels");
+        return NULL;
+    }
+    switch (head.major) {
+    case NATURAL:
+    case NEGATIVE:
+        return number_of(&head);
+    case BYTES:
+    case TEXT:
+        if (take(r, &head, &slice) < 0) {
+            return NULL;
+        }
+        return head.major == TEXT
+                   ? text_of(&slice)
+                   : PyBytes_FromStringAndSize((const char *)slice.text, slice.size);
+    case ARRAY:
+        return read_list(r, &head, depth);
+    case MAP:
+        return read_dict(r, &head, depth);
+    case TAG:
+        r->next = begin;
+        if (read_arrival(r, &milliseconds) < 0) {
+            return NULL;
+        }
+        return PyFloat_FromDouble((double)milliseconds / 1000.0);
+    }
+    switch (*begin) {
+    case FALSE:
+        Py_RETURN_FALSE;
+    case TRUE:
+        Py_RETURN_TRUE;
+    case NIL:
+        Py_RETURN_NONE;
+    }
+    fail("an unusual value");
+    return NULL;
+}
+
+/* Return the fields of an answer, apart from its records. ``read`` gets the head of their
+ * array, and reads them. */
+static PyObject *read_answer(Reader *r, int (*read)(Reader *, const Head *, void *),
+                             void *into) {
+    Head head, array;
+    Slice key;
+    int failed = 0, has_records = 0;
+    if (read_head(r, &head) < 0) {
+        return NULL;
+    }
+    if (head.major != MAP) {
+        fail("no map");
+        return NULL;
+    }
+    PyObject *fields = PyDict_New();
+    if (fields == NULL) {
+        return NULL;
+    }
+    for (uint64_t seen = 0; !failed && !is_end(r, &head, seen); seen++) {
+        if (read_slice(r, TEXT, &key) < 0) {
+            failed = -1;
+        } else if (!is_name(&key, "Records")) {
+            failed = read_field(r, &key, fields, 1);
+        } else if (has_records++) {
+            failed = fail("a name that comes twice");
+        } else if (read_head(r, &array) < 0) {
+            failed = -1;
+        } else {
+            failed = array.major == ARRAY ? read(r, &array, into) : fail("no array");
+        }
+    }
+    if (!failed && !(has_records && r->next == r->end)) {
+        failed = fail(has_records ? "bytes after the end" : "no records");
+    }
+    if (failed) {
+        Py_CLEAR(fields);
+    }
+    return fields;
+}
+
+static PyObject *decode(PyObject *self, PyObject *body) {
+    (void)self;
+    Py_buffer view;
+    if (PyObject_GetBuffer(body, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    Reader r = {view.buf, (const uint8_t *)view.buf + view.len, 0};
+    PyObject *item = read_object(&r, 0);
+    if (item != NULL && r.next != r.end) {
+        fail("bytes after the end");
+        Py_CLEAR(item);
+    }
+    PyBuffer_Release(&view);
+    return item;
 }
 
 /* --- objects ------------------------------------------------------------------------ */
@@ -259,13 +391,9 @@ static PyObject *object_of(const Record *record, PyObject *type) {
     const Slice *key = &record->strings[PARTITION_KEY], *data = &record->strings[DATA];
     PyObject *made = NULL, *fields[4] = {NULL};
     /* Stop at the first error: with one set, most functions must not be called. */
-    if ((fields[0] = PyUnicode_DecodeUTF8((const char *)number->text, number->size,
-                                          "strict")) &&
+    if ((fields[0] = text_of(number)) &&
         (fields[1] = PyBytes_FromStringAndSize((const char *)data->text, data->size)) &&
-        (fields[2] = key->text == NULL
-                         ? Py_NewRef(Py_None)
-                         : PyUnicode_DecodeUTF8((const char *)key->text, key->size,
-                                                "strict")) &&
+        (fields[2] = key->text == NULL ? Py_NewRef(Py_None) : text_of(key)) &&
         (fields[3] = PyFloat_FromDouble((double)record->milliseconds / 1000.0))) {
         made = PyObject_Vectorcall(type, fields, 4, NULL);
     }
@@ -275,37 +403,46 @@ static PyObject *object_of(const Record *record, PyObject *type) {
     return made;
 }
 
-static PyObject *to_records(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+typedef struct {
+    PyObject *records, *type;
+} Objects;
+
+static int read_objects(Reader *r, const Head *head, void *into) {
+    Objects *objects = into;
+    for (uint64_t seen = 0; !is_end(r, head, seen); seen++) {
+        Record next;
+        PyObject *made =
+            read_record(r, &next) < 0 ? NULL : object_of(&next, objects->type);
+        int failed = made == NULL ? -1 : PyList_Append(objects->records, made);
+        Py_XDECREF(made);
+        if (failed) {
+            return failed;
+        }
+    }
+    return 0;
+}
+
+static PyObject *read_page(PyObject *self, PyObject *const *given, Py_ssize_t count) {
     (void)self;
     Py_buffer view;
     if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "to_records() takes two arguments");
+        PyErr_SetString(PyExc_TypeError, "read_page() takes two arguments");
         return NULL;
     }
     if (PyObject_GetBuffer(given[0], &view, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    Reader r = {view.buf, (const uint8_t *)view.buf + view.len};
-    const uint8_t *array = NULL;
-    Head head;
-    PyObject *records = NULL, *result = NULL;
-    if (find_records(&r, &array, &head) == 0) {
-        records = PyList_New(0);
+    Reader r = {view.buf, (const uint8_t *)view.buf + view.len, 0};
+    Objects objects = {PyList_New(0), given[1]};
+    PyObject *fields = NULL, *result = NULL;
+    if (objects.records != NULL) {
+        fields = read_answer(&r, read_objects, &objects);
     }
-    for (uint64_t seen = 0; records != NULL && !is_end(&r, &head, seen); seen++) {
-        Record next;
-        PyObject *made =
-            read_record(&r, &next) < 0 ? NULL : object_of(&next, given[1]);
-        if (made == NULL || PyList_Append(records, made) < 0) {
-            Py_CLEAR(records);
-        }
-        Py_XDECREF(made);
+    if (fields != NULL) {
+        result = PyTuple_Pack(2, objects.records, fields);
     }
-    if (records != NULL) {
-        result = Py_BuildValue(
-            "nnN", (Py_ssize_t)(array - (const uint8_t *)view.buf),
-            (Py_ssize_t)(r.next - (const uint8_t *)view.buf), records);
-    }
+    Py_XDECREF(objects.records);
+    Py_XDECREF(fields);
     PyBuffer_Release(&view);
     return result;
 }
@@ -339,6 +476,8 @@ typedef struct {
     Buffer buffers[BUFFERS];
     int32_t ends[STRINGS];
     Py_ssize_t count;
+    Slice prefix;
+    int has_prefix; /* whether the data of at least one record begins with the prefix */
 } Columns;
 
 static int append_string(Columns *columns, int string, const Slice *slice) {
@@ -354,8 +493,9 @@ static int append_string(Columns *columns, int string, const Slice *slice) {
 }
 
 /* Copy each record once, while the processor has it in its cache. */
-static int append_records(Reader *r, const Head *head, const Slice *prefix,
-                          Columns *columns, int *has_prefix) {
+static int append_records(Reader *r, const Head *head, void *into) {
+    Columns *columns = into;
+    const Slice *prefix = &columns->prefix;
     for (int i = 0; i < STRINGS; i++) {
         Buffer *offsets = &columns->buffers[PAIR * i + OFFSETS];
         if (append(offsets, &columns->ends[i], sizeof(int32_t)) < 0) {
@@ -385,8 +525,8 @@ static int append_records(Reader *r, const Head *head, const Slice *prefix,
             return -1;
         }
         const Slice *data = &next.strings[DATA];
-        *has_prefix |= data->size >= prefix->size &&
-                       !memcmp(data->text, prefix->text, prefix->size);
+        columns->has_prefix |= data->size >= prefix->size &&
+                               !memcmp(data->text, prefix->text, prefix->size);
         columns->count++;
     }
     return columns->count ? 0 : fail("no records");
@@ -408,37 +548,36 @@ static PyObject *cut(Columns *columns) {
 }
 
 static PyObject *columns_of(Reader r, const Slice *prefix) {
-    const uint8_t *begin = r.next, *array = NULL;
-    Columns columns = {0};
-    Head head;
-    int has_prefix = 0, failed = find_records(&r, &array, &head);
-    PyObject *all = NULL;
+    Columns columns = {.prefix = *prefix};
+    PyObject *fields = NULL, *all = NULL, *result = NULL;
+    int failed = 0;
     for (int i = 0; i < BUFFERS && !failed; i++) {
         /* The data is most of an answer, which need not grow then. */
-        Py_ssize_t capacity = i == PAIR * DATA + VALUES ? r.end - begin : 4096;
+        Py_ssize_t capacity = i == PAIR * DATA + VALUES ? r.end - r.next : 4096;
         columns.buffers[i].bytes = PyBytes_FromStringAndSize(NULL, capacity);
         failed = columns.buffers[i].bytes == NULL;
     }
-    if (!failed && append_records(&r, &head, prefix, &columns, &has_prefix) == 0) {
+    if (!failed && (fields = read_answer(&r, append_records, &columns)) != NULL) {
         all = cut(&columns);
     }
     for (int i = 0; i < BUFFERS; i++) {
         Py_XDECREF(columns.buffers[i].bytes);
     }
-    if (all == NULL) {
-        return NULL;
+    if (all != NULL) {
+        result = Py_BuildValue("nNOO", columns.count, PyBool_FromLong(columns.has_prefix),
+                               all, fields);
     }
-    return Py_BuildValue("nnnNN", (Py_ssize_t)(array - begin),
-                         (Py_ssize_t)(r.next - begin), columns.count,
-                         PyBool_FromLong(has_prefix), all);
+    Py_XDECREF(all);
+    Py_XDECREF(fields);
+    return result;
 }
 
-static PyObject *to_columns(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+static PyObject *read_columns(PyObject *self, PyObject *const *given, Py_ssize_t count) {
     (void)self;
     Py_buffer view, wanted;
     PyObject *result = NULL;
     if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "to_columns() takes two arguments");
+        PyErr_SetString(PyExc_TypeError, "read_columns() takes two arguments");
         return NULL;
     }
     if (PyObject_GetBuffer(given[0], &view, PyBUF_SIMPLE) < 0) {
@@ -448,7 +587,7 @@ static PyObject *to_columns(PyObject *self, PyObject *const *given, Py_ssize_t c
         if (view.len > INT32_MAX) {
             fail("a page of over 2 GiB");
         } else {
-            Reader r = {view.buf, (const uint8_t *)view.buf + view.len};
+            Reader r = {view.buf, (const uint8_t *)view.buf + view.len, 0};
             Slice prefix = {wanted.buf, wanted.len};
             result = columns_of(r, &prefix);
         }
@@ -459,24 +598,40 @@ static PyObject *to_columns(PyObject *self, PyObject *const *given, Py_ssize_t c
 }
 
 static PyMethodDef functions[] = {
-    {"to_records", (PyCFunction)(void (*)(void))to_records, METH_FASTCALL,
-     "to_records(body, type, /)\n--\n\n"
-     "Return where the array of a page's records begins and ends, and its records.\n"
-     "Each is a call of the type with sequence number, data, partition key and arrival\n"
-     "time in seconds. Raise ValueError unless each record has exactly these fields. A\n"
-     "missing partition key is None. The type of encryption is left out."},
-    {"to_columns", (PyCFunction)(void (*)(void))to_columns, METH_FASTCALL,
-     "to_columns(body, prefix, /)\n--\n\n"
-     "Return the records of a page as columns: where their array begins and ends in\n"
-     "the page, their number, whether the data of at least one begins with a prefix,\n"
-     "and the buffers of Arrow. These are the offsets and values of sequence numbers,\n"
-     "partition keys and data, and the arrival times in microseconds. Raise ValueError\n"
-     "unless each record has exactly these fields. If no record has a partition key, the\n"
-     "buffers of the keys are empty. The type of encryption is left out."},
+    {"decode", decode, METH_O,
+     "decode(body, /)\n--\n\n"
+     "Return a body as an object. A time is a float, in seconds. Raise ValueError."},
+    {"read_page", (PyCFunction)(void (*)(void))read_page, METH_FASTCALL,
+     "read_page(body, type, /)\n--\n\n"
+     "Return the records of a page, and a dictionary of its other fields. Each record\n"
+     "is a call of the type with sequence number, data, partition key and arrival time\n"
+     "in seconds. A missing partition key is None. Other fields of records are left\n"
+     "out. Raise ValueError if a record is unusual."},
+    {"read_columns", (PyCFunction)(void (*)(void))read_columns, METH_FASTCALL,
+     "read_columns(body, prefix, /)\n--\n\n"
+     "Return the records of a page as columns: their number, whether the data of at\n"
+     "least one begins with a prefix, the buffers of Arrow, and a dictionary of the\n"
+     "page's other fields. The buffers are the offsets and values of sequence numbers,\n"
+     "partition keys and data, and the arrival times in microseconds. If no record has\n"
+     "a partition key, the buffers of the keys are empty. Raise ValueError as\n"
+     "read_page() does, and if there are no records."},
     {NULL, NULL, 0, NULL}};
 
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "kinesumer_native", "Decode CBOR faster.", 0, functions,
-    NULL, NULL, NULL, NULL};
+static PyModuleDef_Slot slots[] = {
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL}};
 
-PyMODINIT_FUNC PyInit_kinesumer_native(void) { return PyModule_Create(&module); }
+static struct PyModuleDef module = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "kinesumer_native",
+    .m_doc = "Decode CBOR.",
+    .m_methods = functions,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit_kinesumer_native(void) { return PyModuleDef_Init(&module); }

@@ -1,12 +1,8 @@
-"""Find out whether a server understands requests in CBOR."""
+"""Find out whether an endpoint understands requests in CBOR."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-from botocore.exceptions import ClientError
 
 from kinesumer.aws.errors import foreign
 from kinesumer.errors import (
@@ -15,17 +11,12 @@ from kinesumer.errors import (
     KinesumerError,
     SlowAnswerError,
     SourceThrottledError,
-    SourceUnavailableError,
 )
 from kinesumer.runtime.refusals import is_refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from kinesumer.wire.decoder import compiled
 
 LOGGER = logging.getLogger("kinesumer")
 
-# After so many failures in CBOR alone, a stream is read as JSON only.
-MAX_CBOR_FAILURES = 3
 # Errors that do not depend on the format.
 _SAME_IN_JSON = (
     ExpiredIteratorError,
@@ -36,48 +27,27 @@ _SAME_IN_JSON = (
 
 
 class CborSupport:
-    """Counts failures of CBOR, which emulators of Kinesis often don't understand."""
+    """Knows whether a stream is read in CBOR, which many emulators don't understand.
+
+    The first read that succeeds decides. Later, a page that can't be decoded ends CBOR.
+    """
 
     def __init__(self) -> None:
-        # Successive reads that failed in CBOR and then succeeded in JSON.
-        self.failures = 0
-        # The time-out of a read in CBOR, until a read in JSON has ended.
-        self._silence: KinesumerError | None = None
-
-    @property
-    def is_usable(self) -> bool:
-        """Return whether to ask for CBOR."""
-        return self._silence is None and self.failures < MAX_CBOR_FAILURES
+        self.is_usable: bool = compiled is not None
+        self._is_confirmed = False
 
     def may_explain(self, error: KinesumerError) -> bool:
-        """Return whether the same read may succeed in JSON.
-
-        After a time-out, it is the next read that is tried in JSON.
-        """
-        cause = error.__cause__
+        """Return whether the same read may succeed in JSON."""
         if isinstance(error, _SAME_IN_JSON) or is_refusal(error):
             return False
-        if isinstance(cause, ClientError):
-            return True
-        if isinstance(cause, TimeoutError):
-            self._silence = error
-            return False
-        if isinstance(cause, foreign()):
-            # Some servers close the connection when they can't read a request.
-            is_dropped = isinstance(cause, ConnectionError)
-            return is_dropped and not isinstance(cause, ConnectionRefusedError)
-        return isinstance(error, SourceUnavailableError)
+        return not (self._is_confirmed and isinstance(error.__cause__, foreign()))
 
-    @contextmanager
-    def confirmed_by_json(self, label: str) -> Iterator[None]:
-        """Read in JSON in the block. If that succeeds, CBOR explains a time-out."""
-        silence, self._silence = self._silence, None
-        yield
-        if silence is not None:
-            self.failed(label, silence)
+    def succeeded(self) -> None:
+        """Record that a request in CBOR had a page as its answer."""
+        self._is_confirmed = True
 
     def failed(self, label: str, error: KinesumerError) -> None:
-        """Note that a read failed in CBOR and then succeeded in JSON."""
-        self.failures += 1
-        if self.failures == MAX_CBOR_FAILURES:
+        """Record that a read failed in CBOR and then succeeded in JSON."""
+        if self.is_usable and self.may_explain(error):
+            self.is_usable = False
             LOGGER.info("%s is read as JSON, because CBOR fails: %s", label, error)

@@ -32,7 +32,8 @@ from kinesumer.errors import (
 )
 from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.secrets import SECRETS
-from kinesumer.wire.cbor import CborError, CborReader, is_map
+from kinesumer.wire.cbor import is_map
+from kinesumer.wire.decoder import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -322,11 +323,11 @@ class _Refusal(msgspec.Struct):
 def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError:
     """Return botocore's error for an unsuccessful response."""
     try:
-        if is_map(body):
-            refused = msgspec.convert(CborReader(body).item(), _Refusal)
+        if compiled is not None and is_map(body):
+            refused = msgspec.convert(compiled.decode(body), _Refusal)
         else:
             refused = msgspec.json.decode(body, type=_Refusal)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, CborError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         # The response comes from a proxy, not from AWS.
         refused = _Refusal(message=SECRETS.quote(body.decode(errors="replace")))
     # AWS may send the code as "namespace#Code:link".

@@ -187,21 +187,17 @@ class KinesisSource(PollingSource):
         reservation: Reservation | None,
     ) -> T:
         body = partial(self._body, iterator, limit, reservation)
-        if reservation is None or not reservation.asks_cbor:
+        if reservation is None or not self._cbor.is_usable:
             return decode(await body())
-        cbor = self._cbor
-        if not cbor.is_usable:
-            with cbor.confirmed_by_json(self.label):
-                return decode(await body())
         try:
-            page = decode(await body(asks_cbor=True))
+            page = decode(await body(in_cbor=True))
         except KinesumerError as error:
-            if not cbor.may_explain(error):
+            if not self._cbor.may_explain(error):
                 raise
             page = decode(await body())
-            cbor.failed(self.label, error)
+            self._cbor.failed(self.label, error)
         else:
-            cbor.failures = 0
+            self._cbor.succeeded()
         return page
 
     async def _body(
@@ -210,13 +206,13 @@ class KinesisSource(PollingSource):
         limit: int,
         reservation: Reservation | None,
         *,
-        asks_cbor: bool = False,
+        in_cbor: bool = False,
     ) -> bytearray:
         arguments = {"ShardIterator": iterator, "Limit": limit, **self._arn}
         if reservation is None:
             return await self._call("GetRecords", self._direct.get_records, arguments)
-        patient = PatientReservation(reservation, asks_cbor=asks_cbor)
-        call = partial(self._direct.get_records, patient)
+        patient = PatientReservation(reservation)
+        call = partial(self._direct.get_records, patient, in_cbor)
         try:
             return await self._call("GetRecords", call, arguments, patient=patient)
         except SourceUnavailableError as error:

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 class PatientReservation:
     """A reservation that pauses the call's time-out while it waits for memory."""
 
-    def __init__(self, reservation: Reservation, *, asks_cbor: bool) -> None:
-        self.asks_cbor = asks_cbor
+    def __init__(self, reservation: Reservation) -> None:
         self._reservation = reservation
         self.limit: timeout
         self.has_begun = False  # whether the response's head has arrived

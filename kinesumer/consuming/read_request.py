@@ -8,6 +8,7 @@ from kinesumer.consuming.prefetch import PAGE_RECORDS, SMALL_PAGE_BYTES, answer_
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import KinesumerError
 from kinesumer.runtime.timeouts import timeout
+from kinesumer.wire.decoder import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,6 @@ class Reservation:
     def __init__(self, buffer: PrefetchBuffer, owned: OwnedShard) -> None:
         self.size = 0
         self.max_records = PAGE_RECORDS  # how many records the answer may have
-        self.asks_cbor = False
         self._buffer, self._owned = buffer, owned
         self._in_flight = 0
         self._held = 0  # bytes of ``size`` that hold a partly opened aggregate
@@ -117,7 +117,7 @@ class Reservation:
     def _memory(self, size: int | None) -> int:
         if size is None:
             return FULL_PAGE_BYTES
-        return answer_memory(size, self.max_records, is_cbor=self.asks_cbor)
+        return answer_memory(size, self.max_records, is_cbor=compiled is not None)
 
 
 class ReadRequest(Reservation):

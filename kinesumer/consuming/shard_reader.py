@@ -17,11 +17,10 @@ from kinesumer.consuming.prefetch import (
 )
 from kinesumer.consuming.read_request import NoRoomError, ReadRequest
 from kinesumer.consuming.read_warnings import ReadWarnings
-from kinesumer.consuming.streams import CBOR_COSTS, ReadFailure
+from kinesumer.consuming.streams import ReadFailure
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.pacing import Pacing
 from kinesumer.core.read_end import records_before
-from kinesumer.core.wire_format import WireFormatChoice
 from kinesumer.errors import (
     ExpiredIteratorError,
     FatalError,
@@ -95,9 +94,6 @@ class ShardReader:
         self._began = context.clock.now()
         self._throttled = False  # whether Kinesis throttled the last call
         self._key_failures = KeyFailures(context, stream)
-        self._wire_format = WireFormatChoice(
-            context.config.wire_format, CBOR_COSTS, stream.wire_format
-        )
         self._pacing = Pacing(
             context.clock.now(), stream.stream.min_read_interval_seconds
         )
@@ -127,7 +123,6 @@ class ShardReader:
                 size = min(self._reserve, self._buffer.window.answer_bytes)
                 await request.take(size)
             request.max_records = self._max_records()
-            request.asks_cbor = self._wire_format.is_cbor
             page = page or await self._call(self._read, request)
             if page is None:
                 return self._backoff()
@@ -363,7 +358,6 @@ class ShardReader:
         # If the reader is behind, the next page may be full. Otherwise it is small.
         most = FULL_PAGE_BYTES if page.millis_behind else CAUGHT_UP_PAGE_BYTES
         payload = payload_bytes(page)
-        self._wire_format.note_page(payload, len(page.records))
         expected = answer_memory(2 * page.wire_bytes)
         self._reserve = max(SMALL_PAGE_BYTES, min(expected, most))
         if page.millis_behind and not page.records:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.lineage import leaves
-from kinesumer.core.wire_format import COMPILED, PYTHON, WireFormatChoice
 from kinesumer.errors import (
     ConfigurationError,
     StreamMissingError,
@@ -20,7 +19,6 @@ from kinesumer.model.streams import Start, Stream, as_start, stream_name
 from kinesumer.model.validation import require_list
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.service_time import ClockBounds, reached_time
-from kinesumer.wire.records import to_records
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,7 +37,6 @@ CREATING_SECONDS = 0.5
 CONFIRM_SECONDS = 1.0
 # The first estimate of a record's size: 10,000 such records fill a page.
 FIRST_RECORD_BYTES = FULL_PAGE_BYTES // 10_000
-CBOR_COSTS = PYTHON if to_records is None else COMPILED
 
 
 class ReadFailure(NamedTuple):
@@ -83,8 +80,6 @@ class OpenStream:
         # The estimated bytes of one record in an answer.
         self.record_bytes: int = FIRST_RECORD_BYTES
         self._is_measured = False
-        # Chooses the format of the first page of each shard, by the others' pages.
-        self.wire_format: WireFormatChoice = WireFormatChoice("auto", CBOR_COSTS)
         # The listing for which all rows exist, as far as this client knows.
         self.synced_listing: Sequence[Shard] | None = None
         # Read the rows then, even if the listing is the same.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
 from typing import Annotated, NoReturn
 
 import msgspec
@@ -11,8 +9,8 @@ import msgspec
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import HASH_KEYS, Shard
-from kinesumer.wire.cbor import CborError, CborReader, is_map
-from kinesumer.wire.cbor_records import read_records, without_records
+from kinesumer.wire.cbor import is_map
+from kinesumer.wire.decoder import compiled
 from kinesumer.wire.fields import is_sequence_number
 
 HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
@@ -46,11 +44,14 @@ class ChildShard(msgspec.Struct, rename="pascal"):
     hash_key_range: HashKeyRange
 
 
-class _Answer(msgspec.Struct, rename="pascal"):
-    records: list[Record]
+class _Fields(msgspec.Struct, rename="pascal", kw_only=True):
     next_shard_iterator: str | None = None
     millis_behind_latest: int = 0
     child_shards: list[ChildShard] | None = None
+
+
+class _Answer(_Fields, rename="pascal", kw_only=True):
+    records: list[Record]
 
 
 class _IteratorAnswer(msgspec.Struct, rename="pascal"):
@@ -60,25 +61,8 @@ class _IteratorAnswer(msgspec.Struct, rename="pascal"):
 _CALL = "GetRecords"
 _decode = msgspec.json.Decoder(_Answer).decode
 _decode_iterator = msgspec.json.Decoder(_IteratorAnswer).decode
-# The errors of a body that is not JSON of the expected form.
-UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, CborError)
-
-
-# Returns where the array of records begins and ends, and the records. Each results from
-# a call with the fields of a record. Raises ValueError if the page is unusual.
-ReadRecords = Callable[[Body, Callable[..., Record]], tuple[int, int, list[Record]]]
-
-
-def find_compiled_decoder() -> ReadRecords | None:
-    """Return the function of kinesumer-native, or None if that is not installed."""
-    try:
-        read: ReadRecords = import_module("kinesumer_native").to_records
-    except (ImportError, AttributeError):  # AttributeError: an older version
-        return None
-    return read
-
-
-to_records: ReadRecords | None = find_compiled_decoder()
+# The errors of a body that does not have the expected form. ValueError is that of CBOR.
+UNDECODED = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 def decode_page(body: Body) -> Page:
@@ -88,51 +72,34 @@ def decode_page(body: Body) -> Page:
     same read can be retried.
     """
     try:
-        answer = _decode_cbor(body) if is_map(body) else _decode(body)
+        if compiled is not None and is_map(body):
+            page = page_of(*compiled.read_page(body, Record), body)
+        else:
+            answer = _decode(body)
+            page = _page(answer.records, answer, body)
     except UNDECODED as fault:
         _refuse(body, _CALL, str(fault), fault)
-    check_records(answer.records, body, _CALL)
+    check_records(page.records, body, _CALL)
+    return page
+
+
+def page_of(records: list[Record], fields: dict[str, object], body: Body) -> Page:
+    """Return a page with these records and the other fields of a response in CBOR.
+
+    Raise msgspec.ValidationError or SourceUnavailableError if a field is invalid.
+    """
+    return _page(records, msgspec.convert(fields, _Fields), body)
+
+
+def _page(records: list[Record], fields: _Fields, body: Body) -> Page:
     return Page(
-        answer.records,
-        answer.next_shard_iterator or None,
-        answer.millis_behind_latest,
-        tuple(read_child(child, body, _CALL) for child in answer.child_shards or ()),
+        records,
+        fields.next_shard_iterator or None,
+        fields.millis_behind_latest,
+        tuple(read_child(child, body, _CALL) for child in fields.child_shards or ()),
         len(body),
         is_map(body),
     )
-
-
-def _decode_cbor(body: Body) -> _Answer:
-    if to_records is not None:
-        try:
-            begin, end, records = to_records(body, Record)
-            answer = _decode_in_python(without_records(body, begin, end))
-        except ValueError:
-            pass  # decoding in Python reads an unusual page, or tells what is wrong
-        else:
-            answer.records = records
-            return answer
-    return _decode_in_python(body)
-
-
-def _decode_in_python(body: Body) -> _Answer:
-    reader, fields = CborReader(body), dict[str, object]()
-    _, number = reader.head()
-    seen = 0
-    while not reader.is_end(seen, number):
-        name = reader.key()
-        if name in fields:
-            # Of JSON, msgspec also checks the values that a later one replaces.
-            _convert({"Records": [], **fields})
-        fields[name] = read_records(reader) if name == "Records" else reader.item()
-        seen += 1
-    if reader.at < len(body):
-        raise CborError(f"{len(body) - reader.at:,} bytes after the end")
-    return _convert(fields)
-
-
-def _convert(fields: dict[str, object]) -> _Answer:
-    return msgspec.convert(fields, _Answer, builtin_types=(bytes,))
 
 
 def decode_iterator(body: Body) -> str:

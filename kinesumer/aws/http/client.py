@@ -156,9 +156,14 @@ class DirectCalls:
         arguments: dict[str, object],
         sample: dict[str, object] | None = None,
         reservation: Reservation | None = None,
+        *,
+        in_cbor: bool = False,
     ) -> bytearray:
         """Return a response's body. See ``ask()``."""
-        return (await self.ask(operation, arguments, sample, reservation)).body
+        answer = await self.ask(
+            operation, arguments, sample, reservation, in_cbor=in_cbor
+        )
+        return answer.body
 
     async def ask(
         self,
@@ -166,6 +171,8 @@ class DirectCalls:
         arguments: dict[str, object],
         sample: dict[str, object] | None = None,
         reservation: Reservation | None = None,
+        *,
+        in_cbor: bool = False,
     ) -> Answer:
         """Return a response. Raise the same errors as the AWS client.
 
@@ -177,7 +184,7 @@ class DirectCalls:
             if reservation is not None and not reservation.covers(None):
                 await reservation.grow(None)
             return await self._through_client(operation, arguments)
-        if reservation is not None and reservation.asks_cbor:
+        if in_cbor:
             body, content_type = cbor.encode(arguments), cbor.CONTENT_TYPE
         else:
             body, content_type = _encode(arguments), self._service.content_type
@@ -297,13 +304,19 @@ class KinesisCalls(DirectCalls):
         super().__init__(opened, KINESIS, now)
 
     async def get_records(
-        self, reservation: Reservation | None = None, /, **arguments: object
+        self,
+        reservation: Reservation | None = None,
+        in_cbor: bool = False,
+        /,
+        **arguments: object,
     ) -> bytearray:
         """Return a response's body. Raise the same errors as the AWS client.
 
-        It is in CBOR if the reservation asks for that, and if Kinesis complies.
+        With ``in_cbor``, the body is in CBOR if Kinesis complies.
         """
-        return await self.call("GetRecords", arguments, reservation=reservation)
+        return await self.call(
+            "GetRecords", arguments, reservation=reservation, in_cbor=in_cbor
+        )
 
     async def get_shard_iterator(self, **arguments: object) -> bytearray:
         """Return a response's body. Raise the same errors as the AWS client."""

@@ -18,7 +18,7 @@ from kinesumer.spark.columnar.json_layout import IrregularError
 from kinesumer.wire.aggregation import MAGIC, open_in_steps
 from kinesumer.wire.cbor import is_map
 from kinesumer.wire.fields import is_sequence_number
-from kinesumer.wire.records import decode_page
+from kinesumer.wire.records import UNDECODED, decode_page, page_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -60,11 +60,10 @@ def parse(
     """
     split = _split_cbor if is_map(body) else _split_json
     try:
-        rest, rows = split(body, names, deaggregate)
-        page = decode_page(rest)._replace(wire_bytes=len(body))
+        page, rows = split(body, names, deaggregate)
         if page.next_iterator is not None or page.children:
             return page, rows
-    except (IrregularError, ValueError, SourceUnavailableError):
+    except (IrregularError, SourceUnavailableError, *UNDECODED):
         pass
     page = decode_page(body)
     return page, RecordRows(page.records, deaggregate=deaggregate)
@@ -72,10 +71,11 @@ def parse(
 
 def _split_json(
     body: Body, names: Collection[str], deaggregate: bool
-) -> tuple[Body, TableRows]:
-    """Return an answer without records, and its rows.
+) -> tuple[Page, TableRows]:
+    """Return a page without records, and its rows.
 
-    Raise IrregularError if a record is unusual, and ValueError if a value is invalid.
+    Raise IrregularError if a record is unusual, ValueError if a value is invalid, and
+    SourceUnavailableError or one of UNDECODED if a field of the page is.
     """
     table = json_layout.Table(body)
     if deaggregate and table.any_begins(json_layout.DATA, MAGIC_TEXT):
@@ -89,18 +89,20 @@ def _split_json(
     # record on average.
     data_bytes = table.length(json_layout.DATA) * 3 // 4 - table.count
     payload = max(0, data_bytes) + table.length(json_layout.KEY)
-    return table.rest, TableRows(numbers, _arrivals(table), columns, payload)
+    rows = TableRows(numbers, _arrivals(table), columns, payload)
+    return decode_page(table.rest)._replace(wire_bytes=len(body)), rows
 
 
 def _split_cbor(
     body: Body, _names: Collection[str], deaggregate: bool
-) -> tuple[Body, TableRows]:
+) -> tuple[Page, TableRows]:
     """Do the same as ``_split_json()``. All columns exist, as they cost little."""
     table = CborTable(body, MAGIC)
     if deaggregate and table.has_prefix:
         raise IrregularError
     columns = {"partition_key": table.keys, "data": table.data}
-    return table.rest, TableRows(table.numbers, table.arrivals, columns, table.payload)
+    rows = TableRows(table.numbers, table.arrivals, columns, table.payload)
+    return page_of([], table.fields, body), rows
 
 
 class TableRows:

@@ -23,7 +23,6 @@ from kinesumer.spark.options.table import BATCH, OPTIONS, STREAM, WRITE, Option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesumer.core.wire_format import WireFormat
     from kinesumer.model.streams import Stream
     from kinesumer.spark.offsets.model import Offset
 
@@ -140,7 +139,6 @@ class ReadOptions:
     fail_on_data_loss: bool = _default("failOnDataLoss")
     min_fetch_period: float = _default("minFetchPeriod")
     max_fetch_rate: float = _default("maxFetchRate")
-    wire_format: WireFormat = field(default=_default("wireFormat"))
     deaggregate: bool = _default("deaggregate")
     app: str | None = None
     table: str | None = None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from kinesumer.aws.endpoints import require_no_credentials
-from kinesumer.core.wire_format import WireFormat
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -80,13 +79,6 @@ def rate(name: str, value: str) -> float:
     """Return a number greater than 0, which may have decimals."""
     what = "a number greater than 0"
     return float(_positive(r"(\d{1,9}(?:\.\d{1,9})?)", name, value, what)[1])
-
-
-def wire_format(name: str, value: str) -> str:
-    """Return the name of a wire format. Any case is allowed."""
-    if value.lower() not in get_args(WireFormat):
-        raise ConfigurationError(f"option {name}={value!r} must be auto, json or cbor")
-    return value.lower()
 
 
 def directory(name: str, value: str) -> str:
@@ -192,10 +184,6 @@ minFetchPeriod | READ | seconds | `250ms`
 maxFetchRate | READ | rate | `2.0`
     MB per second that are read of a shard; the default is the limit of AWS for all
     readers together. Beside other readers, a query slows down to its share
-wireFormat | READ | wire_format | `auto`
-    how Kinesis sends polled records: `json`; `cbor`, without Base64 and a fifth
-    smaller; or `auto`, which chooses what costs less CPU. An endpoint that does not
-    speak CBOR is read as JSON
 fanOut | STREAM | text | none: shards are polled
     name or ARN of a registered stream consumer (enhanced fan-out). Large batches, and
     batches beside other readers, are read with it; the others are polled. The driver
@@ -247,7 +235,6 @@ _PARSERS = {
         seconds,
         skew,
         rate,
-        wire_format,
         directory,
         url,
     )

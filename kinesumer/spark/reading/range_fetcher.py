@@ -27,7 +27,7 @@ from kinesumer.spark.columnar.rows import RecordRows, parse
 from kinesumer.spark.offsets.model import After, At, End
 from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, seen_at
 from kinesumer.spark.reading.range_filter import RangeFilter
-from kinesumer.spark.reading.wire_formats import ReservedMemory, WireFormatCache
+from kinesumer.spark.reading.reserved_memory import ReservedMemory
 
 if TYPE_CHECKING:
     import random
@@ -79,7 +79,6 @@ class ReadContext:
     columns: Columns
     # The total time in which Spark blocked the event loop, and nothing was fetched.
     paused_seconds: float = 0.0
-    wire_formats: WireFormatCache = field(default_factory=WireFormatCache)
     failure_log: FailureLog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,8 +113,6 @@ class RangeFetcher:
         self.over: bool = self._filter.reached  # true if nothing more is to be read
         self._failures = 0
         self._pace = context.paces.of(self._key)
-        setting = context.options.wire_format
-        self._wire_format = context.wire_formats.of(self._key, setting)
         self._next_at = self._pace.starts_at(context.clock.now())
         self._answered_at = context.running()
         # True after the check whether the range's first records have expired.
@@ -206,7 +203,7 @@ class RangeFetcher:
         if isinstance(source, KinesisSource):
             names = self._context.columns.names
             decode = partial(parse, names=names, deaggregate=deaggregate)
-            reserved = ReservedMemory(asks_cbor=self._wire_format.is_cbor)
+            reserved = ReservedMemory()
             return await source.read(self._iterator, self._limit, decode, reserved)
         page = await source.get_records(self._iterator, self._limit)
         return page, RecordRows(page.records, deaggregate=deaggregate)
@@ -284,7 +281,6 @@ class RangeFetcher:
         if self._subscribed is None:
             period = self._period(page, payload)
             self._next_at = self._pace.after_page(started, period, payload)
-            self._wire_format.note_page(payload, len(rows))
         if len(rows):
             size = max(1, payload // len(rows))
             max_bytes = self._pace.share.page_bytes

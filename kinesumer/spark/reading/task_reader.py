@@ -14,7 +14,6 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.spark.columnar.arrow import Columns, cut, joined
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
-from kinesumer.spark.reading.wire_formats import WireFormatCache
 from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache, sources
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ def read(
         worker.paces,
         options,
         Columns(schema),
-        wire_formats=worker.wire_formats,
     )
 
     async def open_source(stream: Stream) -> StreamSource:
@@ -80,14 +78,13 @@ class Worker(NamedTuple):
     loop: asyncio.AbstractEventLoop
     iterators: IteratorCache
     paces: PaceCache
-    wire_formats: WireFormatCache
 
 
 @cache
 def _worker(_process: int) -> Worker:
     """Return the state of this process. A forked process has its own state."""
     retain_freed_memory()
-    caches = IteratorCache(), PaceCache(), WireFormatCache()
+    caches = IteratorCache(), PaceCache()
     return Worker(asyncio.new_event_loop(), *caches)
 
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
-from kinesumer.wire.cbor import CborReader
+from kinesumer.wire.decoder import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def cbor_map(body: bytes) -> dict[str, Any]:
     """Return the map that a body in CBOR consists of."""
-    found = CborReader(body).item()
+    assert compiled is not None
+    found = compiled.decode(body)
     assert isinstance(found, dict)
     return found
 

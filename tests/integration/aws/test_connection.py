@@ -261,8 +261,6 @@ async def test_what_nobody_asked_for_closes_the_connection() -> None:
 class Room:
     """A memory reservation of some bytes, which grows when the test allows it."""
 
-    asks_cbor = False
-
     def __init__(self, size: int) -> None:
         self.size = size
         self.asked: list[int | None] = []

@@ -159,8 +159,6 @@ async def test_a_shard_that_has_ended_leaves_no_subscription(world: World) -> No
 class Room:
     """A reservation that grows when the test says so, else has no room."""
 
-    asks_cbor = False
-
     def __init__(self, size: int = 0) -> None:
         self.size = size
         self.grows_to = 0

@@ -357,9 +357,8 @@ async def test_a_denial_names_the_action_that_aws_checked_within_the_call(
 class Room:
     """A memory reservation that is too small, and takes some time to grow."""
 
-    def __init__(self, seconds: float, *, asks_cbor: bool = False) -> None:
+    def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.asks_cbor = asks_cbor
         self.asked: list[int | None] = []
 
     def covers(self, size: int | None) -> bool:

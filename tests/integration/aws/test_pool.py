@@ -295,8 +295,6 @@ async def test_over_tls_too_an_answer_waits_for_room(
     trusting = ssl.create_default_context(cafile=path)
 
     class Room:
-        asks_cbor = False
-
         def covers(self, size: int | None) -> bool:
             return size == len(EMPTY)
 

@@ -19,6 +19,7 @@ from kinesumer.consuming.prefetch import (
 from kinesumer.consuming.read_request import Reservation
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.testing.simulation.event_loop import VirtualLoop
+from kinesumer.wire.decoder import compiled
 from tests.support.world import World, batch_of, hold
 
 if TYPE_CHECKING:
@@ -35,12 +36,22 @@ async def reserved(buffer: PrefetchBuffer, size: int) -> Reservation:
     return reservation
 
 
+def memory_of(size: int) -> int:
+    """Return the memory of an answer in the format that is asked for."""
+    return answer_memory(size, is_cbor=compiled is not None)
+
+
 def test_an_answer_takes_what_its_json_takes_or_its_records() -> None:
     assert answer_memory(14_000_000) == 14_700_000  # 10,000 records of 1 KB
     assert answer_memory(15_000) == 11_250 + 100 * 420
     full = 4 * 10 * 1024 * 1024 // 3 + 150 * 10_000
     assert 0.9 * PAGE < answer_memory(full) < PAGE
     assert answer_memory(15_000, max_records=10) == 11_250 + 10 * 420
+
+
+def test_an_answer_in_cbor_takes_what_its_records_take() -> None:
+    assert answer_memory(136_000, is_cbor=True) == 1_000 * 420
+    assert answer_memory(136_000, 10, is_cbor=True) == 136_000 + 10 * (420 - 136)
 
 
 async def test_all_but_small_answers_keep_within_the_window(world: World) -> None:
@@ -78,7 +89,7 @@ async def test_a_small_answer_releases_memory_at_its_head(world: World) -> None:
     assert not waiting.done()
     reservation.shrink(1000)
     await waiting
-    assert reservation.size == answer_memory(1000)
+    assert reservation.size == memory_of(1000)
     assert buffer.used == 2 * PAGE - 100_000 + reservation.size
     assert buffer.in_flight == 2 * PAGE - 100_000 + 1000
     reservation.shrink(10_000)
@@ -100,7 +111,7 @@ async def test_room_that_grows_holds_nothing_while_it_waits(world: World) -> Non
     # Both reservations must grow. The first one can: while the second one waits, it
     # gives its memory back.
     assert [task.done() for task in growing] == [True, False]
-    assert buffer.used == buffer.in_flight == answer_memory(PAGE + 1)
+    assert buffer.used == buffer.in_flight == memory_of(PAGE + 1)
     rooms[0].close()
     await growing[1]
     rooms[1].close()

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import random
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model.positions import Position
-from kinesumer.model.streams import ShardKey, Stream
-from kinesumer.runtime.clock import SystemClock
+from kinesumer.model.streams import ShardKey
 from kinesumer.spark.columnar import cbor_layout
 from kinesumer.spark.columnar.arrow import Columns
-from kinesumer.spark.columnar.cbor_layout import find_compiled_splitter
 from kinesumer.spark.columnar.rows import RecordRows, Slice, TableRows, parse
-from kinesumer.spark.offsets.model import BEGINNING, After
-from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.planning.tasks import ShardRange
-from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
-from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache
+from kinesumer.wire import records as wire_records
 from kinesumer.wire.cbor import Milliseconds, encode
+from kinesumer.wire.decoder import compiled
 from kinesumer.wire.put_records import Entry, aggregate
 from kinesumer.wire.records import decode_page
 from tests.support.spark_reading import schema
@@ -34,13 +25,11 @@ from tests.support.spark_reading import schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.ports import Reservation
     from kinesumer.wire.records import Body
 
 SHARD = ShardKey("arn:aws:kinesis:eu-west-1:123456789012:stream/orders", "shard-7")
 ALL = Columns(schema(*COLUMNS))
-compiled = find_compiled_splitter()
-needs_native = pytest.mark.skipif(
+pytestmark = pytest.mark.skipif(
     compiled is None, reason="kinesumer-native isn't installed: pip install ./native"
 )
 
@@ -109,7 +98,7 @@ def test_any_layout_reads_alike_in_columns(
     body = frame(page(records(random.Random(seed))))
     found, rows = parse(body, ALL.names, deaggregate=True)
     assert found._replace(records=[]) == decode_page(body)._replace(records=[])
-    assert isinstance(rows, RecordRows if compiled is None else TableRows)
+    assert isinstance(rows, TableRows)
     assert listed(rows) == one_by_one(body)
     payload = sum(
         len(each.data) + len((each.partition_key or "").encode())
@@ -129,7 +118,7 @@ def test_records_without_keys_read_alike_in_columns(
         del each["PartitionKey"]
     body = frame(page(found))
     _, rows = parse(body, ALL.names, deaggregate=True)
-    assert isinstance(rows, RecordRows if compiled is None else TableRows)
+    assert isinstance(rows, TableRows)
     assert {row["partition_key"] for row in listed(rows)} == {None}
     assert listed(rows) == one_by_one(body)
     assert rows.payload == 30 * len(b"data")
@@ -187,12 +176,10 @@ def test_an_unusual_page_is_read_record_by_record(body: bytes) -> None:
     assert outcome(rows_of, body) == outcome(one_by_one, body)
 
 
-def test_records_that_come_twice_are_those_that_come_last() -> None:
-    twice = encode("Records") + encode([record(1, b"a")])
-    for last in ([], [record(2, b"b")]):
-        body = b"\xa2" + twice + encode("Records") + encode(last)
-        assert rows_of(body) == one_by_one(body)
-        assert len(rows_of(body)) == len(last)
+def test_records_that_come_twice_are_refused() -> None:
+    records = encode("Records") + encode([record(1, b"a")])
+    with pytest.raises(SourceUnavailableError, match="a name that comes twice"):
+        rows_of(b"\xa2" + records * 2)
 
 
 def test_aggregates_are_opened_unless_asked_for_raw() -> None:
@@ -202,92 +189,10 @@ def test_aggregates_are_opened_unless_asked_for_raw() -> None:
     assert [row["data"] for row in rows_of(body, deaggregate=False)][1] == packed
 
 
-@needs_native
-def test_what_is_not_cbor_is_refused_by_the_compiled_splitter() -> None:
-    assert compiled is not None
-    for body in (b"", b"\xa0", b"{}", page([])):
-        with pytest.raises(ValueError, match=r"\w"):
-            compiled(body, b"")
-    with pytest.raises(TypeError):
-        compiled("text", b"")  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
-        compiled(b"", "text")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="two arguments"):
-        compiled(b"")  # type: ignore[call-arg]
-
-
-def test_the_compiled_splitter_is_used_where_it_is_installed(
+def test_without_the_compiled_decoder_a_page_in_cbor_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = ModuleType("kinesumer_native")
-    monkeypatch.setitem(sys.modules, "kinesumer_native", module)
-    assert find_compiled_splitter() is None  # an older version
-    module.to_columns = split = object()  # type: ignore[attr-defined]
-    assert find_compiled_splitter() is split
-    monkeypatch.setitem(sys.modules, "kinesumer_native", None)
-    assert find_compiled_splitter() is None
-
-
-def test_without_the_compiled_splitter_records_are_objects(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    body = page([record(1, b"x")])
-    monkeypatch.setattr(cbor_layout, "to_columns", None)
-    assert isinstance(parse(body, ALL.names, deaggregate=True)[1], RecordRows)
-    assert rows_of(body) == one_by_one(body)
-
-
-class AskedSource(KinesisSource):
-    """Notes in which formats pages are asked for. A page has one record of 5 KB."""
-
-    def __init__(self) -> None:
-        self.asked: list[bool] = []
-
-    async def get_iterator(self, shard_id: str, after: object) -> str:
-        return "iterator"
-
-    async def read(
-        self,
-        iterator: str,
-        limit: int,
-        decode: Callable[[bytearray], Any],
-        reservation: Reservation | None = None,
-    ) -> Any:
-        assert reservation is not None
-        assert reservation.covers(10**9)
-        self.asked.append(reservation.asks_cbor)
-        number = len(self.asked)
-        return decode(bytearray(page([record(number, bytes(90_000))])))
-
-
-@pytest.mark.parametrize(
-    ("setting", "asked"),
-    [
-        ("json", [False] * 3),
-        ("cbor", [True] * 3),
-        ("auto", [False, True, True]),  # after a page of large records
-    ],
-)
-async def test_pages_are_asked_for_in_the_format_of_the_option(
-    setting: Any, asked: list[bool]
-) -> None:
-    source = AskedSource()
-    options = ReadOptions(
-        streams=(Stream("orders"),), wire_format=setting, min_fetch_period=0.0
-    )
-    context = ReadContext(
-        SystemClock(), random.Random(1), IteratorCache(), PaceCache(), options, ALL
-    )
-    range_ = ShardRange(*SHARD, BEGINNING, After(Position("3"), 0.0), 86400.0)
-
-    async def open_source(_: Stream) -> AskedSource:
-        return source
-
-    for _ in range(2):  # the choice lasts from one batch to the next
-        source.asked.clear()
-        fetcher = RangeFetcher(context, range_, Stream("orders"), open_source)
-        while not fetcher.over:
-            await fetcher.turn()
-        assert source.asked == asked
-        if setting == "auto":
-            asked = [True] * 3
+    for module in (cbor_layout, wire_records):
+        monkeypatch.setattr(module, "compiled", None)
+    with pytest.raises(SourceUnavailableError, match="isn't a page of records"):
+        rows_of(page([record(1, b"x")]))

@@ -11,16 +11,19 @@ from typing import Any
 import msgspec
 
 from kinesumer.testing.embedded_aws.request import invalid_request
-from kinesumer.wire.cbor import CborError, CborReader, Milliseconds, encode
+from kinesumer.wire.cbor import Milliseconds, encode
+from kinesumer.wire.decoder import compiled
 
 _DATA = "Data"
 
 
 def to_json(body: bytes) -> bytes:
     """Return a request in JSON. Raise AwsError if it isn't CBOR."""
+    if compiled is None:
+        raise invalid_request("CBOR needs kinesumer-native: send the request as JSON.")
     try:
-        return msgspec.json.encode(CborReader(body).item())
-    except CborError as error:
+        return msgspec.json.encode(compiled.decode(body))
+    except ValueError as error:
         raise invalid_request(f"The request is not CBOR: {error}.") from None
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from kinesumer import Config, Kinesumer, Producer, Start, Stream
+from kinesumer import Kinesumer, Producer, Start, Stream
 from kinesumer.aws.dry_runs import DryRuns
 from kinesumer.aws.kinesis import open_source
 from kinesumer.testing.trial.acceptance.check import (
@@ -46,23 +46,6 @@ async def kpl_aggregates_are_unpacked_in_order(account: Account, name: str) -> N
     unpacked = [r for r in records if r.sub_sequence_number is not None]
     expect(bool(unpacked), "no record came from an aggregate")
     expect_complete(records, AGGREGATED_RECORDS, once=retried == 0)
-
-
-@check(1)
-async def clients_read_the_same_in_cbor_and_in_json(
-    account: Account, name: str
-) -> None:
-    await account.streams.create(name)
-    await put(account, Stream(name), range(FEW_RECORDS))
-    formats: tuple[Literal["json", "cbor"], ...] = "json", "cbor"
-    found = [
-        await consume(account, Stream(name), one, FEW_RECORDS, Config(wire_format=one))
-        for one in formats
-    ]
-    for records in found:
-        expect_complete(records, FEW_RECORDS, once=False)
-    positions = [[record.position for record in records] for records in found]
-    expect_equal(positions[0], positions[1], "positions in CBOR and JSON")
 
 
 @check(1)
@@ -155,7 +138,6 @@ async def consume(
     stream: Stream,
     app: str,
     count: int,
-    config: Config = Config(),  # noqa: B008  frozen
 ) -> list[Record]:
     """Consume a stream from its beginning until ``count`` different records arrived."""
     found: list[Record] = []
@@ -164,7 +146,6 @@ async def consume(
         app,
         table=account.names.table,
         region=account.region,
-        config=config,
     )
     try:
         async with asyncio.timeout(CONSUME_SECONDS), client:

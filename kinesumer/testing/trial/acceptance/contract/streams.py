@@ -228,9 +228,6 @@ async def one_shard(streams: Streams, stream: str) -> tuple[StreamSource, Shard]
 class Room:
     """Memory for an answer of any size."""
 
-    def __init__(self, *, asks_cbor: bool) -> None:
-        self.asks_cbor = asks_cbor
-
     def covers(self, size: int | None) -> bool:
         """Return True."""
         return True
@@ -243,12 +240,11 @@ class Room:
 
 
 async def read_page(
-    streams: Streams, source: StreamSource, iterator: str, *, asks_cbor: bool = False
+    streams: Streams, source: StreamSource, iterator: str, room: Room | None = None
 ) -> Page:
-    """Read a page as soon as the shard allows it."""
+    """Read a page as soon as the shard allows it: in JSON, unless there is a room."""
     while True:
         try:
-            room = Room(asks_cbor=asks_cbor)
             return await source.get_records(iterator, 10_000, room)
         except SourceThrottledError:
             await streams.pause()

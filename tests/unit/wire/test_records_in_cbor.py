@@ -1,0 +1,222 @@
+"""Test that pages in CBOR mean the same as in JSON, however they are written."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.errors import SourceUnavailableError
+from kinesumer.model.records import Page, Record
+from kinesumer.wire import records as wire_records
+from kinesumer.wire.cbor import Milliseconds, encode
+from kinesumer.wire.decoder import compiled
+from kinesumer.wire.records import decode_page, payload_bytes
+
+needs_compiled = pytest.mark.skipif(
+    compiled is None, reason="kinesumer-native isn't installed: pip install ./native"
+)
+NAMES = ("SequenceNumber", "ApproximateArrivalTimestamp", "Data", "PartitionKey")
+ORDERS = (
+    NAMES,
+    tuple(sorted(NAMES)),
+    ("PartitionKey", "Data", "SequenceNumber", "ApproximateArrivalTimestamp"),
+    ("Data", "ApproximateArrivalTimestamp", "PartitionKey", "SequenceNumber"),
+)
+# Of a stream that distributes records by AUTO.
+KEYLESS = tuple(tuple(name for name in order if name != NAMES[3]) for order in ORDERS)
+Fields = dict[str, Any]
+
+
+def fields(number: int, data: bytes, key: str = "user-1") -> Fields:
+    return {
+        "SequenceNumber": f"4966{number:052}",
+        "ApproximateArrivalTimestamp": Milliseconds(1_732_000_000_000 + number),
+        "Data": data,
+        "PartitionKey": key,
+    }
+
+
+def page(
+    records: list[Fields], *, is_indefinite: bool = False, **others: object
+) -> bytes:
+    """Return a page; if it is indefinite, its arrays and maps end with a break."""
+    tail = {"NextShardIterator": "A" * 200, "MillisBehindLatest": 7, **others}
+    if not is_indefinite:
+        return encode({"Records": records, **tail})
+    parts = [b"\xbf", encode("Records"), b"\x9f"]
+    for record in records:
+        parts += [b"\xbf", *(encode(k) + encode(v) for k, v in record.items()), b"\xff"]
+    parts += [b"\xff", *(encode(k) + encode(v) for k, v in tail.items()), b"\xff"]
+    return b"".join(parts)
+
+
+def as_json(records: list[Fields], **others: object) -> bytes:
+    tail = {"NextShardIterator": "A" * 200, "MillisBehindLatest": 7, **others}
+    plain = [
+        {
+            name: b64encode(value).decode()
+            if isinstance(value, bytes)
+            else value / 1000
+            if isinstance(value, Milliseconds)
+            else value
+            for name, value in record.items()
+        }
+        for record in records
+    ]
+    return json.dumps({"Records": plain, **tail}).encode()
+
+
+LATE = {"ApproximateArrivalTimestamp": Milliseconds(2**63)}
+
+
+def map_of(*pairs: tuple[str, object]) -> bytes:
+    """Return a map whose keys may repeat."""
+    assert len(pairs) < 24
+    encoded = b"".join(encode(name) + encode(value) for name, value in pairs)
+    return bytes((0xA0 + len(pairs),)) + encoded
+
+
+NO_RECORDS = "Records", list[object]()
+
+
+def page_of_record(record: bytes, number: int = 1) -> bytes:
+    """Return a page with copies of one record."""
+    return b"\xa1" + encode("Records") + bytes((0x80 + number,)) + record * number
+
+
+def without_size(found: Page) -> Page:
+    return found._replace(wire_bytes=0, is_cbor=False)
+
+
+data = st.binary(max_size=30) | st.integers(0, 70_000).map(bytes)
+keys = st.text(min_size=1, max_size=100)
+changes = st.sampled_from(
+    [
+        {},
+        {},
+        {"EncryptionType": "KMS"},
+        {"EncryptionType": "NONE"},
+        {"SequenceNumber": "1"},
+        {"Added": {"by": ["AWS", 7, None], "later": True}},
+    ]
+)
+records = st.lists(
+    st.tuples(st.integers(0, 10**6), data, keys, changes, st.booleans()), max_size=8
+)
+
+
+@needs_compiled
+@given(records, st.sampled_from(ORDERS), st.booleans())
+def test_a_page_in_cbor_means_the_same_as_in_json(
+    drawn: list[tuple[int, bytes, str, Fields, bool]],
+    order: tuple[str, ...],
+    is_indefinite: bool,
+) -> None:
+    rows = []
+    for number, payload, key, change, is_keyless in drawn:
+        row = fields(number, payload, key)
+        row = {name: row[name] for name in order} | change
+        if is_keyless:
+            del row["PartitionKey"]
+        rows.append(row)
+    body = page(rows, is_indefinite=is_indefinite)
+    assert without_size(decode_page(body)) == without_size(decode_page(as_json(rows)))
+
+
+@needs_compiled
+@given(
+    st.sampled_from(ORDERS + KEYLESS),
+    st.booleans(),
+    st.integers(0, 10_000),
+    st.integers(0, 255),
+)
+def test_a_spoiled_page_is_a_page_or_is_refused(
+    order: tuple[str, ...], is_indefinite: bool, place: int, byte: int
+) -> None:
+    rows = [fields(n, b"data", f"key-{n}") for n in range(4)]
+    rows = [{name: row[name] for name in order} for row in rows]
+    body = bytearray(page(rows, is_indefinite=is_indefinite))
+    body[place % len(body)] = byte
+    for spoiled in (body, body[: place % len(body)]):
+        try:
+            found = decode_page(spoiled)
+        except SourceUnavailableError:
+            continue
+        assert all(type(record.data) is bytes for record in found.records)
+
+
+SPOILED_TEXT = page([fields(8, b"x", "?") | {"SequenceNumber": "?"}])
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xa0",
+        page([fields(1, b"x")])[:-1],
+        page([fields(1, b"x")]) + b"\x00",
+        page([fields(n, b"x" * 30) for n in range(5)])[:300],
+        page([fields(1, b"x") | {"Data": "eA=="}]),
+        page([fields(1, b"x") | {"Data": None}]),
+        page([fields(1, b"x") | {"PartitionKey": None}]),
+        page([fields(1, b"x") | {"SequenceNumber": 5}]),
+        page([fields(1, b"x") | {"SequenceNumber": "x"}]),
+        page([fields(1, b"x") | {"ApproximateArrivalTimestamp": "soon"}]),
+        page([fields(1, b"x") | {"ApproximateArrivalTimestamp": 1.5e9}]),
+        page([fields(1, b"x"), fields(2, b"x") | {"PartitionKey": b"x"}]),
+        page([fields(1, b"x"), fields(2, b"x") | LATE]),
+        page([{"SequenceNumber": "1", "Data": b"x"}]),
+        page([], MillisBehindLatest="0"),
+        map_of(("MillisBehindLatest", 0), ("MillisBehindLatest", 0), NO_RECORDS),
+        map_of(NO_RECORDS, NO_RECORDS),
+        page_of_record(map_of(("Data", "x"), *fields(1, b"x").items())),
+        page_of_record(map_of(*fields(1, b"first").items(), ("Data", b"second"))),
+        page_of_record(b"\xd7" + encode(fields(1, b"x"))),
+        SPOILED_TEXT.replace(b"?", b"\xff"),
+        page([], ChildShards=[{}]),
+        encode({"Records": 5}),
+        encode({"Records": {}}),
+        encode({"Records": [5]}),
+        b"\xa1" + encode("Records") + b"\x9b" + b"\xff" * 8,
+        b"\xa1" + encode("Records") + b"\x9b" + b"\xff" * 8 + encode(fields(1, b"")),
+        b"\xa1" + encode("Records"),
+        b"\xa1" + encode("x") + b"\x81" * 5000,
+        b"\xb8",
+    ],
+)
+def test_an_unusual_page_is_refused(body: bytes) -> None:
+    expected = f"GetRecords of {len(body):,} bytes isn't a page"
+    with pytest.raises(SourceUnavailableError, match=expected):
+        decode_page(body)
+
+
+@needs_compiled
+@pytest.mark.parametrize("size", [0, 100, 1000, 50_000])
+def test_the_size_of_the_data_is_estimated(size: int) -> None:
+    rows = [fields(n, bytes(size)) for n in range(50)]
+    sent = 50 * (size + len("user-1"))
+    for body in (page(rows), as_json(rows)):
+        assert sent <= payload_bytes(decode_page(body)) <= 1.05 * sent + 2000
+
+
+def test_a_page_in_cbor_has_the_records_and_fields_of_the_compiled_decoder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body, found = encode({}), [Record("12", b"x")]
+    read_page = lambda *_: (found, {"MillisBehindLatest": 7})  # noqa: E731
+    monkeypatch.setattr(wire_records, "compiled", SimpleNamespace(read_page=read_page))
+    page = Page(found, None, 7, (), len(body), is_cbor=True)
+    assert decode_page(body) == page
+    assert payload_bytes(page) == 0
+
+
+def test_a_page_in_cbor_is_not_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_records, "compiled", None)
+    with pytest.raises(SourceUnavailableError, match="isn't a page of records"):
+        decode_page(page([fields(1, b"x")]))
