@@ -170,7 +170,13 @@ class ShardSampler:
 
     async def read_first(self, after: Position | Start) -> Page:
         """Return the first page that has a record, or is at the tip."""
-        return await read_first(*self._shard, after)
+        reader, source, key = self._shard
+        page = await self.read(after)
+        for _ in range(MAX_EMPTY_PAGES):
+            if page.records or page.next_iterator is None or is_at_tip(page):
+                break
+            page = await reader.read_on(source, key, page.next_iterator, 1)
+        return page
 
     async def read_more(self, first: Page) -> Page:
         """Read the next page, limited according to the size of the first records."""
@@ -228,7 +234,21 @@ class ShardSampler:
 
     async def peek(self, number: str) -> Peek:
         """Look up the record with a sequence number. Raises KinesumerError."""
-        return await peek(*self._shard, number)
+        try:
+            page = await self.read_first(Position(number, 0))
+        except ShardMissingError:
+            return Peek(Presence.GONE)
+        except TrimmedPositionError:
+            return Peek(Presence.EXPIRED)
+        except InvalidPositionError:
+            return Peek(Presence.FOREIGN)
+        if not page.records:
+            return Peek(Presence.THERE)
+        first = page.records[0].sequence_number
+        count = None
+        if first == number:
+            count = await _count_user_records(page.records[0])
+        return Peek(Presence.THERE, count, first)
 
 
 class Samples(NamedTuple, Generic[T]):
@@ -282,39 +302,6 @@ class Peek(NamedTuple):
     user_records: int | None = None
     # The first sequence number at or after the searched one; None if no record follows.
     first: str | None = None
-
-
-async def peek(
-    reader: PacedReader, source: StreamSource, key: ShardKey, number: str
-) -> Peek:
-    """Look up the record with a sequence number. Raises KinesumerError."""
-    try:
-        page = await read_first(reader, source, key, Position(number, 0))
-    except ShardMissingError:
-        return Peek(Presence.GONE)
-    except TrimmedPositionError:
-        return Peek(Presence.EXPIRED)
-    except InvalidPositionError:
-        return Peek(Presence.FOREIGN)
-    if not page.records:
-        return Peek(Presence.THERE)
-    first = page.records[0].sequence_number
-    count = None
-    if first == number:
-        count = await _count_user_records(page.records[0])
-    return Peek(Presence.THERE, count, first)
-
-
-async def read_first(
-    reader: PacedReader, source: StreamSource, key: ShardKey, after: Position | Start
-) -> Page:
-    """Return the first page after a position that has a record or is at the tip."""
-    page = await reader.read(source, key, after, 1)
-    for _ in range(MAX_EMPTY_PAGES):
-        if page.records or page.next_iterator is None or is_at_tip(page):
-            break
-        page = await reader.read_on(source, key, page.next_iterator, 1)
-    return page
 
 
 async def _count_user_records(record: Record) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +13,7 @@ from kinesumer.coordination.store_queries import read_all, read_streams
 from kinesumer.core.shard_end import find, is_past_end
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.ops.group.context import require_no_clients
-from kinesumer.ops.group.sampling import peek
+from kinesumer.ops.group.sampling import ShardSampler
 from kinesumer.ops.group.shard_reads import PacedReader
 from kinesumer.ops.migration.kcl import (
     LEASE,
@@ -226,7 +227,8 @@ async def _checkpoints(
         parts = None
         if row.position is not None and not row.ended:
             number = row.position.sequence_number
-            parts = (await peek(reader, source, row.key, number)).user_records
+            sampler = ShardSampler(reader, source, row.key, time.time())
+            parts = (await sampler.peek(number)).user_records
         return kcl_checkpoint(ResumePoint(row.position, row.start, row.ended), parts)
 
     return await asyncio.gather(*map(checkpoint, rows))

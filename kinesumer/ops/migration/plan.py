@@ -13,7 +13,7 @@ from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.ops.group.sampling import Presence, peek
+from kinesumer.ops.group.sampling import Presence, ShardSampler
 from kinesumer.ops.group.shard_reads import PacedReader
 from kinesumer.runtime.service_time import reached_time
 
@@ -177,8 +177,8 @@ async def _check(
             return point, Presence.THERE
         if is_past_end(listed[shard_id], point.position):
             return point._replace(ended=True), Presence.THERE
-        key = ShardKey(info.arn, shard_id)
-        result = await peek(reader, source, key, point.position.sequence_number)
+        sampler = ShardSampler(reader, source, ShardKey(info.arn, shard_id), info.now)
+        result = await sampler.peek(point.position.sequence_number)
         position = normalize_position(point.position, result)
         return point._replace(position=position), result.presence
 

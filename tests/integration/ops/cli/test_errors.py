@@ -95,6 +95,33 @@ def test_the_help_lists_every_command(run: Run) -> None:
         ),
         ("consume arn:aws:s3:::b --app=a", "isn't the ARN of a stream"),
         ("consume  --app=a", "a stream's name is empty: give a name or an ARN"),
+        ("pause --app=b", "pass either --stream or --all"),
+        ("pause --app=b --all --stream=s", "pass either --stream or --all"),
+        ("resume --app=b --all --shard=s", "--shard needs --stream; remove --all"),
+        ("seek --app=b --all --to=soon", "give LATEST, TRIM_HORIZON, a time"),
+        ("seek --app=b --all --to=2026-01-31T12:00:00", "has no time zone"),
+        ("seek --app=b --stream=s --to=495:1", "name its shard by --shard"),
+        ("metrics --app=a --listen=9466", "--listen 9466 isn't an address; pass host"),
+        ("metrics --app=a --listen=127.0.0.1:x", "isn't an address; pass host"),
+        ("metrics --app=a --listen=127.0.0.1:65536", "isn't an address; pass host"),
+        ("metrics --app=a --listen=:1", "isn't an address; pass host"),
+        ("dashboard --app=a --dead-letters=file:x", "give --browse-records, too"),
+        (
+            "dashboard --app=a --dead-letters=x --browse-records",
+            "isn't a dead-letter target",
+        ),
+        ("produce s --generate=fast", "--generate fast: give the records per second"),
+        (
+            "produce s --generate=1/s --rate=1",
+            "--generate replaces FILE, --input and --rate",
+        ),
+        (
+            "produce s --generate=1/s file",
+            "--generate replaces FILE, --input and --rate",
+        ),
+        ("produce s --limit=3", "--limit needs --generate"),
+        ("distribution", "pass either --app APP or --kcl TABLE"),
+        ("distribution --app=a --by=colour", "give label, zone or prefix"),
     ],
 )
 def test_wrong_use(

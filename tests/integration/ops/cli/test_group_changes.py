@@ -166,24 +166,6 @@ def test_a_concurrent_seek_is_reported(
     assert json.loads(result.stdout)["overtaken"] == [moved]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["pause"], "pass either --stream or --all"),
-        (["pause", "--all", "--stream=s"], "pass either --stream or --all"),
-        (["resume", "--all", "--shard=s"], "--shard needs --stream; remove --all"),
-        (["seek", "--all", "--to=soon"], "give LATEST, TRIM_HORIZON, a time"),
-        (["seek", "--all", "--to=2026-01-31T12:00:00"], "has no time zone"),
-        (["seek", "--stream=s", "--to=495:1"], "name its shard by --shard"),
-    ],
-)
-def test_ambiguous_changes_are_refused(
-    run: Run, arguments: list[str], said: str
-) -> None:
-    result = run(*arguments, "--app=b")
-    assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
-
-
 def test_changes_of_an_unknown_app_are_refused(aws: EmbeddedAws, run: Run) -> None:
     aws.create_table()
     for command, said in (

@@ -7,10 +7,6 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.integration.ops.cli.conftest import error_text
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -50,26 +46,6 @@ def test_orders_are_generated_until_a_signal(aws: EmbeddedAws, start: Starter) -
     report = json.loads(process.communicate(timeout=30)[0])
     assert process.returncode == 0
     assert report["records"] == report["lines"] > 0
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        (["--generate=fast"], "--generate fast: give the records per second"),
-        (
-            ["--generate=1/s", "--rate=1"],
-            "--generate replaces FILE, --input and --rate",
-        ),
-        (["--generate=1/s", "file"], "--generate replaces FILE, --input and --rate"),
-        (["--limit=3"], "--limit needs --generate"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(
-    aws: EmbeddedAws, run: Run, options: list[str], error: str
-) -> None:
-    result = run("produce", "orders", *options)
-    assert result.exit_code == 2
-    assert error in error_text(result)
 
 
 def test_lines_need_no_keys_for_a_stream_with_auto(

@@ -108,13 +108,6 @@ def test_a_new_app_has_no_members(aws: EmbeddedAws, run: Run) -> None:
     assert 'kinesumer_group_up{app="other"} 1.0' in result.output
 
 
-@pytest.mark.parametrize("listen", ["9466", "127.0.0.1:x", "127.0.0.1:65536", ":1"])
-def test_an_invalid_address_is_wrong_use(run: Run, listen: str) -> None:
-    result = run("metrics", "--app", "a", "--listen", listen)
-    assert result.exit_code == 2
-    assert f"--listen {listen} isn't an address; pass host" in error_text(result)
-
-
 # --- the embedded AWS, and ports in use -----------------------------------------------
 
 
@@ -132,21 +125,6 @@ def test_local_prints_its_environment_and_serves(
     process.send_signal(signal.SIGINT)
     assert finished(process)[1] == b""
     assert process.returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (["--dead-letters=file:x"], "give --browse-records, too"),
-        (["--dead-letters=x", "--browse-records"], "isn't a dead-letter target"),
-    ],
-)
-def test_dead_letters_need_a_target_and_the_right_to_records(
-    aws: EmbeddedAws, run: Run, options: list[str], problem: str
-) -> None:
-    result = run("dashboard", "--app=a", *options)
-    assert result.exit_code == 2
-    assert problem in error_text(result)
 
 
 @pytest.mark.parametrize(

@@ -172,13 +172,9 @@ def test_shards_and_throughput_of_a_kcl_fleet(aws: EmbeddedAws, run: Run) -> Non
     ]
 
 
-def test_distribution_needs_a_known_app_or_a_lease_table(
-    aws: EmbeddedAws, run: Run
-) -> None:
+def test_distribution_needs_a_known_app(aws: EmbeddedAws, run: Run) -> None:
     aws.create_table()
-    assert "pass either --app APP or --kcl TABLE" in error_text(run("distribution"))
     assert "knows no app 'a'" in error_text(run("distribution", "--app=a"))
-    assert "give label" in error_text(run("distribution", "--app=a", "--by=colour"))
 
 
 # --- health: the recipes' tests run it beside real clients ----------------------------

@@ -100,12 +100,6 @@ def test_a_backlog_needs_more_clients_and_a_shorter_time_still_more() -> None:
     assert scale_of(fleet(EVEN, behind), options).wanted == {"load": 4, "catch_up": 6}
 
 
-def test_there_are_never_more_clients_than_shards() -> None:
-    busy = dict.fromkeys(range(SHARDS), BUSY)
-    far = dict.fromkeys(range(SHARDS), 3_600_000)
-    assert scale_of(fleet(busy, far)).wanted == {"load": SHARDS, "catch_up": SHARDS}
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -130,31 +124,6 @@ def test_without_lags_only_the_load_is_known() -> None:
 
 def test_without_loads_nothing_is_known() -> None:
     assert scale_of(fleet({}, CURRENT)).wanted == {}
-
-
-def test_a_group_whose_clients_all_died_needs_those_that_it_had() -> None:
-    observer = ScaleObserver(ScaleOptions())
-    observer.observe(fleet(EVEN, CURRENT), 0.0, has_lags=True)
-    for now in range(10, 400, 10):
-        dead = fleet({}, dict.fromkeys(range(SHARDS), 1000 * now), owners="-" * SHARDS)
-        wanted = observer.observe(dead, float(now), has_lags=True).wanted
-        assert wanted["load"] == 4
-    assert wanted["catch_up"] == SHARDS
-
-
-def test_shards_that_move_dont_change_the_number() -> None:
-    observer = ScaleObserver(ScaleOptions())
-    for now in range(0, 100, 10):
-        observer.observe(fleet(EVEN, CURRENT), float(now), has_lags=True)
-    # The new owner has not measured its shards yet, and the old one still reports them.
-    moved = fleet(dict.fromkeys(range(4), 0.3), CURRENT, owners="aaaaaaaa")
-    assert observer.observe(moved, 100.0, has_lags=True).wanted["load"] == 4
-
-
-def test_limits_of_clients_raise_the_number() -> None:
-    idle = dict.fromkeys(range(SHARDS), IDLE)
-    assert scale_of(fleet(idle, CURRENT, max_shards=2)).wanted["load"] == 4
-    assert scale_of(fleet(idle, CURRENT, max_shards=None)).wanted["load"] == 1
 
 
 # --- metrics --------------------------------------------------------------------------
