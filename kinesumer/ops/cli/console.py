@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 # Of the JSON of every command. It changes only if a field is removed or changes its
 # meaning.
 REPORT_VERSION = 1
-# The width of an output that isn't a terminal, unless COLUMNS sets it.
-FILE_COLUMNS = 200
-# The width of lines that need not fit.
+# The width of lines that need not fit, and of an output that isn't a terminal, unless
+# COLUMNS sets it.
 WIDE_COLUMNS = 400
 # A narrower terminal wraps lines.
 MIN_TERMINAL_COLUMNS = 80
@@ -52,7 +51,7 @@ def console(*, wide: bool = False, err: bool = False) -> Console:
     if wide:
         return PipeConsole(width=WIDE_COLUMNS, stderr=err)
     is_sized = default.is_terminal or "COLUMNS" in os.environ
-    width = max(default.width, MIN_TERMINAL_COLUMNS) if is_sized else FILE_COLUMNS
+    width = max(default.width, MIN_TERMINAL_COLUMNS) if is_sized else WIDE_COLUMNS
     return PipeConsole(width=width, stderr=err)
 
 

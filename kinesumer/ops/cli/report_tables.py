@@ -9,7 +9,12 @@ from rich.console import Group
 from kinesumer.model.streams import stream_name, stream_place
 from kinesumer.ops.cli.console import Cell, indented, name, plain, print_lines, table
 from kinesumer.ops.group.lag import CAUGHT_UP, FALLING, GROWING, STEADY
-from kinesumer.runtime.text import duration_text, number_text, shorten
+from kinesumer.runtime.text import (
+    MAX_STREAM_LETTERS,
+    duration_text,
+    number_text,
+    shorten,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +25,6 @@ if TYPE_CHECKING:
     from kinesumer.ops.group.plan_reasons import PlanReport
 
 UNASSIGNED = "unassigned"
-MAX_STREAM_LETTERS = 40
 LOAD_TITLES = "records/s", "bytes/s", "handler s/s"
 TREND_STYLES = {"growing": "red", "stalled": "red", "steady": "yellow"}
 

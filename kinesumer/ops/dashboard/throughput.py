@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.dashboard.model import History, Line
 from kinesumer.ops.group.connect import NO_ROLES, Roles
-from kinesumer.ops.group.sampling import SHARD_ERRORS
+from kinesumer.ops.group.sampling import SHARD_ERRORS, sample_limit
 from kinesumer.ops.group.shard_reads import PacedReader, for_each_stream
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ Values = defaultdict[str, list[float]]  # the values of each stream within one s
 # The most shards that are read per stream and measurement. The others are assumed to
 # have the average rate of these.
 SAMPLED_SHARDS = 12
-# The bytes to read from a shard: an eighth of what Kinesis allows in a second.
-SAMPLE_BYTES = 256 * 1024
-FIRST_RECORDS, MAX_RECORDS = 10, 500
 RETAINED_SECONDS = 3600
 STEP_SECONDS = 10  # the finest resolution that is visible on a chart of one hour
 # The maximum number of lines in a chart, which shows the streams with the highest
@@ -95,7 +92,7 @@ class Throughput:
         self, reader: PacedReader, source: StreamSource, moved: Advance
     ) -> float | None:
         shard, arn = moved.shard, moved.shard.stream_arn
-        limit = sample_records(self._record_bytes.get(arn))
+        limit = sample_limit(self._record_bytes.get(arn))
         try:
             page = await reader.read(source, shard, moved.old, limit)
             if page.records:
@@ -126,13 +123,6 @@ def choose_shards(moved: Sequence[Advance], turn: int) -> list[Advance]:
     count = min(SAMPLED_SHARDS, len(moved))
     step = len(moved) / count
     return [moved[int(i * step + turn) % len(moved)] for i in range(count)]
-
-
-def sample_records(record_bytes: float | None) -> int:
-    """Return how many records of this size to request from a shard."""
-    if record_bytes is None:
-        return FIRST_RECORDS
-    return max(1, min(MAX_RECORDS, int(SAMPLE_BYTES / max(record_bytes, 1))))
 
 
 def count_until(page: Page, end: Position) -> float | None:

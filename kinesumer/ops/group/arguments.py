@@ -12,6 +12,7 @@ from kinesumer.model.streams import Start, stream_name
 from kinesumer.ops.group.seek_counts import total
 from kinesumer.runtime.text import (
     MAX_NAMED,
+    MAX_STREAM_LETTERS,
     duration_text,
     escape_unprintable,
     shorten,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from kinesumer.ops.group.seek_counts import Count
 
 MAX_POSITION_LETTERS = 24
-MAX_NAME_LETTERS = 40
 
 # A sequence number has up to 129 digits; a single digit is probably a typo.
 _POSITION = re.compile(r"[0-9]{2,129}(:[0-9]{1,15})?")
@@ -114,7 +114,7 @@ def describe_seek(
     steps, now = plan.steps, plan.stream.info.now
     again = sum(step.row.ended for step in steps)
     ended = f", {again} of them ended and read again" if again else ""
-    name = shorten(escape_unprintable(stream_name(plan.stream.arn)), MAX_NAME_LETTERS)
+    name = shorten(escape_unprintable(stream_name(plan.stream.arn)), MAX_STREAM_LETTERS)
     to = position_text(plan.to)
     if isinstance(plan.to, Position):
         to = f"position {shorten(to, MAX_POSITION_LETTERS)}"

@@ -10,6 +10,7 @@ from kinesumer.coordination.pauses import QUERY_ADVICE, live_members
 from kinesumer.coordination.startup_checks import require_no_spark_query
 from kinesumer.core import plan
 from kinesumer.errors import ConfigurationError, KinesumerError, TransientError
+from kinesumer.ops.group.observation import POLL_SECONDS
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import admin_writes
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
     FindHeld = Callable[[Snapshot], list[ShardRow]]
-
-POLL_SECONDS = 0.5
 
 
 async def drain(

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from kinesumer.producer.put_requests import PutCounts
     from kinesumer.producer.record_producer import RecordProducer
 
-PACE_SECONDS = 0.05  # with --rate, shorter waits are left out
+# With --rate, shorter waits are left out, and sample orders are made for this time.
+PACE_SECONDS = 0.05
 # The largest record is 10 MiB, and base64 makes it a third longer.
 MAX_LINE_BYTES = 16 << 20
 NULL = b"null"

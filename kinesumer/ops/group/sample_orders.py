@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.ops.group.produce import PACE_SECONDS
 
 if TYPE_CHECKING:
     import random
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 # Customers are the partition keys. That many spread over the shards evenly.
 CUSTOMERS = 1000
 MAX_CENTS = 50_000
-# The orders of this time are made together, so their times differ by less than it.
-PORTION_SECONDS = 0.05
 
 
 class Order(msgspec.Struct):
@@ -74,7 +73,8 @@ class SampleOrders:
         wall: Callable[[], float],
     ) -> None:
         self.count: int = 0  # orders yielded so far
-        self._portion = max(1, int(rate * PORTION_SECONDS))
+        # Orders that are put together are made together, with one time.
+        self._portion = max(1, int(rate * PACE_SECONDS))
         self._limit, self._chance, self._wall = limit, chance, wall
         self._is_stopped = False
 

@@ -133,6 +133,12 @@ def is_at_tip(page: Page) -> bool:
     return page.next_iterator is None or page.millis_behind == 0
 
 
+def sample_limit(record_bytes: float | None) -> int:
+    """Return how many records of this size to request; None if the size is unknown."""
+    size = DEFAULT_RECORD_BYTES if record_bytes is None else max(record_bytes, 1)
+    return max(1, min(SAMPLE_RECORDS, int(SAMPLE_BYTES / size)))
+
+
 def estimate_records(
     read: int, millis_behind: int, samples: Sequence[ArrivalSample]
 ) -> int:
@@ -183,8 +189,7 @@ class ShardSampler:
         assert first.next_iterator is not None
         reader, source, key = self._shard
         sizes = (len(record.data) for record in first.records)
-        size = max(sizes, default=DEFAULT_RECORD_BYTES)
-        limit = min(max(SAMPLE_BYTES // max(size, 1), 1), SAMPLE_RECORDS)
+        limit = sample_limit(max(sizes, default=None))
         try:
             return await reader.read_on(source, key, first.next_iterator, limit)
         except ExpiredIteratorError:

@@ -14,7 +14,6 @@ from kinesumer.ops.dashboard.throughput import (
     advances,
     choose_shards,
     count_until,
-    sample_records,
 )
 from kinesumer.ops.group import shard_reads
 from kinesumer.testing.simulation.memory_kinesis import MemoryKinesis
@@ -110,15 +109,6 @@ def test_advanced_shards_are_sampled_in_turns() -> None:
     first, second = choose_shards(moved, 0), choose_shards(moved, 1)
     assert len(first) == len(second) == 12
     assert not set(first) & set(second)
-
-
-@pytest.mark.parametrize(
-    ("record_bytes", "records"), [(None, 10), (100, 500), (64 * 1024, 4), (1 << 20, 1)]
-)
-def test_large_records_are_sampled_in_small_numbers(
-    record_bytes: float | None, records: int
-) -> None:
-    assert sample_records(record_bytes) == records
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from kinesumer.ops.group.sampling import (
     estimate_records,
     is_at_tip,
     page_millis_behind,
+    sample_limit,
     sample_page,
 )
 from kinesumer.ops.group.shard_reads import PacedReader
@@ -80,6 +81,16 @@ async def test_a_counted_lag_begins_at_the_arrival_of_its_first_record() -> None
 def test_a_rate_is_capped_at_the_limit_of_kinesis() -> None:
     assert ArrivalSample(900, 9000, 0.0).records_per_second == MAX_RECORDS_PER_SECOND
     assert ArrivalSample(0, 0, 0.0).bytes_per_second == 0.0
+
+
+@pytest.mark.parametrize(
+    ("record_bytes", "records"),
+    [(None, 256), (100, 1000), (64 * 1024, 4), (1 << 20, 1), (0, 1000)],
+)
+def test_large_records_are_sampled_in_small_numbers(
+    record_bytes: float | None, records: int
+) -> None:
+    assert sample_limit(record_bytes) == records
 
 
 def test_a_steady_stream_is_estimated_exactly() -> None:
