@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters.letter import LetterWithoutData
-from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.model.times import parse_time
 from kinesumer.ops.cli.console import print_json
 from kinesumer.ops.cli.options import ROLES, command
 from kinesumer.ops.cli.progress import progress
-from kinesumer.ops.group.redrive import Filter, Redrive, read_letters
+from kinesumer.ops.group.redrive import Filter, Redrive, open_letters, read_letters
 from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.handlers.dead_letters.base import ReadableDeadLetters
@@ -67,17 +66,16 @@ def _filter(*, since: str | None, **texts: str | None) -> Filter:
 async def _open(
     common: CommonOptions, target: str
 ) -> AsyncIterator[tuple[ReadableDeadLetters, ClientFactory]]:
-    async with common.clients() as clients:
-        letters = await open_readable(target, clients)
-        try:
-            yield letters, clients
-        finally:
-            await letters.aclose()
+    async with common.clients() as clients, open_letters(target, clients) as letters:
+        yield letters, clients
 
 
 async def _read(stored: ReadableDeadLetters, filter_: Filter) -> Contents:
     async with progress("reading dead letters"):
-        return await read_letters(stored.read(), filter_)
+        contents = await read_letters(stored.read(), filter_)
+    for problem in contents.unreadable:
+        click.echo(f"! unreadable: {escape_unprintable(problem)}", err=True)
+    return contents
 
 
 @command("region", "as_json", name="list", group=dlq)
@@ -104,7 +102,6 @@ async def list_(common: CommonOptions, target: str, **filters: str | None) -> No
         return
     for held in contents.letters:
         click.echo(_list_line(held))
-    _print_unreadable(contents)
     click.echo(f"{len(contents.letters)} in {escape_unprintable(target)}")
 
 
@@ -115,7 +112,7 @@ async def show(common: CommonOptions, target: str, letter_id: str) -> None:
     """Show a letter with its data and traceback."""
     async with _open(common, target) as (stored, _):
         contents = await _read(stored, Filter())
-    [held] = _select(target, contents, (letter_id,))
+    [held] = contents.select([letter_id])
     letter = held.letter
     if common.as_json:
         print_json(_letter_report(letter))
@@ -157,7 +154,7 @@ async def redrive(
     async with _open(common, target) as (stored, clients):
         contents = await _read(stored, filter_)
         # An unknown ID fails here, before the first record is put back.
-        chosen = _select(target, contents, ids) if ids else contents.letters
+        chosen = contents.select(ids) if ids else contents.letters
         if chosen:
             for name, count in Counter(
                 to_stream or held.letter.stream_arn for held in chosen
@@ -175,18 +172,6 @@ async def redrive(
     _print_outcome(common, target, outcome, removes=stored.removes)
     if outcome.failed:
         click.get_current_context().exit(1)
-
-
-def _select(target: str, contents: Contents, ids: Sequence[str]) -> list[StoredLetter]:
-    by_id = {held.letter.id: held for held in contents.letters}
-    missing = [one for one in ids if one not in by_id]
-    if missing:
-        _print_unreadable(contents)
-        raise KinesumerError(
-            f"no letter {', '.join(missing)} in {target}; run `kinesumer dlq list` to "
-            "list all letters"
-        )
-    return [by_id[one] for one in dict.fromkeys(ids)]
 
 
 def _fields(letter: DeadLetter) -> dict[str, Any]:
@@ -231,11 +216,6 @@ def _data_text(letter: DeadLetter) -> str:
 def _escape_lines(text: str) -> str:
     """Escape the control characters of a text, except line ends."""
     return "\n".join(escape_unprintable(line) for line in text.splitlines())
-
-
-def _print_unreadable(contents: Contents) -> None:
-    for problem in contents.unreadable:
-        click.echo(f"! unreadable: {escape_unprintable(problem)}", err=True)
 
 
 def _print_outcome(

@@ -15,7 +15,7 @@ from kinesumer.ops.cli.report_tables import position_text, stream_title
 from kinesumer.ops.group.doctor.finding import Severity, worst
 from kinesumer.ops.group.doctor.runner import DoctorOptions, run_checks
 from kinesumer.ops.group.verify import Verification
-from kinesumer.runtime.text import escape_unprintable
+from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -122,7 +122,7 @@ def show_findings(settings: DoctorOptions, result: DoctorResult) -> None:
     caller = f"as {result.caller.arn}" if result.caller else "as an unknown caller"
     subject = f"app {settings.app} in table" if result.examined else "table"
     count = len(result.findings)
-    total = f"{count} finding{'' if count == 1 else 's'}" if count else "all is well"
+    total = counted(count, "finding") if count else "all is well"
     lines.append(plain(f"{subject} {settings.table}, {caller}: {total}"))
     lines.append(plain(f"checked: {', '.join(result.checks)}"))
     if settings.app and not result.examined:

@@ -14,7 +14,7 @@ from kinesumer.ops.cli.console import Cell, name, plain, print_json, print_lines
 from kinesumer.ops.cli.options import ROLES, command
 from kinesumer.ops.cli.progress import progress
 from kinesumer.ops.cli.report_tables import stream_title
-from kinesumer.runtime.text import duration_text, escape_unprintable
+from kinesumer.runtime.text import counted, duration_text, escape_unprintable
 from kinesumer.wire.rows import timestamp_text
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ async def list_(common: CommonOptions, stream: str) -> None:
         ]
         for one in found
     ]
-    count = f"{len(found)} registered consumer{'' if len(found) == 1 else 's'}"
+    count = counted(len(found), "registered consumer")
     unknown = f"who uses them is unknown: {problem}"
     print_lines(
         plain(f"{opened.title}: {count}", "bold"),
@@ -241,8 +241,7 @@ def _apps_text(apps: Counter[str] | None) -> str:
     if apps is None:
         return "unknown"
     texts = [
-        f"app {app} ({count} client{'' if count == 1 else 's'})"
-        for app, count in sorted(apps.items())
+        f"app {app} ({counted(count, 'client')})" for app, count in sorted(apps.items())
     ]
     return ", ".join(texts) or "no live client"
 

@@ -17,7 +17,6 @@ from kinesumer.ops.group.arguments import (
     describe_seek,
     parse_position,
     position_text,
-    shards_text,
 )
 from kinesumer.ops.group.context import report_partial_failure
 from kinesumer.ops.group.drain import (
@@ -28,7 +27,7 @@ from kinesumer.ops.group.drain import (
 )
 from kinesumer.ops.group.seek_counts import count_seek
 from kinesumer.ops.group.snapshot import read_snapshot
-from kinesumer.runtime.text import escape_unprintable
+from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -247,15 +246,17 @@ async def seek(common: CommonOptions, to: str) -> None:
     elif common.dry_run:
         click.echo("dry run: nothing was changed")
     else:
-        click.echo(f"moved {shards_text(len(seeked))}")
+        click.echo(f"moved {counted(len(seeked), 'shard')}")
         ended = sum(len(plan.steps) for plan in plans) - len(seeked)
         if ended > 0:
-            click.echo(f"left {shards_text(ended)}, which had ended in the meantime")
+            click.echo(
+                f"left {counted(ended, 'shard')}, which had ended in the meantime"
+            )
         if common.wait_seconds and not held:
             click.echo("no client reads from the old positions")
     if overtaken:
         click.echo(
-            f"! another seek has moved {shards_text(len(overtaken))} since: "
+            f"! another seek has moved {counted(len(overtaken), 'shard')} since: "
             f"{named(overtaken)}; seek again if that wasn't intended",
             err=True,
         )

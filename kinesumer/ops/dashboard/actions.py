@@ -17,7 +17,6 @@ from kinesumer.ops.group.arguments import (
     describe_seek,
     first_lines,
     parse_position,
-    shards_text,
 )
 from kinesumer.ops.group.context import operator_context
 from kinesumer.ops.group.drain import still_held_in
@@ -26,7 +25,7 @@ from kinesumer.ops.group.seek_counts import READ_INTERVAL_SECONDS, count_seek, t
 from kinesumer.ops.group.shard_reads import PacedReader
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.runtime.tasks import gather_or_cancel
-from kinesumer.runtime.text import escape_unprintable
+from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -153,9 +152,9 @@ class ActionHandler:
             # Plan again, since positions have advanced since the preview.
             plans = await self._plans(action)
             rows = [row for plan in plans for row in await seek.seek(context, plan)]
-            text = f"seeked {shards_text(len(rows))} to {action.to}"
+            text = f"seeked {counted(len(rows), 'shard')} to {action.to}"
             if moved := await seek.conflicting_seeks(context, plans, rows):
-                text += f"; another seek has moved {shards_text(len(moved))} since"
+                text += f"; another seek has moved {counted(len(moved), 'shard')} since"
             return text
         if isinstance(action, PutBack):
             return await self._opened_letters().redrive(action.letters)
@@ -193,7 +192,7 @@ def _draining(action: Drain | Undrain, snapshot: Snapshot) -> list[str]:
         return ["the next plan assigns it a part of every stream again"]
     count = snapshot.owned[members[action.client].session]
     return [
-        f"its {shards_text(count)} move to the other clients",
+        f"its {counted(count, 'shard')} move to the other clients",
         "it remains in the group without shards until it is undrained or restarted",
     ]
 
@@ -201,7 +200,7 @@ def _draining(action: Drain | Undrain, snapshot: Snapshot) -> list[str]:
 def _pausing(held: Iterable[ShardRow]) -> list[str]:
     owners = Counter((row.owner_id, row.key.stream_arn) for row in held)
     lines = [
-        f"{escape_unprintable(owner)} gives up {shards_text(count)} of "
+        f"{escape_unprintable(owner)} gives up {counted(count, 'shard')} of "
         f"{escape_unprintable(stream_name(arn))}"
         for (owner, arn), count in sorted(owners.items())
     ]

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.errors import KinesumerError
 from kinesumer.handlers.dead_letters.letter import LetterWithoutData
-from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.dashboard.records import decode_data
-from kinesumer.ops.group.redrive import Filter, Redrive, read_letters
+from kinesumer.ops.group.redrive import Filter, Redrive, open_letters, read_letters
 from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class LetterBrowser:
             if request.letter is not None:
                 shown = [
                     show_letter(held, with_data=True)
-                    for held in self._select(contents, [request.letter])
+                    for held in contents.select([request.letter])
                 ]
             else:
                 last = contents.letters[-MAX_LETTERS:]
@@ -104,9 +103,7 @@ class LetterBrowser:
     async def preview(self, ids: Sequence[str]) -> list[str]:
         """Return what a redrive will do. Raises KinesumerError."""
         async with self._open() as (stored, contents):
-            streams = Counter(
-                held.letter.stream_arn for held in self._select(contents, ids)
-            )
+            streams = Counter(held.letter.stream_arn for held in contents.select(ids))
             after = "removed from" if stored.removes else "kept by Kinesis in"
         return [
             *(
@@ -120,7 +117,7 @@ class LetterBrowser:
     async def redrive(self, ids: Sequence[str]) -> str:
         """Put records back, and say how many. Raises KinesumerError if one stays."""
         async with self._open() as (stored, contents):
-            chosen = self._select(contents, ids)
+            chosen = contents.select(ids)
             chance = random.Random()
             work = Redrive(self._clients, stored, chance=chance, roles=self._roles)
             outcome = await work.run(chosen)
@@ -135,21 +132,8 @@ class LetterBrowser:
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[tuple[ReadableDeadLetters, Contents]]:
-        async with self._reading:
-            stored = await open_readable(self.target, self._clients)
-            try:
-                yield stored, await read_letters(stored.read(), Filter(app=self._app))
-            finally:
-                await stored.aclose()
-
-    def _select(self, contents: Contents, ids: Sequence[str]) -> list[StoredLetter]:
-        by_id = {held.letter.id: held for held in contents.letters}
-        if missing := [one for one in ids if one not in by_id]:
-            raise ConfigurationError(
-                f"{self.target} no longer has {counted(len(missing), 'letter')}, such "
-                f"as {missing[0]}: read the letters again"
-            )
-        return [by_id[one] for one in dict.fromkeys(ids)]
+        async with self._reading, open_letters(self.target, self._clients) as stored:
+            yield stored, await read_letters(stored.read(), Filter(app=self._app))
 
 
 def show_letter(held: StoredLetter, *, with_data: bool = False) -> ShownLetter:

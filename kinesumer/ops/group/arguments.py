@@ -13,6 +13,7 @@ from kinesumer.ops.group.seek_counts import total
 from kinesumer.runtime.text import (
     MAX_NAMED,
     MAX_STREAM_LETTERS,
+    counted,
     duration_text,
     escape_unprintable,
     shorten,
@@ -54,11 +55,6 @@ def position_text(position: Position | Start) -> str:
     return timestamp_text(position.timestamp)
 
 
-def shards_text(count: int) -> str:
-    """Return a number of shards in words: "1 shard", "12 shards"."""
-    return "1 shard" if count == 1 else f"{count} shards"
-
-
 def first_lines(lines: list[str]) -> list[str]:
     """Return the first lines, and a line that says how many more there are."""
     left = len(lines) - MAX_NAMED
@@ -82,7 +78,7 @@ def describe_count(count: Count, now: float) -> str:
     """
     about = "" if count.exact else "about "
     effects = [
-        f"{does} {about}{number:,} record{'' if number == 1 else 's'}"
+        f"{does} {about}{counted(number, 'record')}"
         for does, number in (("skips", count.skipped), ("re-reads", count.repeated))
         if number
     ]
@@ -118,7 +114,7 @@ def describe_seek(
     to = position_text(plan.to)
     if isinstance(plan.to, Position):
         to = f"position {shorten(to, MAX_POSITION_LETTERS)}"
-    lines = [f"stream {name}: {shards_text(len(steps))} to {to}{ended}"]
+    lines = [f"stream {name}: {counted(len(steps), 'shard')} to {to}{ended}"]
     if counts is not None:
         lines.append(describe_count(total(list(counts.values())), now))
     shards = []

@@ -6,19 +6,21 @@ between, the next redrive puts the record again.
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import FatalError, KinesumerError, PutFailedError
 from kinesumer.handlers.dead_letters.letter import LetterWithoutData
+from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.wire.put_records import Entry, refusal
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterable, Sequence
+    from collections.abc import AsyncIterable, AsyncIterator, Sequence
     from datetime import datetime
 
     from kinesumer.aws.kinesis import KinesisSource
@@ -65,6 +67,15 @@ class Contents(NamedTuple):
     letters: list[StoredLetter]  # in the order of their failures
     unreadable: list[str]
 
+    def select(self, ids: Sequence[str]) -> list[StoredLetter]:
+        """Return the letters with these ids. Raises KinesumerError."""
+        by_id = {held.letter.id: held for held in self.letters}
+        if missing := [one for one in ids if one not in by_id]:
+            raise KinesumerError(
+                f"no letter {', '.join(missing)} in the target; list the letters again"
+            )
+        return [by_id[one] for one in dict.fromkeys(ids)]
+
 
 class RedriveResult(NamedTuple):
     """The letters that were put back, and those that weren't."""
@@ -72,6 +83,18 @@ class RedriveResult(NamedTuple):
     put: list[DeadLetter]
     # Letters that remain in the target, each with the reason.
     failed: list[tuple[DeadLetter, str]]
+
+
+@asynccontextmanager
+async def open_letters(
+    target: str, clients: ClientFactory
+) -> AsyncIterator[ReadableDeadLetters]:
+    """Open a target of dead letters while the block runs."""
+    letters = await open_readable(target, clients)
+    try:
+        yield letters
+    finally:
+        await letters.aclose()
 
 
 async def read_letters(stored: AsyncIterable[StoredEntry], filter_: Filter) -> Contents:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kinesumer.ops.cli.main import cli
 from kinesumer.ops.cli.options import FiniteFloat
 from kinesumer.testing import EmbeddedAws, background
-from tests.integration.ops.cli import lease_table
 from tests.integration.ops.cli.conftest import PYTHON, environment, store_positions
+from tests.support import lease_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,9 +19,9 @@ from kinesumer.ops.migration.kcl import (
 )
 from kinesumer.ops.migration.kcl_export import plan_kcl_export
 from kinesumer.ops.migration.kcl_import import plan_kcl_import
-from tests.integration.ops.cli.lease_table import lease
+from tests.support.kcl_fleet import ORDERS, S0, S1, World, leases
+from tests.support.lease_table import lease
 from tests.support.steps import growth
-from tests.unit.ops.migration.fleet import ORDERS, S0, S1, World, leases
 
 AGGREGATE = "49017952649043560000000000000000000000000000002300000000"
 

@@ -13,7 +13,7 @@ from kinesumer import Config, Kinesumer, Start, Stream
 from kinesumer.testing import UNTHROTTLED, EmbeddedAws, background
 from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import environment, run  # noqa: F401  fixtures
-from tests.integration.ops.cli.lease_table import LEASES
+from tests.support.lease_table import LEASES
 from tests.system.security.documents import Grant, document, filled, without
 
 if TYPE_CHECKING:

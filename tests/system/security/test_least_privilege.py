@@ -20,9 +20,9 @@ from kinesumer.ops.dashboard.records import RecordBrowser, RecordsRequest
 from kinesumer.ops.group.connect import Roles, connect
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.wire.rows import STATE_STORE
-from tests.integration.ops.cli import lease_table
 from tests.integration.ops.cli.conftest import error_text, report
-from tests.integration.ops.cli.lease_table import LEASES
+from tests.support import lease_table
+from tests.support.lease_table import LEASES
 from tests.system.security.conftest import (
     EXTERNAL_ID,
     QUICK,

@@ -20,8 +20,8 @@ from tests.integration.ops.cli.conftest import (
     lines,
     report,
 )
-from tests.integration.ops.cli.lease_table import put
-from tests.unit.ops.migration import go_rows
+from tests.support import go_rows
+from tests.support.lease_table import put
 
 if TYPE_CHECKING:
     from kinesumer.testing import EmbeddedAws

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.wire.rows import timestamp_text
 from tests.integration.ops.cli.conftest import report
-from tests.integration.ops.cli.lease_table import put, scan
+from tests.support.lease_table import put, scan
 
 if TYPE_CHECKING:
     import pytest

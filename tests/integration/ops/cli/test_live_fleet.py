@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
-import termios
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +28,7 @@ from tests.integration.ops.cli.conftest import (
     report,
 )
 from tests.support.promql_evaluation import Scrape, evaluate, read_scrape
+from tests.support.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -220,67 +215,8 @@ def test_two_processes_with_one_client_id(live: EmbeddedAws, run: Run) -> None:
 # --- status --watch -------------------------------------------------------------------
 
 
-class Terminal:
-    """The command in a pseudo-terminal."""
-
-    def __init__(
-        self, columns: int, rows: int, *options: str, **environment: str
-    ) -> None:
-        self._ours, theirs = pty.openpty()
-        self._resize(columns, rows)
-        self.before = termios.tcgetattr(theirs)
-        self._theirs = theirs
-        # These variables would override the size of the terminal. Readline sets them,
-        # so a worker of pytest-xdist has them.
-        inherited = os.environ.keys() - {"COLUMNS", "LINES"}
-        inherited_environment = {name: os.environ[name] for name in inherited}
-        self.process = subprocess.Popen(
-            [*WATCH, *options],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-            env={**inherited_environment, "TERM": "xterm-256color", **environment},
-        )
-        self.text = ""
-
-    def until(self, words: str) -> str:
-        """Read until the text appears. Return all output."""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while words not in self.text:
-            remaining_seconds = max(0.0, deadline - time.monotonic())
-            assert select.select([self._ours], [], [], remaining_seconds)[0], self.text
-            self.text += os.read(self._ours, 65536).decode(errors="replace")
-        return self.text
-
-    def resize(self, columns: int, rows: int) -> None:
-        self._resize(columns, rows)
-        self.process.send_signal(signal.SIGWINCH)
-
-    def _resize(self, columns: int, rows: int) -> None:
-        size = struct.pack("HHHH", rows, columns, 0, 0)
-        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, size)
-
-    def press(self, key: bytes) -> None:
-        os.write(self._ours, key)
-
-    def ended(self) -> int:
-        """Wait until the command ends. Return its exit status."""
-        return self.process.wait(TIMEOUT_SECONDS)
-
-    @property
-    def is_as_it_was(self) -> bool:
-        return termios.tcgetattr(self._theirs) == self.before
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
-        os.close(self._theirs)
-
-
 def test_a_live_fleet_is_drawn_in_a_terminal_until_q(live: EmbeddedAws) -> None:
-    with closing(Terminal(80, 20)) as terminal:
+    with Terminal(WATCH) as terminal:
         drawn = terminal.until("orders (")  # the line below the clients
         assert "\x1b[?1049h" in drawn, "the terminal's own lines come back at the end"
         assert "██████████" in drawn
@@ -292,7 +228,7 @@ def test_a_live_fleet_is_drawn_in_a_terminal_until_q(live: EmbeddedAws) -> None:
 
 
 def test_ctrl_c_ends_the_picture_and_restores_the_terminal(live: EmbeddedAws) -> None:
-    with closing(Terminal(80, 20, "--no-lag", NO_COLOR="1")) as plain:
+    with Terminal([*WATCH, "--no-lag"], NO_COLOR="1") as plain:
         assert ";5;" not in plain.until("orders (")
         plain.process.send_signal(signal.SIGINT)
         assert plain.ended() == 130

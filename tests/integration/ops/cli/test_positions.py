@@ -11,9 +11,9 @@ import pytest
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.ops.migration.positions import decode
-from tests.integration.ops.cli import lease_table
 from tests.integration.ops.cli.conftest import error_text, report
-from tests.integration.ops.cli.lease_table import LEASES, lease, put
+from tests.support import lease_table
+from tests.support.lease_table import LEASES, lease, put
 
 if TYPE_CHECKING:
     from pathlib import Path

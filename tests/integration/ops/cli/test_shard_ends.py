@@ -12,9 +12,9 @@ from kinesumer.core.shard_end import find
 from kinesumer.model.streams import Stream
 from kinesumer.ops.group.connect import connect
 from kinesumer.wire.rows import STATE_STORE
-from tests.integration.ops.cli import lease_table
 from tests.integration.ops.cli.conftest import CONSUME, finished, lines, report
-from tests.integration.ops.cli.lease_table import LEASES, lease
+from tests.support import lease_table
+from tests.support.lease_table import LEASES, lease
 
 if TYPE_CHECKING:
     from kinesumer.testing import EmbeddedAws

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.blocking import Kinesumer
-from tests.integration.ops.cli import lease_table
 from tests.integration.ops.cli.conftest import error_text, finished, lines, report
-from tests.integration.ops.cli.lease_table import LEASES, lease, put
+from tests.support import lease_table
+from tests.support.lease_table import LEASES, lease, put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

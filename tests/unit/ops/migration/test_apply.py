@@ -13,7 +13,7 @@ from kinesumer.ops.migration.apply import write
 from kinesumer.ops.migration.plan import ResumePoint, StreamPlan, plan_stream
 from kinesumer.ports import Compare, Write, WriteResult
 from kinesumer.wire import admin_writes, rows, writes
-from tests.unit.ops.migration.fleet import ORDERS, S0, S1, World
+from tests.support.kcl_fleet import ORDERS, S0, S1, World
 
 OLD, NEW = Position("1"), Position("2", 3)
 ME = MemberRow("c1", "mine")

@@ -19,7 +19,7 @@ from kinesumer.ops.migration.kcl import (
     resume_point_of_lease,
 )
 from kinesumer.ops.migration.plan import ResumePoint, normalize_position
-from tests.unit.ops.migration.fleet import FIXTURE, S0, S1
+from tests.support.kcl_fleet import FIXTURE, S0, S1
 
 TWO_HOURS = Start(type="AT_TIMESTAMP", timestamp=7200.0)
 # A lease of KCL 1.x for Java and Python, without types and hash keys.

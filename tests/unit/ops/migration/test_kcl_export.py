@@ -23,7 +23,7 @@ from kinesumer.ops.migration.kcl_export import ExportPlan, plan_kcl_export
 from kinesumer.ops.migration.plan import ResumePoint, plan_stream
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
-from tests.unit.ops.migration.fleet import (
+from tests.support.kcl_fleet import (
     ORDERS,
     S0,
     S1,

@@ -20,7 +20,7 @@ from kinesumer.ops.migration.kcl import read_table, streams_to_open
 from kinesumer.ops.migration.kcl_import import plan_kcl_import
 from kinesumer.testing.memory import MemorySource
 from kinesumer.wire import rows, writes
-from tests.unit.ops.migration.fleet import (
+from tests.support.kcl_fleet import (
     ORDERS,
     PAYMENTS,
     S0,
