@@ -15,7 +15,6 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from benchmarks.pages import Layout, iterator, numbered
 from kinesumer.config import Config
-from kinesumer.consuming.decoded_delivery import DecodedDelivery
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.records import Records
 from kinesumer.coordination.group import GroupConsumer
@@ -131,9 +130,7 @@ async def consume(layout: Layout, records: int, decode: Any = None) -> Spent:
     """Consume this number of records by ``async for``, and commit them."""
     clock = SystemClock()
     policy = read_policy(decode, "raise", clock)
-    delivery = RecordDelivery(clock, acks_by_asking=True)
-    if policy is not None:
-        delivery = DecodedDelivery(clock, policy, acks_by_asking=True)
+    delivery = RecordDelivery(clock, acks_by_asking=True, policy=policy)
     engine = Engine(layout, delivery)
     spent = await drain(Records(delivery, engine.begin), records)
     await engine.stop()

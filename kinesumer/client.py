@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from kinesumer.aws.state_table import default_table
 from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
-from kinesumer.consuming.decoded_delivery import make_delivery
+from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.owned_report import (
     report_assignment,
     report_lag,
     report_positions,
 )
-from kinesumer.consuming.record_limit import RecordLimit
 from kinesumer.consuming.records import Records
 from kinesumer.consuming.streams import as_streams, check_until
 from kinesumer.coordination import pauses
@@ -209,8 +208,10 @@ class Kinesumer(ForAsyncio):
         checked, position, end = self._check(streams, start, until)
         clock, auto = SystemClock(), self.config.commit == "auto"
         policy = read_policy(decode, on_decode_error, clock)
-        delivery = make_delivery(clock, policy, acks_by_asking=auto)
-        delivery.limit, delivery.until = RecordLimit(limit), end
+        delivery = RecordDelivery(
+            clock, acks_by_asking=auto, policy=policy, limit=limit
+        )
+        delivery.until = end
         delivery.callbacks = read_callbacks(on_assigned, on_revoked, in_threads=False)
         return Records(delivery, self._lifecycle.prepare(delivery, checked, position))
 

@@ -11,12 +11,10 @@ from anyio.from_thread import start_blocking_portal
 
 from kinesumer import client as asynchronous
 from kinesumer.aws import state_table
-from kinesumer.blocking.decoded_delivery import DecodedThreadDelivery
 from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
-from kinesumer.consuming.record_limit import RecordLimit
 from kinesumer.decoding.decoders import read_policy
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
 from kinesumer.handlers import RetryPolicy
@@ -79,15 +77,15 @@ class _Client(asynchronous.Kinesumer):
         checked, position, end = self._check(streams, start, until)
         clock, auto = SystemClock(), self.config.commit == "auto"
         policy = read_policy(decode, on_decode_error, clock)
-        if policy is None:
-            delivery = ThreadDelivery(
-                loop_thread, clock, acks_by_asking=auto, ack=self.ack
-            )
-        else:
-            delivery = DecodedThreadDelivery(
-                loop_thread, clock, policy, acks_by_asking=auto, ack=self.ack
-            )
-        delivery.limit, delivery.until = RecordLimit(limit), end
+        delivery = ThreadDelivery(
+            loop_thread,
+            clock,
+            acks_by_asking=auto,
+            ack=self.ack,
+            policy=policy,
+            limit=limit,
+        )
+        delivery.until = end
         delivery.callbacks = read_callbacks(on_assigned, on_revoked, in_threads=True)
         starter = self._lifecycle.prepare(delivery, checked, position)
         return Records(delivery, starter), delivery

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
 from collections import deque
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from kinesumer.consuming.delivered_batch import Iteration
-from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.driver import DeliveryDriver
 from kinesumer.consuming.watchdog import thread_stack
+from kinesumer.core.handout import Loop
 from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import T_co
 from kinesumer.runtime.wrong_client import ForThreads
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
     from types import TracebackType
 
     from kinesumer.blocking.portal import LoopThread
-    from kinesumer.consuming.delivered_batch import DeliveredBatch, UserTask
-    from kinesumer.consuming.delivery_protocol import Starter
+    from kinesumer.consuming.delivery_protocol import Starter, UserTask
+    from kinesumer.consuming.driver import Handout
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.watchdog import InFlightWork
+    from kinesumer.decoding.decoders import DecodePolicy
     from kinesumer.model.records import Batch, Record
     from kinesumer.ports import Clock
 
-    Hold = Callable[..., Awaitable[bool]]
+T = TypeVar("T")
 
 # Acknowledgements are collected for this time, and then passed to the event loop.
 ACKS_SECONDS = 0.02
@@ -120,11 +123,12 @@ class Records(_Block, Generic[T_co]):
         return Batches(self._delivery, self._start)
 
 
-class ThreadDelivery(RecordDelivery):
-    """Delivers records to a user's thread.
+class ThreadDelivery(DeliveryDriver):
+    """Delivers records to a user's thread, and decodes them there.
 
     The coroutines of this class run on the client's event loop. The loop also calls
-    ``ack`` with each record that was passed to ``ack_soon()``.
+    ``ack`` with each record that was passed to ``ack_soon()``. What an async decoder
+    awaits runs on the event loop, too.
     """
 
     _shares_loop = False
@@ -136,8 +140,14 @@ class ThreadDelivery(RecordDelivery):
         *,
         acks_by_asking: bool,
         ack: Callable[[Record[Any]], None],
+        policy: DecodePolicy | None = None,
+        limit: int | None = None,
     ) -> None:
-        super().__init__(clock, acks_by_asking=acks_by_asking)
+        if policy is not None:
+            policy = policy.with_calls(self._waiting)
+        super().__init__(
+            clock, acks_by_asking=acks_by_asking, policy=policy, limit=limit
+        )
         self._loop_thread = loop_thread
         self.now: Callable[[], float] = clock.now
         # The thread that iterates.
@@ -145,12 +155,12 @@ class ThreadDelivery(RecordDelivery):
         self.caller: _Caller = _Caller()
         # The thread that leaves the ``with`` block of the client.
         self.closer: threading.Thread | None = None
-        # The current DeliveredBatch; None if there is none.
+        # The batch that the thread gets records of; None if there is none.
         self._current: Any = None
         # When the turn at the current batch ends; 0 after ``close()``.
         self._turn_ends_at = 0.0
-        self._iteration = Iteration("records")
-        self._ack = ack
+        self._loop = Loop("records")
+        self._ack_on_loop = ack
         self._acks: deque[Record[Any]] = deque()
         self._are_coming = False
 
@@ -191,6 +201,55 @@ class ThreadDelivery(RecordDelivery):
         # Set last: after a failed start, the next request starts the client again.
         self.caller.iterates = True
 
+    def take(self) -> Record[Any] | None:
+        """Mark the previous record as done. Return the next record; None at the end.
+
+        Calls the event loop only at the end of a turn, a batch or a lease.
+        """
+        record: Record
+        while True:
+            handout, ends_turn = self._current, False
+            for record in () if handout is None else handout.ahead:
+                owned, now = handout.shard, self.now()
+                if (
+                    now >= owned.lease.deadline
+                    or owned.revoked
+                    or now >= self._turn_ends_at
+                ):
+                    ends_turn = True
+                    break
+                handout.busy_since = now
+                if self._policy is None:
+                    return record
+                decoded = self._finished(self._decoded(handout, record))
+                if decoded is not None:
+                    return decoded
+                # The record was skipped, unless it was taken back or the block ended.
+                if self._current is None or self._loop_thread.is_over:
+                    break
+            if not self._call(self._fetch, ends_turn):
+                return None
+
+    def take_batch(self) -> Batch[Any] | None:
+        """Mark the previous batch as done. Return the next batch; None at the end."""
+        while True:
+            batch: Batch[Any] | None = self._call(self._fetch_batch)
+            if batch is None:
+                return None
+            handout = self._current
+            if self._policy is not None:
+                batch = self._finished(self._decoded_batch(handout, batch))
+                if batch is None or batch.records:
+                    return batch
+            elif self._is_permitted(handout):
+                return batch
+            else:
+                self._keep_back(handout, batch)
+
+    def finish(self) -> None:
+        """Mark all records that user code has as done."""
+        self._call(self._finish)
+
     def _call(self, function: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
         """Run a coroutine function on the loop. Return None if the block has ended."""
         try:
@@ -201,52 +260,39 @@ class ThreadDelivery(RecordDelivery):
                 return None
             raise
 
-    def take(self) -> Record[Any] | None:
-        """Mark the previous record as done. Return the next record; None at the end.
+    def _finished(self, decoding: Coroutine[Any, Any, T]) -> T | None:
+        """Return the result of decoding, which awaits nothing in this thread.
 
-        Calls the event loop only at the end of a turn, a batch or a lease.
+        Return None if another thread has left the block meanwhile.
         """
-        record: Record
-        while True:
-            delivered = self._current
-            for record in () if delivered is None else delivered.ahead:
-                owned, now = delivered.owned, self.now()
-                if now >= owned.lease.deadline or owned.revoked:
-                    if not self._wait(self._hold, owned):
-                        break
-                    now = self.now()
-                elif now >= self._turn_ends_at:
-                    if not self._call(self._fetch, True):
-                        return None
-                    break
-                delivered.busy_since = now
-                return record
-            else:
-                if not self._call(self._fetch, False):
-                    return None
+        try:
+            decoding.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        except Exception:
+            if self._loop_thread.is_over:
+                return None
+            raise
+        decoding.close()
+        raise RuntimeError("decoding awaited in a user's thread; please report this")
 
-    def take_batch(self) -> Batch[Any] | None:
-        """Mark the previous batch as done. Return the next batch; None at the end."""
-        while True:
-            batch: Batch | None = self._call(self.next_batch, self._iteration)
-            if batch is None or self._is_permitted(self._current.owned):
-                return batch
-            if self._wait(self._hold_batch, batch):
-                return batch
+    def _keep_back(
+        self, handout: Any, batch: Batch[Any] | None = None, index: int = 0
+    ) -> None:
+        """Take back records on the event loop, which counts what was handed out."""
+        self._call(self._keep_back_on_loop, handout, batch, index)
 
-    def finish(self) -> None:
-        """Mark all records that user code has as done."""
-        self._call(self._finish)
+    def _waiting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that waits for an awaitable that the function returns."""
 
-    def _wait(self, hold: Hold, what: Any) -> bool:
-        """Wait until the lease permits the delivery. Return False if it never will."""
-        while self._call(hold, what):
-            if self._is_permitted(self._current.owned):
-                return True
-        return False
+        def call(*arguments: object) -> Any:
+            result = function(*arguments)
+            if inspect.isawaitable(result):
+                return self._loop_thread.call(_awaited, result)
+            return result
 
-    def _is_permitted(self, owned: OwnedShard) -> bool:
-        return owned.lease.permits(self.now()) and not owned.revoked
+        return call
 
     # --- what is called on the loop ---------------------------------------------------
 
@@ -261,54 +307,30 @@ class ThreadDelivery(RecordDelivery):
         """
         if ends_turn:
             self._current.keep_back()
-            self._taken_back()
-        delivered = await self._take(self._iteration)
-        if delivered is not None:
-            delivered.one_by_one()
+        handout = await self._take()
+        if handout is not None:
+            handout.one_by_one()
             self._turn_ends_at = self.now() + TURN_SECONDS
-        return delivered is not None
+        return handout is not None
 
-    async def _take(self, iteration: Iteration) -> DeliveredBatch | None:
+    async def _fetch_batch(self) -> Batch[Any] | None:
+        handout = await self._take()
+        return None if handout is None else handout.whole(self.now())
+
+    async def _take(self) -> Handout | None:
         self._current = None  # until there is another, also if the wait is interrupted
-        self._current = delivered = await super()._take(iteration)
-        return delivered
+        task = asyncio.current_task()
+        self._current = handout = await self._ask(self._loop, None, task)
+        return handout
 
-    def _check_alone(self, iteration: Iteration) -> None:
-        """Do nothing, since ``begin()`` has already rejected other threads."""
+    async def _keep_back_on_loop(
+        self, handout: Handout, batch: Batch[Any] | None, index: int
+    ) -> None:
+        super()._keep_back(handout, batch, index)
+        if not index:
+            self._current = None  # the next request claims the rest of the batch again
 
-    async def _hold(self, owned: OwnedShard) -> bool:
-        """Take back the last record until the lease permits its delivery."""
-        self._current.keep_back()
-        current = self._taken_back()
-        if not await self._permitted(owned):
-            return False
-        current.hand_on()
-        self._current = current
-        return True
-
-    async def _hold_batch(self, batch: Batch) -> bool:
-        """Take back a fetched batch until the lease permits its delivery."""
-        self._current.keep_back_from(batch, 0)
-        current = self._taken_back()
-        if not await self._permitted(current.owned):
-            return False
-        current.whole(self.now())
-        self._current = current
-        return True
-
-    def _taken_back(self) -> DeliveredBatch:
-        """Return the current batch, of which records were taken back.
-
-        It is no longer the current one: if the wait for the next record is interrupted,
-        the next request begins anew.
-        """
-        current: DeliveredBatch = self._current
-        # Records that were taken back don't count as delivered.
-        current.owned.reduce_delivered(current.offsets[current.handed])
-        self._current = None
-        return current
-
-    # --- acknowledgements ---
+    # --- acknowledgements -------------------------------------------------------------
 
     def ack_soon(self, record: Record[Any]) -> None:
         """Accept an acknowledgement. Any thread may call this method."""
@@ -320,12 +342,19 @@ class ThreadDelivery(RecordDelivery):
             self._are_coming = True
             loop.call_soon_threadsafe(loop.call_later, ACKS_SECONDS, self._take_acks)
 
+    def _ack(self, owned: OwnedShard, record: Record[Any]) -> None:
+        self.ack_soon(record)
+
     def _take_acks(self) -> None:
         self._are_coming = False
         while self._acks:
-            self._ack(self._acks.popleft())
+            self._ack_on_loop(self._acks.popleft())
 
     def sync_progress(self) -> None:
         """Update the shards' progress from the current batch and acknowledgements."""
         self._take_acks()
         super().sync_progress()
+
+
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable

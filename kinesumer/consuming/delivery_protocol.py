@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kinesumer.consuming.watchdog import WorkSource
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
     from kinesumer.consuming.checkpointer import CommitRequester
-    from kinesumer.consuming.delivered_batch import UserTask
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     # Starts the client unless it has started already, and raises the start's errors.
     Starter = Callable[[], Awaitable[None]]
+
+UserTask = asyncio.Task[object]
 
 
 class DeliveryProtocol(WorkSource, Protocol):

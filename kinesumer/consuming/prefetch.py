@@ -53,6 +53,12 @@ class FetchedBatch:
         """Return a public batch with these records."""
         return Batch(records, self.millis_behind, self.owned.source)
 
+    def data_bytes(self, first: int, stop: int) -> int:
+        """Return the size of the data of some of the records."""
+        if stop - first == len(self.records):
+            return self.size - RECORD_OVERHEAD_BYTES * stop
+        return sum([len(r.data) for r in self.records[first:stop]])
+
 
 class OpenedStep(NamedTuple):
     """The batches of one step of opening a page's aggregates; it may have none."""
@@ -81,13 +87,6 @@ def answer_memory(
         return wire_bytes + (RECORD_OVERHEAD_BYTES - CBOR_RECORD_BYTES) * records
     records = min(max_records, wire_bytes // JSON_RECORD_BYTES)
     return max(wire_bytes, 3 * wire_bytes // 4 + RECORD_OVERHEAD_BYTES * records)
-
-
-def data_bytes(batch: FetchedBatch, first: int, stop: int) -> int:
-    """Return the size of the data of some of a batch's records."""
-    if stop - first == len(batch):
-        return batch.size - RECORD_OVERHEAD_BYTES * stop
-    return sum([len(r.data) for r in batch.records[first:stop]])
 
 
 class PrefetchBuffer:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
 from weakref import WeakKeyDictionary, ref
 
-from kinesumer.consuming.delivered_batch import Iteration, current_task
+from kinesumer.consuming.delivery import current_task
+from kinesumer.core.handout import Loop
 from kinesumer.model.records import Batch, T_co
 from kinesumer.runtime.wrong_client import ForAsyncio
 
@@ -52,14 +53,14 @@ class _Block(ForAsyncio):
         raise NotImplementedError
 
 
-class _Loop(Generic[T]):
+class _LoopIterator(Generic[T]):
     """A loop that creates a new generator if a timeout ended the old one."""
 
     def __init__(
-        self, what: str, begin: Callable[[Iteration], AsyncGenerator[T, None]]
+        self, what: str, begin: Callable[[Loop], AsyncGenerator[T, None]]
     ) -> None:
         self._begin = begin
-        self.iteration = Iteration(what)
+        self.loop = Loop(what)
         self._generator: AsyncGeneratorType[T, None] | None = None
 
     async def next(self) -> T:
@@ -67,8 +68,8 @@ class _Loop(Generic[T]):
         generator = self._generator
         if generator is None or generator.ag_frame is None or generator.ag_running:
             if generator is not None:
-                self.iteration = self.iteration.renewed()
-            begun = self._begin(self.iteration)
+                self.loop = Loop(self.loop.what, self.loop.called_by)
+            begun = self._begin(self.loop)
             generator = self._generator = cast("AsyncGeneratorType[T, None]", begun)
         return await anext(generator)
 
@@ -89,10 +90,10 @@ class Resumable(_Block, Generic[T]):
         self,
         delivery: RecordDelivery,
         what: str,
-        begin: Callable[[Iteration], AsyncGenerator[T, None]],
+        begin: Callable[[Loop], AsyncGenerator[T, None]],
     ) -> None:
         self._delivery, self._what, self._begin = delivery, what, begin
-        self._loops: WeakKeyDictionary[object, _Loop[T]] = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[object, _LoopIterator[T]] = WeakKeyDictionary()
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
@@ -103,8 +104,8 @@ class Resumable(_Block, Generic[T]):
         caller = self if has_one else current_task() or self
         loop = self._loops.get(caller)
         if loop is None:
-            loop = self._loops[caller] = _Loop(self._what, self._begin)
-        self._delivery.note_caller(loop.iteration)
+            loop = self._loops[caller] = _LoopIterator(self._what, self._begin)
+        self._delivery.note_caller(loop.loop)
         return loop.next()
 
     async def _end_loop(self) -> None:
@@ -132,21 +133,21 @@ class Records(_Block, Generic[T_co]):
         self._has_started = False
         self._iterator = Resumable(delivery, "records", self._each)
         # The last ``async for`` loop. A strong reference would keep a left loop alive.
-        self._loop: ReferenceType[AsyncGenerator[Record[T_co], None]] | None = None
+        self._generator: ReferenceType[AsyncGenerator[Record[T_co], None]] | None = None
 
     def __aiter__(self) -> AsyncIterator[Record[T_co]]:
         # Return the generator itself, since that costs the least time per record.
-        iteration = Iteration("records")
-        self._delivery.note_caller(iteration)
-        loop = self._each(iteration)
-        self._loop = ref(loop)
-        return loop
+        loop = Loop("records")
+        self._delivery.note_caller(loop)
+        generator = self._each(loop)
+        self._generator = ref(generator)
+        return generator
 
     def __anext__(self) -> Coroutine[object, object, Record[T_co]]:
         return self._iterator.__anext__()
 
-    def _each(self, iteration: Iteration) -> AsyncGenerator[Record[T_co], None]:
-        return self._delivery.iterate(self._start_once, iteration)
+    def _each(self, loop: Loop) -> AsyncGenerator[Record[T_co], None]:
+        return self._delivery.iterate(self._start_once, loop)
 
     def batches(self) -> Batches[T_co]:
         """Iterate over batches. Each has records of one shard, in order, and the lag.
@@ -161,16 +162,14 @@ class Records(_Block, Generic[T_co]):
         return Batches(
             self._delivery,
             "batches()",
-            lambda iteration: self._delivery.iterate_batches(
-                self._start_once, iteration
-            ),
+            lambda loop: self._delivery.iterate_batches(self._start_once, loop),
         )
 
     async def _end_loop(self) -> None:
         await self._iterator._end_loop()
-        loop = None if self._loop is None else self._loop()
-        if loop is not None:
-            await loop.aclose()
+        generator = None if self._generator is None else self._generator()
+        if generator is not None:
+            await generator.aclose()
 
     async def _start_once(self) -> None:
         if not self._has_started:

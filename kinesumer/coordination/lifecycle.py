@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol
+from kinesumer.consuming.driver import DeliveryDriver
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread
@@ -245,7 +245,7 @@ class ClientLifecycle:
             )
         finally:
             await self._close_all()
-            if isinstance(delivery, RecordDelivery):
+            if isinstance(delivery, DeliveryDriver):
                 delivery.reopen()
 
     async def _built(self, delivery: DeliveryProtocol) -> GroupConsumer:

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming import batch_builder
-from kinesumer.consuming.decoded_delivery import DecodedDelivery
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer, memory_size
 from kinesumer.consuming.records import Records
@@ -65,9 +64,7 @@ class Desk:
         self.world = world
         self.buffer = PrefetchBuffer(1 << 20)
         clock, policy = world.clock, read_policy(decode, on_decode_error, world.clock)
-        self.delivery = RecordDelivery(clock, acks_by_asking=auto)
-        if policy is not None:
-            self.delivery = DecodedDelivery(clock, policy, acks_by_asking=auto)
+        self.delivery = RecordDelivery(clock, acks_by_asking=auto, policy=policy)
         self.owned: dict[Source | None, OwnedShard] = {}
         self.checkpointer = FakeCheckpointer()
         self.telemetry = CountingTelemetry()
@@ -99,7 +96,7 @@ class Desk:
         return False
 
     def busy_since(self) -> float | None:
-        return self.delivery._busy_since()
+        return self.delivery.machine.busy_since
 
     def done(self, owned: OwnedShard) -> Position | None:
         """Return what a commit would store now."""

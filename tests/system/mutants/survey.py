@@ -38,6 +38,7 @@ TESTS = {
         "core/test_balance_labels",
         "core/test_max_shards",
     ),
+    "core/handout": ("core/test_delivery",),
     "core/load_order": ("core/test_load_order", "core/test_load_assignor"),
     "core/fair_share": ("core/test_pacing",),
     "core/plan": ("core/test_plan", "core/test_rebalance"),

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.blocking.decoded_delivery import DecodedThreadDelivery
-from kinesumer.blocking.delivery import Records
+from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.decoding.decoders import read_policy
-from kinesumer.errors import DecodeError
 from kinesumer.runtime.clock import SystemClock
 from tests.support.world import hold
 from tests.unit.blocking.test_delivery import Desk
 
 if TYPE_CHECKING:
     from kinesumer.decoding.decoders import OnDecodeError
+    from kinesumer.errors import DecodeError
     from kinesumer.model.records import Record
 
 
@@ -35,10 +34,10 @@ class DecodedDesk(Desk):
         clock = SystemClock()
         policy = read_policy(decode, on_decode_error, clock)
         assert policy is not None
-        self.delivery = DecodedThreadDelivery(
+        self.delivery = ThreadDelivery(
             self.loop_thread,
             clock,
-            policy,
+            policy=policy,
             acks_by_asking=acks_by_asking,
             ack=lambda record: self.acked.append(record.sequence_number),
         )
@@ -77,43 +76,6 @@ def test_records_and_batches_have_decoded_values(name: str) -> None:
         assert desk.done(shard) == 1
     here = threading.current_thread() in decoding.threads
     assert here is (name == "plain")
-
-
-@pytest.mark.parametrize("name", ["plain", "on_loop"])
-def test_a_raised_error_stands_for_its_record(name: str) -> None:
-    desk = DecodedDesk(getattr(Decoding(2), name))
-    with desk.loop_thread:
-        shard = hold()
-        desk.put(shard, 1, 2, 3)
-        next(desk.decoded)
-        with pytest.raises(DecodeError, match="record 2 of stream orders"):
-            next(desk.decoded)
-        assert desk.done(shard) == 1
-        assert next(desk.decoded).sequence_number == "3"
-        assert desk.done(shard) == 2
-
-
-def test_a_batch_ends_before_a_record_whose_error_is_raised() -> None:
-    desk = DecodedDesk(Decoding(2).plain)
-    with desk.loop_thread:
-        desk.put(hold(), 1, 2, 3)
-        batches = desk.decoded.batches()
-        assert [r.sequence_number for r in next(batches).records] == ["1"]
-        with pytest.raises(DecodeError):
-            next(batches)
-        assert [r.sequence_number for r in next(batches).records] == ["3"]
-
-
-@pytest.mark.parametrize("auto", [True, False])
-def test_skipped_records_are_done(auto: bool) -> None:
-    desk = DecodedDesk(Decoding(1, 2).plain, "skip", acks_by_asking=auto)
-    with desk.loop_thread:
-        shard = hold()
-        desk.put(shard, 1, 2, 3)
-        assert next(desk.decoded).sequence_number == "3"
-        assert desk.done(shard) == (2 if auto else 0)
-        assert desk.acked == ([] if auto else ["1", "2"])
-    assert desk.telemetry.counted["decode_failures"] == 2
 
 
 def test_an_async_function_for_errors_runs_on_the_loop() -> None:

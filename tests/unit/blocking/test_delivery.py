@@ -117,18 +117,6 @@ def thread(work: Callable[[], object]) -> Iterator[threading.Thread]:
     assert not running.is_alive()
 
 
-def test_asking_for_the_next_record_marks_the_one_before_as_done() -> None:
-    with open_desk() as desk:
-        shard = hold()
-        desk.put(shard, 1, 2, 3)
-        for count, record in enumerate(desk.records):
-            assert number(record) == count + 1
-            assert desk.done(shard) == count
-            if count == 2:
-                desk.loop_thread.loop.call_soon_threadsafe(desk.delivery.close)
-        assert desk.done(shard) == 3
-
-
 def test_records_of_a_batch_cost_no_way_to_the_loop_each() -> None:
     with open_desk() as desk:
         desk.put(hold(), *range(100))
@@ -157,27 +145,6 @@ def test_shards_take_turns_and_a_turn_is_bounded_by_time() -> None:
         assert number(next(desk.records.batches()).records[0]) == 7
 
 
-def test_the_records_of_a_shard_that_comes_later_wait_for_one_turn() -> None:
-    with open_desk() as desk:
-        desk.put(hold(), *range(1, 100))
-        taken = iter(desk.records)
-        assert [number(next(taken)) for _ in range(2)] == [1, 2]
-        desk.put(hold(), 201, 202)
-        desk.clock.seconds += 60
-        assert [number(next(taken)) for _ in range(3)] == [201, 202, 3]
-
-
-def test_batches_come_from_the_shards_in_turn() -> None:
-    with open_desk() as desk:
-        one, other = hold(), hold()
-        for first in (1, 2, 3):
-            desk.put(one, first)
-        desk.put(other, 201)
-        batches = desk.records.batches()
-        seen = [number(next(batches).records[0]) for _ in range(4)]
-        assert seen == [1, 201, 2, 3]
-
-
 @pytest.mark.parametrize("what", ["records", "batches"])
 def test_ctrl_c_in_a_pause_of_the_lease_loses_no_record(what: str) -> None:
     with open_desk() as desk:
@@ -201,18 +168,6 @@ def pause(desk: Desk, shard: OwnedShard, what: str) -> None:
     with thread(interrupt), pytest.raises(KeyboardInterrupt):
         next(asked)
     shard.lease.deadline = deadline
-
-
-def test_a_loop_that_was_left_goes_on_where_it_was() -> None:
-    with open_desk() as desk:
-        shard = hold()
-        desk.put(shard, 1, 2, 3)
-        for record in desk.records:
-            if number(record) == 2:
-                break
-        assert desk.done(shard) == 1
-        assert number(next(desk.records)) == 3
-        assert desk.done(shard) == 2
 
 
 def test_no_record_is_handed_out_once_its_lease_has_lapsed() -> None:
@@ -246,18 +201,6 @@ def test_a_revoked_shard_waits_for_the_record_in_hand_and_for_no_other() -> None
         assert (desk.done(lost), lost.is_idle) == (0, False)
         assert number(next(desk.records)) == 7
         assert (desk.done(lost), lost.is_idle) == (1, True)
-
-
-def test_a_record_counted_just_before_its_shard_was_revoked_is_given_back() -> None:
-    with open_desk() as desk:
-        shard = hold()
-        desk.put(shard, 1, 2)
-        next(desk.records)
-        next(desk.delivery._current.ahead)  # taken, but not yet checked …
-        assert (desk.done(shard), shard.is_idle) == (1, False)
-        desk.on_loop(shard.revoke)
-        assert not desk.loop_thread.call(desk.delivery._hold, shard)  # … until now
-        assert (desk.done(shard), shard.is_idle) == (1, True)
 
 
 def test_what_is_revoked_while_others_hand_over_is_never_lost_or_handed_out() -> None:
@@ -296,31 +239,6 @@ def test_batches_are_whole_and_asking_for_the_next_marks_all_of_them() -> None:
         assert desk.done(shard) == 0
         assert [number(r) for r in next(batches).records] == [3]
         assert desk.done(shard) == 2
-
-
-def test_a_batch_is_kept_back_while_its_lease_has_lapsed() -> None:
-    with open_desk() as desk:
-        shard = hold()
-        desk.put(shard, 1, 2)
-        batches = desk.records.batches()
-        batch = next(batches)
-        lease = shard.lease
-        deadline, lease.deadline = lease.deadline, 0.0
-        seen: list[bool] = []
-        with thread(
-            lambda: seen.append(desk.loop_thread.call(desk.delivery._hold_batch, batch))
-        ):
-            until(lambda: (desk.done(shard), shard.is_idle)[1])
-            lease.deadline = deadline
-        assert seen == [True]
-        assert (desk.done(shard), shard.is_idle) == (0, False)
-
-
-def test_the_rest_of_a_batch_that_records_were_taken_of_can_be_had_as_a_batch() -> None:
-    with open_desk() as desk:
-        desk.put(hold(), 1, 2, 3)
-        next(desk.records)
-        assert [number(r) for r in next(desk.records.batches()).records] == [2, 3]
 
 
 def test_another_thread_is_refused_and_the_first_goes_on() -> None:

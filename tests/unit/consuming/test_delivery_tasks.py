@@ -80,34 +80,6 @@ async def two_with_a_batch_each(
     return desk, a, b
 
 
-async def test_a_tasks_next_request_releases_its_bytes(world: World) -> None:
-    desk, a, b = await two_with_a_batch_each(world, hold(), hold())
-    assert desk.buffer.used == 5 * EACH_BYTES
-    await b.go_on()
-    assert desk.buffer.used == 2 * EACH_BYTES
-    await a.go_on()
-    assert desk.buffer.used == 0
-    assert desk.delivery.records == 5
-
-
-@pytest.mark.parametrize("shards", [1, 2])
-async def test_a_planned_move_waits_for_every_task(world: World, shards: int) -> None:
-    one = hold()
-    other = one if shards == 1 else hold()
-    desk, a, b = await two_with_a_batch_each(world, one, other)
-    desk.delivery.sync_progress()
-    one.revoke()
-    other.revoke()
-    if shards == 1:
-        await b.go_on()
-    assert not await one.drained(5)
-    await a.go_on()
-    assert await one.drained(1)
-    await b.go_on()
-    assert await other.drained(1)
-    assert desk.done(other) == Position("5")
-
-
 async def test_the_watchdog_sees_the_oldest_batch(world: World) -> None:
     desk = Desk(world, auto=False)
     a, b = Worker(desk), Worker(desk)
@@ -148,96 +120,6 @@ async def test_a_failed_tasks_batch_goes_to_the_next(
     await waiting.go_on()
     assert desk.done(owned) == Position("5")
     assert desk.buffer.used == 0
-
-
-@pytest.mark.parametrize("fails_first", [True, False])
-async def test_a_planned_move_waits_for_no_task_that_has_failed(
-    world: World, *, fails_first: bool
-) -> None:
-    owned = hold()
-    desk, a, b = await two_with_a_batch_each(world, owned, owned)
-    if fails_first:
-        await a.fail(ValueError())
-    desk.delivery.sync_progress()
-    owned.revoke()
-    if not fails_first:
-        await b.go_on()
-    draining = world.loop.create_task(owned.drained(30))
-    await asyncio.sleep(1)
-    assert not draining.done()  # the other task still works at its batch
-    if fails_first:
-        await b.go_on()
-    else:
-        a.task.cancel()
-    await asyncio.sleep(0.1)
-    assert draining.done()
-    assert desk.done(owned) is None
-    assert desk.buffer.used == 0
-
-
-async def test_a_batch_passed_on_is_not_repeated(world: World) -> None:
-    desk, owned = deliver(world, 1, 2, auto=False)
-    desk.put(owned, 3)
-
-    async def first() -> Batch:
-        async for batch in desk.records.batches():
-            return batch
-        raise AssertionError
-
-    handed_on = await world.loop.create_task(first())
-    await asyncio.sleep(1)
-    assert desk.buffer.used == EACH_BYTES
-    assert not owned.is_idle
-    assert numbers(await world.loop.create_task(first())) == [3]
-    for record in handed_on.records:
-        owned.ack(record.position)
-    assert desk.done(owned) == Position("2")
-
-
-async def test_the_rest_of_a_left_loop_goes_to_the_next_task(world: World) -> None:
-    desk, _ = deliver(world, 1, 2, 3, auto=False)
-    async for _ in desk.records:
-        break
-    await asyncio.sleep(0.1)
-    assert desk.buffer.used == 2 * EACH_BYTES
-    worker = Worker(desk)
-    await asyncio.sleep(1)
-    assert worker.seen == [[2, 3]]
-
-
-async def test_several_tasks_may_loop_over_records(world: World) -> None:
-    desk, seen = Desk(world, auto=False), list[str]()
-
-    async def work() -> None:
-        async for record in desk.records:
-            seen.append(record.sequence_number)
-            await asyncio.sleep(1)
-
-    both = [world.loop.create_task(work()) for _ in range(2)]
-    await asyncio.sleep(0.1)
-    desk.put(hold(), 1, 2)
-    desk.put(hold(), 3, 4)
-    await asyncio.sleep(0.5)
-    assert sorted(seen) == ["1", "3"]
-    await asyncio.sleep(10)
-    assert sorted(seen) == ["1", "2", "3", "4"]
-    assert desk.buffer.used == 0
-    for task in both:
-        task.cancel()
-
-
-async def test_several_tasks_may_ask_by_anext(world: World) -> None:
-    desk = Desk(world, auto=False)
-    asked = [world.loop.create_task(anext(desk.records)) for _ in range(2)]
-    batches = desk.records.batches()
-    asked_batches = [world.loop.create_task(anext(batches)) for _ in range(2)]
-    await asyncio.sleep(0.1)
-    for number in range(4):
-        desk.put(hold(), number)
-    found = [record.sequence_number for record in await asyncio.gather(*asked)]
-    for batch in await asyncio.gather(*asked_batches):
-        found += map(str, numbers(batch))
-    assert sorted(found) == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("asks", ["records", "batches"])
@@ -288,19 +170,6 @@ async def test_a_task_that_fails_with_a_record_in_hand_is_logged(
     assert desk.done(owned) == Position("1")
 
 
-async def test_a_timeout_within_a_loop_does_not_end_it(world: World) -> None:
-    desk, owned, seen = Desk(world), hold(), list[str]()
-    desk.put(owned, 1)
-    world.loop.call_later(5, desk.put, owned, 2, 3)
-    async for record in desk.records:
-        seen.append(record.sequence_number)
-        assert await desk.nothing_for(1) == (len(seen) == 1)
-        if len(seen) == 2:
-            break
-    assert seen == ["1", "2"]
-    assert desk.done(owned) == Position("2")
-
-
 async def test_an_iterator_of_batches_outlives_a_timeout(world: World) -> None:
     desk = Desk(world)
     batches = desk.records.batches()
@@ -338,32 +207,11 @@ async def sharers(world: World, count: int) -> tuple[Desk, list[Sharer]]:
     return desk, workers
 
 
-async def test_a_request_finishes_only_the_batch_of_its_task(world: World) -> None:
-    desk, workers = await sharers(world, 3)
-    assert desk.buffer.used == 3 * EACH_BYTES
-    for left, worker in zip((2, 1, 0), workers, strict=True):
-        await worker.go_on()
-        assert desk.buffer.used == left * EACH_BYTES
-    assert desk.delivery.oldest_work() is None
-
-
-async def test_the_batch_of_a_task_that_fails_is_its_own(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    desk, (one, other) = await sharers(world, 2)
-    await other.fail(ValueError("broken"))
-    assert "ValueError('broken')) with 1 records in hand" in caplog.text
-    await one.go_on()
-    assert one.seen == [[0], [1]]
-    await one.go_on()
-    assert desk.buffer.used == 0
-
-
 async def test_the_watchdog_names_the_task_that_has_the_batch(world: World) -> None:
     desk, (one, other) = await sharers(world, 2)
-    for batch in desk.delivery._batches:
-        assert batch.iteration is not None
-    tasks = [each.iteration and each.iteration.task for each in desk.delivery._batches]
+    for batch in desk.delivery.machine.handouts:
+        assert batch.loop is not None
+    tasks = [each.loop and each.loop.holder for each in desk.delivery.machine.handouts]
     assert tasks == [one.task, other.task]
     assert desk.delivery.is_in_use_beside(one.task)
     await other.fail(ValueError())

@@ -15,7 +15,6 @@ from kinesumer.consuming.prefetch import (
     RECORD_OVERHEAD_BYTES,
     OpenedStep,
     PrefetchBuffer,
-    data_bytes,
     memory_size,
 )
 from kinesumer.model.positions import Position
@@ -53,9 +52,9 @@ def test_a_records_memory_is_more_than_its_data() -> None:
 
 def test_the_data_of_a_part_of_a_batch_is_counted() -> None:
     batch = batch_of(hold(), 1, 2, 30)
-    assert data_bytes(batch, 0, 3) == len(b"data 1data 2data 30")
-    assert data_bytes(batch, 1, 3) == len(b"data 2data 30")
-    assert data_bytes(batch, 1, 1) == 0
+    assert batch.data_bytes(0, 3) == len(b"data 1data 2data 30")
+    assert batch.data_bytes(1, 3) == len(b"data 2data 30")
+    assert batch.data_bytes(1, 1) == 0
 
 
 @pytest.mark.parametrize(("first", "second", "released"), [(60, 60, 20), (500, 1, 500)])

@@ -1,0 +1,361 @@
+"""Carry out what ``core/delivery.py`` decides: the part that all loops share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+from kinesumer.consuming.watchdog import InFlightWork, task_stack
+from kinesumer.core.delivery import (
+    AwaitStored,
+    Delivery,
+    Finish,
+    Free,
+    HandOver,
+    NoteDue,
+    Processed,
+    Signal,
+    Unfinished,
+    Wait,
+)
+from kinesumer.core.turns import TURN_SECONDS
+from kinesumer.errors import ConfigurationError, DecodeError
+from kinesumer.model.records import Batch
+from kinesumer.runtime.clock import LoopLag, yield_to_loop
+from kinesumer.runtime.decompression import DECOMPRESSED
+from kinesumer.runtime.failure_log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
+    from kinesumer.consuming.checkpointer import CommitRequester
+    from kinesumer.consuming.delivery_protocol import UserTask
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.consuming.prefetch import PrefetchBuffer
+    from kinesumer.consuming.streams import OpenStream
+    from kinesumer.core import handout
+    from kinesumer.core.handout import Loop
+    from kinesumer.decoding.decoders import DecodePolicy
+    from kinesumer.model.records import Record
+    from kinesumer.model.times import Until
+    from kinesumer.ports import Clock
+    from kinesumer.telemetry.api import Telemetry
+
+    Handout = handout.Handout[OwnedShard]
+
+PAUSE_SECONDS = 0.05
+
+
+class DeliveryDriver:
+    """Delivers batches to loops, as the machine decides.
+
+    With a ``policy``, records are decoded right before user code gets them. A record
+    whose DecodeError is raised counts as handed out, like a record that user code
+    received. After any other error, or a cancellation, it is decoded again. After
+    ``limit`` records, all loops end. Raises ConfigurationError for a limit below 1.
+    """
+
+    _shares_loop = True  # whether user code runs on the client's event loop
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        acks_by_asking: bool,
+        policy: DecodePolicy | None = None,
+        limit: int | None = None,
+    ) -> None:
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ConfigurationError(
+                f"limit={limit!r} must be a number of records, at least 1"
+            )
+        self.machine: Delivery[OwnedShard] = Delivery(
+            acks_by_asking=acks_by_asking, limit=limit
+        )
+        self.acks_by_asking = acks_by_asking
+        self.thread: int = 0
+        self.until: Until | None = None
+        self.callbacks: AssignmentCallbacks | None = None
+        self._clock = clock
+        self._policy = policy
+        self._buffer: PrefetchBuffer | None = None
+        self._checkpointer: CommitRequester
+        self._telemetry: Telemetry
+        # The tasks that wait for a batch.
+        self._waiting_tasks: list[UserTask | None] = []
+        self._lag = LoopLag(lambda: self._clock.now(), lambda: self.machine.busy_since)
+        self._yield_at = 0.0
+
+    # --- the engine's side ----------------------------------------------------------
+
+    def connect(
+        self,
+        buffer: PrefetchBuffer,
+        checkpointer: CommitRequester,
+        telemetry: Telemetry,
+    ) -> None:
+        """Set the buffer to read from, and the object that takes requests to commit."""
+        self._buffer, self._telemetry = buffer, telemetry
+        self._checkpointer = checkpointer
+        self.thread = threading.get_ident()
+
+    async def open(self, clients: ClientFactory) -> None:
+        """Do nothing: iteration needs no AWS client."""
+
+    async def add_streams(
+        self,
+        streams: Iterable[OpenStream],
+        handlers: Mapping[Any, object] | None = None,
+    ) -> None:
+        """Do nothing: every stream supports iteration, which calls no handlers.
+
+        Raises ConfigurationError if there are handlers.
+        """
+        if handlers is not None:
+            raise ConfigurationError(
+                "consume() calls no handlers: give refresh() only the streams"
+            )
+
+    def oldest_work(self) -> InFlightWork | None:
+        """Return user code's work that began first, or None if it has no work."""
+        works = [self._work(each) for each in list(self.machine.handouts)]
+        oldest = min(filter(None, works), default=None, key=lambda work: work.since)
+        since = self.machine.left_since
+        if oldest is None and since is not None and not self._waiting_tasks:
+            what = "the loop over records, whose task was cancelled or left it,"
+            return InFlightWork(since, what, lambda: task_stack(None, self.thread))
+        return oldest
+
+    def _work(self, handout: Handout) -> InFlightWork | None:
+        since, at = handout.busy_since, handout.shard.source
+        if since is None:
+            return None
+        task = task_of(handout.loop)
+        what = f"user code at {at.stream} {at.shard_id}"
+        return InFlightWork(since, what, lambda: task_stack(task, self.thread))
+
+    def has_dead_letters(self, stream_arn: str) -> bool:
+        """Return False: a loop over records has no target of dead letters."""
+        return False
+
+    def is_in_use_beside(self, task: UserTask | None) -> bool:
+        """Return whether a task other than ``task`` may have records."""
+        loops = [self.machine.last, *(each.loop for each in self.machine.handouts)]
+        tasks = [task_of(loop) for loop in loops]
+        return any(t is not None and t is not task and not t.done() for t in tasks)
+
+    def close(self, fatal: BaseException | None = None) -> None:
+        """End the iteration, with StopAsyncIteration or with an error."""
+        self.machine.close(fatal)
+        self._carry_out()
+
+    def reopen(self) -> None:
+        """Allow iteration again, after a failed start closed it."""
+        self.machine.reopen()
+
+    def sync_progress(self) -> None:
+        """Update the shards' progress with the records that user code has processed."""
+        self.machine.sync_progress()
+        self._carry_out()
+
+    def has_records(self, owned: OwnedShard, *, waiting: bool) -> bool:
+        """Return whether user code has records of a shard, or gets more of them."""
+        return self.machine.has_records(owned, waiting=waiting)
+
+    # --- the loops' side --------------------------------------------------------------
+
+    def ack_in_hand(self) -> None:
+        """Acknowledge what user code has, unless commits are manual."""
+        if not self.acks_by_asking:
+            raise ConfigurationError(
+                'ack=True has no meaning with Config(commit="manual"): use client.ack()'
+            )
+        self.machine.acked(self._clock.now())
+        self._carry_out()
+
+    async def _ask(
+        self, loop: Loop, holder: object | None, task: UserTask | None
+    ) -> Handout | None:
+        """Finish a loop's last batch. Return its rest, the next, or None at the end."""
+        self._waiting_tasks.append(task)
+        try:
+            self.machine.asked(loop, holder, self._clock.now())
+            return await self._next(loop)
+        except asyncio.CancelledError:
+            self.machine.cancelled(self._clock.now())
+            raise
+        finally:
+            self._waiting_tasks.remove(task)
+
+    async def _next(self, loop: Loop) -> Handout | None:
+        if (buffer := self._buffer) is None:
+            return None  # the client left before its start
+        while True:
+            await self._pause()
+            action = self.machine.next(loop, buffer.turns, self._clock.now())
+            self._carry_out()
+            match action:
+                case HandOver(handout):
+                    return handout
+                case Finish(None):
+                    return None
+                case Finish(BaseException() as error):
+                    raise error
+                case Wait.BATCH:
+                    await self._take_in(buffer)
+                case Wait.LEASE:
+                    self.sync_progress()
+                    await asyncio.sleep(PAUSE_SECONDS)
+                case NoteDue(shard):
+                    if shard.suspects is not None:
+                        await shard.suspects.note_due()
+                case AwaitStored(shard):
+                    if await shard.all_stored(PAUSE_SECONDS):
+                        await asyncio.sleep(0)  # let the reader run, to end the turn
+
+    async def _take_in(self, buffer: PrefetchBuffer) -> None:
+        waits = buffer.is_empty
+        if (batch := await buffer.get()) is not None:
+            self.machine.arrived(batch)
+        if waits:  # other tasks have run during the wait
+            self._yield_at = self._clock.now() + TURN_SECONDS
+
+    async def _pause(self) -> None:
+        """Let other tasks run if that is due."""
+        if self._shares_loop and self._clock.now() >= self._yield_at:
+            await yield_to_loop(self._lag.seconds())
+            self._yield_at = self._clock.now() + TURN_SECONDS
+
+    def _carry_out(self) -> None:
+        """Carry out the machine's effects. Before ``connect()`` there are none."""
+        if (buffer := self._buffer) is None:
+            return
+        for effect in self.machine.take_effects():
+            match effect:
+                case Free(shard, size):
+                    buffer.give_back(shard, size)
+                case Processed(shard, count, size):
+                    arn = shard.key.stream_arn
+                    self._telemetry.count("records_processed", arn, count)
+                    self._telemetry.count("data_bytes_processed", arn, size)
+                case Signal.WAKE:
+                    buffer.wake()
+                case Signal.COMMIT:
+                    self._checkpointer.commit_soon()
+                case Unfinished():
+                    _log_unfinished(effect)
+
+    # --- decoding ---------------------------------------------------------------------
+
+    async def _decode(self, record: Record) -> Record[Any] | None:
+        assert self._policy is not None
+        return await self._policy.decode(self._telemetry, record)
+
+    async def _decoded(self, handout: Handout, record: Record) -> Record[Any] | None:
+        """Return a decoded record. None if user code doesn't get the record now."""
+        try:
+            decoded = await self._decode(record)
+        except DecodeError:
+            raise
+        except BaseException:
+            self._keep_back(handout)
+            raise
+        # An async decoder may take longer than the lease.
+        if not self._is_permitted(handout):
+            self._keep_back(handout)
+            return None
+        if decoded is None:
+            self._skip(handout, record)
+        return decoded
+
+    async def _decoded_batch(self, handout: Handout, batch: Batch) -> Batch[Any]:
+        """Return a decoded batch. It is empty if user code gets none of its records."""
+        records: list[Record[Any]] = []
+        try:
+            await self._decode_into(records, handout, batch)
+        except DecodeError:
+            raise
+        except BaseException:
+            self._keep_back(handout, batch)
+            raise
+        if not self._is_permitted(handout):
+            self._keep_back(handout, batch)
+            records = []
+        return Batch(records, batch.millis_behind, handout.shard.source)
+
+    async def _decode_into(
+        self, records: list[Record[Any]], handout: Handout, batch: Batch
+    ) -> None:
+        """Decode what was handed out, up to the first record whose error is raised.
+
+        That record and those after it are taken back. If there is no record before it,
+        it stays handed out, and its DecodeError is raised. As soon as data was
+        decompressed to the buffer's limit, the records after it are taken back, too.
+        """
+        assert self._buffer is not None
+        most = DECOMPRESSED.total + self._buffer.limit
+        for index, record in enumerate(batch.records):
+            if index and DECOMPRESSED.total >= most:
+                self._keep_back(handout, batch, index)
+                return
+            await self._pause()
+            try:
+                decoded = await self._decode(record)
+            except DecodeError:
+                self._keep_back(handout, batch, index or 1)
+                if index:
+                    return
+                raise
+            if decoded is not None:
+                records.append(decoded)
+            else:
+                self._skip(handout, record)
+
+    def _is_permitted(self, handout: Handout) -> bool:
+        owned = handout.shard
+        return owned.lease.permits(self._clock.now()) and not owned.revoked
+
+    def _keep_back(
+        self, handout: Handout, batch: Batch | None = None, index: int = 0
+    ) -> None:
+        """Take back the last record, or a batch from an index, to hand it out again."""
+        handout.keep_back(batch, index)
+        self.sync_progress()
+
+    def _skip(self, handout: Handout, record: Record) -> None:
+        """Count a record as done that user code doesn't get."""
+        self.machine.skipped()
+        handout.shard.outcomes.skip(record.position)
+        if not self.acks_by_asking:  # else the next request marks it as done
+            self._ack(handout.shard, record)
+
+    def _ack(self, owned: OwnedShard, record: Record) -> None:
+        owned.ack(record.position)
+
+
+def task_of(loop: Loop | None) -> UserTask | None:
+    """Return the task that received a loop's last record, as far as this is known."""
+    if loop is None:
+        return None
+    runs_in = cast("UserTask | None", loop.runs_in)
+    is_over = runs_in is None or runs_in.done()
+    return cast("UserTask | None", loop.called_by) if is_over else runs_in
+
+
+def _log_unfinished(effect: Unfinished[OwnedShard]) -> None:
+    owned, error = effect.shard, effect.error
+    is_cancelled = isinstance(error, asyncio.CancelledError)
+    logger.log(
+        logging.INFO if is_cancelled else logging.WARNING,
+        "%s %s: a task ended (%s) with %d records in hand that aren't done: %s",
+        owned.source.stream,
+        owned.source.shard_id,
+        "cancelled" if is_cancelled else repr(error),
+        effect.records,
+        effect.fate,
+        extra=owned.log_fields,
+    )
