@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.failures import failures_of_group
 from kinesumer.ops.group.fan_out import LIVE_SECONDS
+from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
+from kinesumer.ops.group.status import report as report_group
 from kinesumer.wire import rows
 from kinesumer.wire.rows import timestamp_seconds
 
@@ -73,14 +75,21 @@ def _summary(app: str, parts: dict[str, list[Row]], now: float) -> AppSummary:
         for stream in streams
     }
     snapshot = Snapshot(live, None, streams, by_stream, group=group)
+    found = report_group(app, "", FleetView(snapshot))
+    open_shards = [
+        shard
+        for stream in found.streams
+        for shard in stream.shards
+        if shard.state not in ("ended", "waiting")
+    ]
     failures = failures_of_group(snapshot.alive)
     return AppSummary(
         app,
-        len(snapshot.alive),
+        len(found.members),
         sorted(by_stream),
-        sum(row.ready and not row.ended for row in shards),
-        sum(len(snapshot.unconsumed(arn)) for arn in by_stream),
-        bool(group and group.paused) or any(stream.paused for stream in streams),
+        len(open_shards),
+        sum(shard.is_unconsumed for shard in open_shards),
+        found.paused or any(stream.paused for stream in found.streams),
         "" if failures is None else failures.text,
         max(
             (member.last_update for member in members),

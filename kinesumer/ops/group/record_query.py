@@ -90,30 +90,42 @@ async def find_records(
     if start == Start.LATEST:
         # Another query at LATEST would skip the records that arrive between the two.
         start = _at(info.now)
-    return await _find_from(scan, query, start)
+    return await _search(scan, query, start)
 
 
-async def _find_from(
-    scan: _Scan, query: RecordQuery, start: Position | Start
+async def _search(
+    scan: _Scan,
+    query: RecordQuery,
+    start: Position | Start,
+    *,
+    until: float | None = None,
+    reads: int | None = None,
 ) -> FoundRecords:
+    """Return the first matching records after a start; the last ones up to ``until``.
+
+    ``reads`` limits the reads further.
+    """
     scan.begin(start)
-    found: list[Record] = []
+    found: deque[Record] = deque(maxlen=query.limit)
     scanned, position, ended_by = 0, start, "budget"
-    while ended_by == "budget" and not scan.is_spent:
+    most = MAX_READS if reads is None else scan.reads + reads
+    while ended_by == "budget" and scan.reads < most and not scan.is_spent:
         page = await scan.next_page()
-        before = scanned
         async for records in scan.opened(page):
             for record in _after(start, records):
                 scanned, position = scanned + 1, record.position
                 if query.matches(record):
                     found.append(record)
-                if len(found) == query.limit:
-                    return FoundRecords(found, scanned, scan.reads, position, "limit")
-        if is_at_tip(page):
+                if until is None and len(found) == query.limit:
+                    first = list(found)
+                    return FoundRecords(first, scanned, scan.reads, position, "limit")
+        end = scan.page_end(page)
+        # The tip of a busy shard moves on while the shard is read.
+        if is_at_tip(page) or (until is not None and end >= until):
             ended_by = _end(page)
-        elif scanned == before:
-            position = _at(scan.page_end(page) - CLOCK_MARGIN_SECONDS)
-    return FoundRecords(found, scanned, scan.reads, position, ended_by)
+        if not scanned and (until is not None or ended_by == "budget"):
+            position = _at(min(end, until or end) - CLOCK_MARGIN_SECONDS)
+    return FoundRecords(list(found), scanned, scan.reads, position, ended_by)
 
 
 async def _find_last(
@@ -129,7 +141,7 @@ async def _find_last(
         is_all = seconds >= retention_seconds
         since = None if is_all else began - seconds
         start = Start.TRIM_HORIZON if since is None else _at(since)
-        window = await _find_until(scan, query, began, start, MAX_WINDOW_READS)
+        window = await _search(scan, query, start, until=began, reads=MAX_WINDOW_READS)
         if window.ended_by == "budget":
             rest, longest = window._replace(since=since), seconds
             seconds = math.sqrt(shortest * longest) or longest / MAX_GROWTH
@@ -145,36 +157,12 @@ async def _find_last(
             factor = min(factor, math.sqrt(longest / shortest))
         seconds *= factor
     if rest is not None:
-        last = await _find_until(scan, query, began, rest.next, MAX_READS)
+        last = await _search(scan, query, rest.next, until=began)
         if last.ended_by != "budget":
             records = [*rest.records, *last.records][-query.limit :]
             scanned = rest.scanned + last.scanned
             return last._replace(records=records, scanned=scanned, since=rest.since)
     return best._replace(reads=scan.reads, ended_by="budget")
-
-
-async def _find_until(
-    scan: _Scan, query: RecordQuery, until: float, start: Position | Start, reads: int
-) -> FoundRecords:
-    """Return the last records from a start up to a time, with a limit of reads."""
-    scan.begin(start)
-    found: deque[Record] = deque(maxlen=query.limit)
-    scanned, position, ended_by = 0, start, "budget"
-    while ended_by == "budget" and reads and not scan.is_spent:
-        page = await scan.next_page()
-        reads -= 1
-        async for records in scan.opened(page):
-            for record in _after(start, records):
-                scanned, position = scanned + 1, record.position
-                if query.matches(record):
-                    found.append(record)
-        end = scan.page_end(page)
-        # The tip of a busy shard moves on while the shard is read.
-        if is_at_tip(page) or end >= until:
-            ended_by = _end(page)
-        if not scanned:
-            position = _at(min(end, until) - CLOCK_MARGIN_SECONDS)
-    return FoundRecords(list(found), scanned, scan.reads, position, ended_by)
 
 
 class _Scan:

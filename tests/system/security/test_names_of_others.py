@@ -25,7 +25,7 @@ from kinesumer.model.rows import (
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
 from kinesumer.ops.cli.console import print_lines, safe_on_terminal
 from kinesumer.ops.cli.main import one_line
-from kinesumer.ops.cli.status_tables import status_tables
+from kinesumer.ops.cli.status_tables import status_picture, status_tables
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import report
@@ -72,6 +72,8 @@ def test_status_shows_names_in_brackets_as_they_are_and_moves_no_cursor(
     assert out.count(shown) == 3
     assert all(line.isprintable() for line in out.split("\n"))
     assert json.dumps(msgspec.to_builtins(answer)).isprintable()
+    print_lines(status_picture(answer, name))
+    assert all(line.isprintable() for line in capsys.readouterr().out.split("\n"))
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
