@@ -17,7 +17,7 @@ from aiohttp import web
 
 from benchmarks.http_server import serve
 from benchmarks.pages import LAYOUTS, iterator, numbered
-from kinesumer.testing.embedded_aws.kinesis import cbor
+from kinesumer.testing.embedded_aws import cbor
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR
 
 JSON = "application/x-amz-json-1.1"

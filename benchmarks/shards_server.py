@@ -19,7 +19,7 @@ import msgspec
 
 from benchmarks.canned_server import HASH_KEYS, JSON
 from benchmarks.http_server import tls_context
-from kinesumer.testing.embedded_aws.kinesis import cbor
+from kinesumer.testing.embedded_aws import cbor
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR
 
 LISTING_SHARDS = 1_000  # shards of one page of ListShards

@@ -33,7 +33,7 @@ from kinesumer.spark.options.parser import connection_from, parse_read
 from kinesumer.spark.planning.tasks import ShardRange, Task
 from kinesumer.spark.reading.task_reader import read
 from kinesumer.testing import EmbeddedAws, background
-from kinesumer.testing.embedded_aws.kinesis.limits import Limits
+from kinesumer.testing.kinesis.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,16 +3,16 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kinesumer.testing.embedded_aws.kinesis.limits import UNTHROTTLED, Limits
-    from kinesumer.testing.embedded_aws.request import AwsError
     from kinesumer.testing.embedded_aws.server import EmbeddedAws, background
+    from kinesumer.testing.kinesis.errors import AwsError
+    from kinesumer.testing.kinesis.limits import UNTHROTTLED, Limits
     from kinesumer.testing.values import batch, record
 else:
     _MODULES = {
-        "AwsError": "embedded_aws.request",
+        "AwsError": "kinesis.errors",
         "EmbeddedAws": "embedded_aws.server",
-        "Limits": "embedded_aws.kinesis.limits",
-        "UNTHROTTLED": "embedded_aws.kinesis.limits",
+        "Limits": "kinesis.limits",
+        "UNTHROTTLED": "kinesis.limits",
         "background": "embedded_aws.server",
         "batch": "values",
         "record": "values",

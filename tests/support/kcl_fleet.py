@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.config import Config
 from kinesumer.model.streams import Shard
 from kinesumer.ops.group.context import operator_context
+from kinesumer.testing.kinesis.limits import UNTHROTTLED
+from kinesumer.testing.kinesis.numbers import GrowingNumbers
+from kinesumer.testing.kinesis.shards import Shard as MemoryShard
+from kinesumer.testing.kinesis.shards import StoredRecord
+from kinesumer.testing.kinesis.streams import Stream
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
-from kinesumer.testing.simulation.memory_kinesis import (
-    MemoryShard,
-    MemoryStream,
-    StoredRecord,
-)
+from tests.support.clock import StillClock
 
 if TYPE_CHECKING:
     from kinesumer.aws.kcl_table import Item, LeaseWrite
@@ -39,16 +40,6 @@ ORDERS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/orders"
 PAYMENTS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/payments"
 S0, S1, S2, S3 = (f"shardId-{number:012}" for number in range(4))
 QUICK = Config(heartbeat_interval_seconds=0.1, lease_duration_seconds=1.0)
-
-
-class StillClock:
-    """A clock that stands still, at some minutes after the fleet's run."""
-
-    def now(self) -> float:
-        return 0.0
-
-    def wall(self) -> float:
-        return 1795266000.0
 
 
 class MemoryLeases:
@@ -86,7 +77,8 @@ class World:
     """The streams of the fixtures, and an empty state store for the app "a"."""
 
     def __init__(self) -> None:
-        self.clock = StillClock()
+        # Some minutes after the fleet's run.
+        self.clock = StillClock(1795266000.0)
         self.kinesis = MemoryKinesis(self.clock, account=ACCOUNT, reads_per_second=0)
         for fixture in (FIXTURE, VERSIONS):
             for name, stream in fixture["streams"].items():
@@ -110,8 +102,10 @@ def leases(table: str, **changes: dict[str, Any]) -> MemoryLeases:
     return made
 
 
-def _stream(fixture: dict[str, Any]) -> MemoryStream:
-    stream = MemoryStream(fixture["arn"], fixture["created"], 24)
+def _stream(fixture: dict[str, Any]) -> Stream:
+    created, numbers = fixture["created"], FixtureNumbers()
+    stream = Stream(fixture["arn"], 0, created, UNTHROTTLED, numbers=numbers)
+    stream.status, stream.next_number = "ACTIVE", 10**57
     for serial, listed in enumerate(fixture["shards"]):
         shard = _shard(listed, serial)
         shard.log = [
@@ -124,19 +118,23 @@ def _stream(fixture: dict[str, Any]) -> MemoryStream:
     return stream
 
 
+class FixtureNumbers(GrowingNumbers):
+    """Numbers of records that AWS has numbered."""
+
+    first: int = 0
+
+
 def _shard(listed: dict[str, Any], serial: int) -> MemoryShard:
     keys, numbers = listed["HashKeyRange"], listed["SequenceNumberRange"]
     parent = listed.get("ParentShardId")
     ending = numbers.get("EndingSequenceNumber")
-    made = MemoryShard(
-        Shard(
-            listed["ShardId"],
-            int(keys["StartingHashKey"]),
-            int(keys["EndingHashKey"]),
-            (parent,) if parent else (),
-            ending,
-        ),
-        serial,
+    description = Shard(
+        listed["ShardId"],
+        int(keys["StartingHashKey"]),
+        int(keys["EndingHashKey"]),
+        (parent,) if parent else (),
+        ending,
     )
+    made = MemoryShard(description, serial, 0.0, UNTHROTTLED)
     made.closed_at = None if ending is None else 0.0
     return made

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard, Start, StreamInfo
     from kinesumer.ports import Reservation
     from kinesumer.spark.planning.tasks import Task
+    from kinesumer.testing.kinesis.shards import Shard as MemoryShard
     from kinesumer.testing.simulation.event_loop import VirtualLoop
-    from kinesumer.testing.simulation.memory_kinesis import MemoryShard
 
 Row = tuple[str, str]  # a shard's id and a sequence number
 

@@ -11,7 +11,7 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.model.streams import Start, Stream
 from kinesumer.testing import UNTHROTTLED, EmbeddedAws
-from kinesumer.testing.embedded_aws.kinesis.limits import Limits
+from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.trial.acceptance.contract.subscription_reader import (
     SubscriptionReader,
 )

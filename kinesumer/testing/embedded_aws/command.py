@@ -10,8 +10,8 @@ import click
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.options import command
-from kinesumer.testing.embedded_aws.request import AwsError
 from kinesumer.testing.embedded_aws.server import EmbeddedAws, serve
+from kinesumer.testing.kinesis.errors import AwsError
 
 if TYPE_CHECKING:
     from kinesumer.ops.cli.options import CommonOptions

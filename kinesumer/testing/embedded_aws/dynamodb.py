@@ -9,13 +9,13 @@ from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.testing.embedded_aws.request import AwsError, invalid_request
+from kinesumer.testing.kinesis.errors import AwsError, invalid_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Future
 
-    from kinesumer.testing.embedded_aws.kinesis.subscription import Subscription
+    from kinesumer.testing.kinesis.subscription import Subscription
 
 
 Item = dict[str, dict[str, Any]]  # in DynamoDB's JSON

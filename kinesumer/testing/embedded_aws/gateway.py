@@ -10,31 +10,23 @@ import msgspec
 from aiohttp import web
 
 from kinesumer.runtime.partitions import is_region
-from kinesumer.testing.embedded_aws import dynamodb, identity
-from kinesumer.testing.embedded_aws.arns import resource_arn
+from kinesumer.testing.embedded_aws import cbor, dynamodb, identity
 from kinesumer.testing.embedded_aws.dynamodb import Answer
-from kinesumer.testing.embedded_aws.faults import PUSHED_EVENT, Call
-from kinesumer.testing.embedded_aws.kinesis import cbor
-from kinesumer.testing.embedded_aws.kinesis.records import without_iterator
-from kinesumer.testing.embedded_aws.kinesis.requests import (
+from kinesumer.testing.embedded_aws.faults import Call
+from kinesumer.testing.embedded_aws.pushing import KEY_TEXT, ConnectionAborted, Pushes
+from kinesumer.testing.embedded_aws.request import Request, parse_request
+from kinesumer.testing.kinesis.arns import resource_arn
+from kinesumer.testing.kinesis.errors import AwsError, limit_exceeded
+from kinesumer.testing.kinesis.frames import without_iterator
+from kinesumer.testing.kinesis.records import ReadPage
+from kinesumer.testing.kinesis.requests import (
     AnyRequest,
     CreateStream,
     GetRecords,
     RegisterStreamConsumer,
 )
-from kinesumer.testing.embedded_aws.kinesis.service import Caller, decode
-from kinesumer.testing.embedded_aws.kinesis.subscription import (
-    Subscription,
-    exception_frame,
-    initial_response,
-    without_continuation,
-)
-from kinesumer.testing.embedded_aws.request import (
-    AwsError,
-    Request,
-    limit_exceeded,
-    parse_request,
-)
+from kinesumer.testing.kinesis.service import Caller, decode
+from kinesumer.testing.kinesis.subscription import Subscription
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 
 if TYPE_CHECKING:
@@ -56,13 +48,7 @@ _CONTENT_TYPES = {
     "dynamodb": "application/x-amz-json-1.0",
     "sts": "text/xml",
 }
-STALL_SECONDS = 60.0  # how long a stalled subscription sends nothing
-_KEY_TEXT = "The key of the stream can't be used (a fault on demand)."
 _SHARD_OPERATIONS = ("GetRecords", "GetShardIterator", "PutRecord", "PutRecords")
-
-
-class _ConnectionAborted(Exception):
-    """The connection must be closed without a response."""
 
 
 class _Exchange(NamedTuple):
@@ -80,9 +66,7 @@ class Gateway:
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
-        self._is_closing = False
-        # The connections of the subscriptions that send events.
-        self._pushing: dict[Subscription, asyncio.Transport | None] = {}
+        self._pushes = Pushes(state)
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Serve a request, or close the connection if a fault requires it."""
@@ -90,8 +74,8 @@ class Gateway:
         try:
             answer, call = await self._answer(request)
             if answer.subscription is not None:
-                return await self._push(http, answer.subscription, call)
-        except _ConnectionAborted:
+                return await self._pushes.send(http, answer.subscription, call)
+        except ConnectionAborted:
             if http.transport is not None:
                 http.transport.abort()
             return web.Response()
@@ -105,62 +89,9 @@ class Gateway:
         }
         return web.Response(status=answer.status, body=body, headers=headers)
 
-    async def _push(
-        self, http: web.BaseRequest, subscription: Subscription, call: Call
-    ) -> web.StreamResponse:
-        """Send the events of a subscription until it ends."""
-        response = web.StreamResponse(
-            headers={
-                "Content-Type": "application/vnd.amazon.eventstream",
-                "x-amzn-RequestId": f"{id(http):032x}",
-            }
-        )
-        response.enable_chunked_encoding()
-        call = call._replace(operation=PUSHED_EVENT)
-        self._pushing[subscription] = http.transport
-        try:
-            await response.prepare(http)
-            await response.write(initial_response())
-            while not self._is_closing:
-                with self._state.lock:
-                    now = self._state.clock.now()
-                    step = subscription.step(now)
-                    faults = self._state.faults.strike(call, now) if step.frame else []
-                frame, is_last = step.frame, step.is_last
-                for fault in faults:
-                    if fault.kind == "stall":
-                        await self._stall(subscription, fault.latency_seconds)
-                    else:
-                        frame, is_last = await _apply(fault, frame, response)
-                if frame:
-                    await response.write(frame)
-                if is_last:
-                    await response.write_eof()
-                    return response
-                if not frame:
-                    await subscription.wait(step.wait_seconds)
-        except ConnectionError:  # the client has closed the connection
-            return response
-        finally:
-            del self._pushing[subscription]
-            with self._state.lock:
-                subscription.close()
-        raise _ConnectionAborted
-
-    async def _stall(self, subscription: Subscription, seconds: float) -> None:
-        """Send nothing for some seconds, or until the server stops."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + (seconds or STALL_SECONDS)
-        while not self._is_closing and (left := end - loop.time()) > 0:
-            await subscription.wait(left)
-
     def close(self) -> None:
-        """End all subscriptions, since the server stops."""
-        self._is_closing = True
-        for subscription, transport in self._pushing.items():
-            subscription.wake()
-            if transport is not None:
-                transport.abort()
+        """End all subscriptions, because the server stops."""
+        self._pushes.close()
 
     async def _answer(self, http: Request) -> tuple[Answer, Call]:
         call = Call(
@@ -189,7 +120,7 @@ class Gateway:
             if answer.subscription is not None:
                 with self._state.lock:
                     answer.subscription.close()
-            raise _ConnectionAborted
+            raise ConnectionAborted
         return answer, call
 
     def _identify(self, http: Request, call: Call) -> _Exchange:
@@ -273,8 +204,9 @@ class Gateway:
             result = state.kinesis.call(http.operation, exchange.request, origin, now)
         if isinstance(result, Subscription):
             return Answer(200, b"", subscription=result)
-        body = result if isinstance(result, bytes) else msgspec.json.encode(result)
-        return Answer(200, body)
+        if isinstance(result, ReadPage):
+            result = result.response()
+        return Answer(200, msgspec.json.encode(result))
 
 
 def _authorize(
@@ -301,25 +233,6 @@ def _permissions(exchange: _Exchange) -> Iterator[tuple[str, str]]:
         yield "dynamodb:TagResource", call.resource
 
 
-async def _apply(
-    fault: Fault, frame: bytes, response: web.StreamResponse
-) -> tuple[bytes, bool]:
-    """Return the frame to send in place of another one, and whether it is the last."""
-    match fault.kind:
-        case "exception_event":
-            text = "Internal failure (a fault on demand)"
-            return exception_frame("InternalFailureException", text), True
-        case "key":
-            return exception_frame(fault.key_error, _KEY_TEXT), True
-        case "corrupt":
-            return frame[:-1] + bytes([frame[-1] ^ 1]), False
-        case "no_continuation":
-            return without_continuation(frame), True
-        case _:
-            await response.write(frame[: len(frame) // 2])
-            raise _ConnectionAborted
-
-
 def _table_arn(request: Mapping[str, Any], origin: Caller) -> str:
     table = request.get("TableName") or request.get("ResourceArn")
     if not isinstance(table, str):
@@ -343,7 +256,7 @@ def _raise_fault(call: Call, faults: list[Fault]) -> None:
                 code = "InternalServerError"
             raise AwsError(code, "Internal server error (a fault on demand)", 500)
         if fault.kind == "key":
-            raise AwsError(fault.key_error, _KEY_TEXT)
+            raise AwsError(fault.key_error, KEY_TEXT)
         if fault.kind == "expired_iterator":
             raise AwsError(
                 "ExpiredIteratorException", "Iterator expired (a fault on demand)."

@@ -11,9 +11,9 @@ from xml.sax.saxutils import escape
 import msgspec
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.testing.embedded_aws.request import (
+from kinesumer.testing.embedded_aws.request import access_denied
+from kinesumer.testing.kinesis.errors import (
     AwsError,
-    access_denied,
     invalid_request,
     unknown_operation,
 )

@@ -20,7 +20,7 @@ from moto.dynamodb.models.utilities import DynamoJsonEncoder
 from moto.dynamodb.responses import DynamoHandler
 
 from kinesumer.runtime.partitions import all_regions, partition_of
-from kinesumer.testing.embedded_aws.request import AwsError
+from kinesumer.testing.kinesis.errors import AwsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

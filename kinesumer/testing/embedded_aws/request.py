@@ -1,11 +1,12 @@
-"""Parse requests to AWS, and create AWS's error responses."""
+"""Parse requests to AWS, and create the error of a denied request."""
 
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
+
+from kinesumer.testing.kinesis.errors import AwsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,25 +48,6 @@ def parse_request(headers: Mapping[str, str], body: bytes) -> Request:
         headers.get("User-Agent", ""),
         headers.get("Content-Type", ""),
     )
-
-
-class AwsError(Exception):
-    """An error response of AWS: code, message and HTTP status."""
-
-    code: str
-    message: str
-    status: int
-
-    def __init__(self, code: str, message: str, status: int = 400) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code, self.message, self.status = code, message, status
-
-
-invalid_argument: partial[AwsError] = partial(AwsError, "InvalidArgumentException")
-invalid_request: partial[AwsError] = partial(AwsError, "ValidationException")
-limit_exceeded: partial[AwsError] = partial(AwsError, "LimitExceededException")
-not_found: partial[AwsError] = partial(AwsError, "ResourceNotFoundException")
-unknown_operation: partial[AwsError] = partial(AwsError, "UnknownOperationException")
 
 
 def access_denied(caller: str, action: str, resource: str, why: str = "") -> AwsError:

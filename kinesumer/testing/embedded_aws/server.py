@@ -26,23 +26,22 @@ from kinesumer.testing.embedded_aws.identity import (
     Role,
     read_policy,
 )
-from kinesumer.testing.embedded_aws.kinesis.changes import (
+from kinesumer.testing.embedded_aws.state import ServiceState
+from kinesumer.testing.kinesis.changes import (
     record_kib,
     require_distribution,
 )
-from kinesumer.testing.embedded_aws.kinesis.limits import Limits
-from kinesumer.testing.embedded_aws.kinesis.records import store
-from kinesumer.testing.embedded_aws.kinesis.service import Caller, stream_arn
-from kinesumer.testing.embedded_aws.kinesis.shards import AUTO, BY_KEY
-from kinesumer.testing.embedded_aws.kinesis.tokens import hash_key
-from kinesumer.testing.embedded_aws.state import ServiceState
+from kinesumer.testing.kinesis.limits import Limits
+from kinesumer.testing.kinesis.service import Caller, stream_arn
+from kinesumer.testing.kinesis.streams import AUTO, BY_KEY
+from kinesumer.testing.kinesis.tokens import hash_key
 from kinesumer.wire.rows import DEFINITION, STATE_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from kinesumer.testing.embedded_aws.kinesis.shards import Stream
     from kinesumer.testing.embedded_aws.state import RequestLog
+    from kinesumer.testing.kinesis.streams import Stream
 
 
 DEFAULT_REGION = "us-east-1"
@@ -264,22 +263,20 @@ class EmbeddedAws:
         with self._opened(stream) as (target, now):
             is_auto = target.distribution == AUTO
             shard = target.next_in_turn() if is_auto else target.route(routed)
-            return shard.shard_id, store(target, shard, data, partition_key, now)
+            return shard.shard_id, target.append(shard, data, partition_key, now)
 
     def split(self, stream: str, shard_id: str, at: int | None = None) -> None:
         """Split an open shard in the middle, or at a hash key."""
         with self._opened(stream) as (target, now):
             if at is None:
-                shard = target.shard(shard_id, now)
+                shard = target.shard(shard_id)
                 at = (shard.first_hash + shard.last_hash + 1) // 2
-            target.split(target.require_splittable(shard_id, at, now), at, now)
+            target.split(target.require_splittable(shard_id, at), at, now)
 
     def merge(self, stream: str, shard_id: str, adjacent_shard_id: str) -> None:
         """Merge two adjacent open shards."""
         with self._opened(stream) as (target, now):
-            target.merge(
-                *target.require_mergeable(shard_id, adjacent_shard_id, now), now
-            )
+            target.merge(*target.require_mergeable(shard_id, adjacent_shard_id), now)
 
     def open_shards(self, stream: str) -> list[str]:
         """Return the ids of the open shards in order of their hash keys."""

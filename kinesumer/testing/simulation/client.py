@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.records import Batches, Records
 from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
 from kinesumer.model.streams import Stream
 from kinesumer.runtime.context import ClientContext
@@ -19,7 +17,12 @@ from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.testing.simulation.bandwidth import SharedLink
 from kinesumer.testing.simulation.callbacks import SimulatedCallbacks
-from kinesumer.testing.simulation.machine import MACHINE
+from kinesumer.testing.simulation.fan_out import (
+    LinkedFanOutSource,
+    Subscriptions,
+    open_fan_out,
+)
+from kinesumer.testing.simulation.heartbeat_thread import SimulatedHeartbeatThread
 from kinesumer.testing.simulation.network import (
     LinkedSource,
     LinkedStore,
@@ -36,13 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kinesumer.consuming.delivery_protocol import DeliveryProtocol
-    from kinesumer.coordination.heartbeat import Heartbeater
-    from kinesumer.coordination.heartbeat_thread import MakeHeartbeater
-    from kinesumer.coordination.membership import Event, Notify
     from kinesumer.model.owned import AssignedShard
     from kinesumer.model.records import Batch, Record
     from kinesumer.ports import StreamSource
-    from kinesumer.testing.simulation.fan_out import Subscriptions
     from kinesumer.testing.simulation.machine import Machine
     from kinesumer.testing.simulation.world import World
 
@@ -78,11 +77,7 @@ class Process:
         self.line: SharedLink = SharedLink(
             world.loop, world.scenario.link_bytes_per_second
         )
-        self.subscriptions: Subscriptions | None = None
-        if world.consumers is not None:
-            from kinesumer.testing.simulation.fan_out import Subscriptions
-
-            self.subscriptions = Subscriptions(world.consumers)
+        self.subscriptions: Subscriptions = Subscriptions()
         # The streams that the process reads by fan-out, and whether it may fall back.
         self.fan_out: dict[str, bool] = {}
         self._fan_out_random = world.random_for(f"fan-out of process {number}")
@@ -131,8 +126,7 @@ class Process:
         self.store.network.clear()
         self.kinesis_network.clear()
         self.line.set_rate(self.world.scenario.link_bytes_per_second)
-        if self.subscriptions is not None:
-            self.subscriptions.end_faults()
+        self.subscriptions.end_faults()
         self.user_code.end_faults()
         for thread in (self.machine, self.heartbeat_thread):
             thread.after_steps_action = None
@@ -292,13 +286,8 @@ class Process:
     async def _open_source(self, stream: Stream) -> StreamSource:
         source = self.world.kinesis.source(stream.name)
         link = (self.machine, self.random, source, self.kinesis_network, self.line)
-        if stream.fan_out is None or self.subscriptions is None:
+        if stream.fan_out is None:
             return LinkedSource(*link)
-        from kinesumer.testing.simulation.fan_out import (
-            LinkedFanOutSource,
-            open_fan_out,
-        )
-
         return await open_fan_out(LinkedFanOutSource(*link, self.subscriptions), stream)
 
     # --- user code ---
@@ -376,40 +365,3 @@ class Process:
                     await group.commit()
                 except ShardsLostError as error:
                     self.world.checker.note("lost", self.name, str(error))
-
-
-class SimulatedHeartbeatThread(HeartbeatTask):
-    """Sends heartbeats on a second thread, even while the first thread is blocked.
-
-    As with real threads, a function that one thread calls on the other runs later.
-    """
-
-    def __init__(self, context: ClientContext, thread: Machine) -> None:
-        super().__init__(context)
-        self._thread = thread
-        self._on_thread = copy_context()
-        self._on_thread.run(MACHINE.set, thread)
-
-    def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
-        """Start the heartbeats. ``notify`` will be called on the caller's thread."""
-        loop, home = self._thread.loop, copy_context()
-
-        def pass_on(event: Event) -> None:
-            loop.call_soon(notify, event, context=home)
-
-        self._heartbeater = make_heartbeater(self._context, pass_on)
-        self.task: asyncio.Task[None] | None = loop.create_task(
-            self._heartbeater.run(), context=self._on_thread
-        )
-
-    def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
-        """Call a function with the heartbeater, on the heartbeat thread."""
-        loop, heartbeater = self._thread.loop, self._heartbeater
-        if heartbeater is not None:
-            loop.call_soon(change, heartbeater, context=self._on_thread)
-
-    async def stop(self) -> None:
-        """Stop the heartbeats. No heartbeat is sent after this method returns."""
-        if self.task is not None:
-            self._thread.loop.call_soon(self.task.cancel, context=self._on_thread)
-            await asyncio.wait([self.task])

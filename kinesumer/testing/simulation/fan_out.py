@@ -1,7 +1,4 @@
-"""Subscriptions over a simulated network. The client's side is the real FanOutSource.
-
-This module imports AWS's client, so only runs with fan-out import it.
-"""
+"""Subscriptions over a simulated network, which the real FanOutSource reads."""
 
 from __future__ import annotations
 
@@ -10,39 +7,24 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
-from kinesumer.aws.errors import failure_of, refusal
 from kinesumer.aws.fan_out import Consumer, FanOutSource
 from kinesumer.aws.http.event_stream import FrameQueue
-from kinesumer.aws.kinesis_errors import (
-    NOT_FOUND,
-    SUBSCRIBE,
-    kinesis_error,
-)
-from kinesumer.errors import (
-    FatalError,
-    SourceThrottledError,
-    SourceUnavailableError,
-)
-from kinesumer.model.streams import Start
-from kinesumer.testing.embedded_aws.kinesis.subscription import without_continuation
+from kinesumer.aws.kinesis_errors import SUBSCRIBE
+from kinesumer.errors import SourceThrottledError, SourceUnavailableError
+from kinesumer.testing.kinesis.errors import AwsError
+from kinesumer.testing.kinesis.frames import without_continuation
 from kinesumer.testing.simulation.network import LinkedSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from random import Random
 
-    from kinesumer.aws.errors import AwsFailure
     from kinesumer.errors import KinesumerError
     from kinesumer.model.streams import Stream
     from kinesumer.ports import StreamSource
+    from kinesumer.testing.kinesis.subscription import Subscription
     from kinesumer.testing.simulation.bandwidth import SharedLink, Transfer
     from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.memory_consumers import (
-        MemoryConsumers,
-        MemorySubscription,
-    )
     from kinesumer.testing.simulation.memory_kinesis import MemorySource
     from kinesumer.testing.simulation.network import NetworkConditions
     from kinesumer.wire.event_stream import Frame
@@ -67,8 +49,7 @@ class _Piece(NamedTuple):
 class Subscriptions:
     """The event streams of one process, and the faults of its subscriptions."""
 
-    def __init__(self, consumers: MemoryConsumers) -> None:
-        self.consumers = consumers
+    def __init__(self) -> None:
         self.open: list[LinkedEventStream] = []
         self.refused_until: float = 0.0  # until then, SubscribeToShard is throttled
 
@@ -95,9 +76,7 @@ class LinkedEventStream:
     Implements ``aws.http.event_stream.EventStream`` with the real queue of frames.
     """
 
-    def __init__(
-        self, source: LinkedFanOutSource, subscription: MemorySubscription
-    ) -> None:
+    def __init__(self, source: LinkedFanOutSource, subscription: Subscription) -> None:
         self.coming_bytes: int = 0
         # Complete frames that the client has received but not taken.
         self.waiting: int = 0
@@ -113,7 +92,6 @@ class LinkedEventStream:
         self._plan = 0  # the number of the latest timer; earlier ones do nothing
         self._transfer: Transfer | None = None
         subscription.wake = self._wake
-        subscription.shard.listeners.append(subscription.wake)
         source.subscriptions.open.append(self)
         self._wake()
 
@@ -133,7 +111,7 @@ class LinkedEventStream:
         if not self._is_over:
             self._is_over = True
             self._source.subscriptions.open.remove(self)
-            self._subscription.shard.listeners.remove(self._subscription.wake)
+            self._subscription.close()
             if self._transfer is not None and self._source.line is not None:
                 self._source.line.drop(self._transfer)
 
@@ -176,7 +154,7 @@ class LinkedEventStream:
 
     def throw(self) -> None:
         """End the subscription with an exception."""
-        self._subscription.end_with(INTERNAL)
+        self._subscription.end_with(INTERNAL, "The end.")
 
     def stall(self, seconds: float) -> None:
         """Send nothing for a time."""
@@ -208,7 +186,7 @@ class LinkedEventStream:
         if self._stalled_until > self._loop.real:
             self._look_at(self._stalled_until)
             return
-        step = self._subscription.step()
+        step = self._subscription.step(self._source.now())
         if step.frame:
             self._send(step.frame, is_last=step.is_last)
         elif step.is_last:
@@ -305,8 +283,8 @@ class LinkedFanOutSource(LinkedSource):
         self, operation: str, arguments: Mapping[str, object]
     ) -> Any:
         """Make a call about the stream's consumers, and return its response."""
-        call = self.subscriptions.consumers.call
-        return await self.call(partial(call, self._source.name, operation, arguments))
+        call = self._source.call_of_consumer
+        return await self.call(partial(call, operation, arguments))
 
     async def subscribe(
         self, arn: str, shard_id: str, position: Mapping[str, object]
@@ -317,41 +295,23 @@ class LinkedFanOutSource(LinkedSource):
 
     def _subscribe_now(
         self, arn: str, shard_id: str, position: Mapping[str, object]
-    ) -> MemorySubscription:
+    ) -> Subscription:
         if self.machine.loop.real < self.subscriptions.refused_until:
             self.network.last_disturbed_at = self.machine.loop.real
             raise SourceThrottledError("the subscription is refused")
-        return self.subscriptions.consumers.subscribe(
-            self._source.name,
-            arn,
-            shard_id,
-            position,
-            self._skew() if self.network.skew else 0.0,
-        )
+        skew = self._skew() if self.network.skew else 0.0
+        return self._source.subscribe(arn, shard_id, position, skew)
+
+    def now(self) -> float:
+        """Return the time of Kinesis."""
+        return self._source.kinesis.clock.wall()
 
     async def error_of_subscription(
         self, code: str, text: str, shard_id: str
     ) -> KinesumerError:
         """Return the error that an exception in an event stream means."""
-        if code == NOT_FOUND:
-            await self.describe()
-            await self.get_iterator(shard_id, Start.TRIM_HORIZON)
-            return FatalError(text)
-        body = msgspec.json.encode({"__type": code, "message": text})
-        fault = failure_of(refusal(SUBSCRIBE, 400, body))
-        return kinesis_error(fault, SUBSCRIBE, self.label, shard_id, _Unsigned())
-
-
-class _Unsigned:
-    """The keys of simulated calls, which nobody refuses: ``aws.errors.CallKeys``."""
-
-    def may_recover(self, _: AwsFailure) -> bool:
-        """Return False."""
-        return False
-
-    def state(self) -> str:
-        """Return an empty text, since nothing is wrong."""
-        return ""
+        await self.describe()
+        return self._source.error_now(AwsError(code, text), SUBSCRIBE, shard_id)
 
 
 async def open_fan_out(source: LinkedFanOutSource, stream: Stream) -> StreamSource:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.coordination import pauses
-from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import drain
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.testing.simulation.client import Process
-    from kinesumer.testing.simulation.memory_kinesis import MemorySource
     from kinesumer.testing.simulation.operator import Work
     from kinesumer.testing.simulation.simulation import Simulation
 
@@ -29,11 +26,7 @@ DRIFT = 0.05
 # The range of a narrow link's bandwidth. Even the lowest carries 10 MB within 30 s.
 NARROW_BYTES_PER_SECOND = (600_000, 2_000_000)
 MAX_BLOCKED_SECONDS = 8.0
-FOREIGN_READS_PER_SECOND = (1, 4)
 SKEW_SECONDS = 0.5
-# The range of a busy table's write capacity, as multiples of what a group at rest uses.
-SPARE_UNITS = (1.5, 4.0)
-PAGE_RECORDS = 10_000
 
 
 def _network_fault(*services: str, of_all: bool = False, **rates: float) -> Inject:
@@ -213,7 +206,7 @@ class FaultInjector:
 
     # --- Kinesis ---
 
-    iterators: Inject = _network_fault("kinesis", of_all=True, expired=0.1)
+    iterators: Inject = _network_fault("kinesis", of_all=True, expired=0.1, coarse=0.5)
     short_pages: Inject = _network_fault("kinesis", of_all=True, short=0.5)
     listing: Inject = _network_fault("kinesis", of_all=True, cut_off=0.5)
 
@@ -365,32 +358,6 @@ class FaultInjector:
         if victim := self._victim():
             longest = MAX_BLOCKED_SECONDS * self.random.random()
             victim.user_code.block_each(longest, seconds)
-
-    def foreign(self, seconds: float) -> None:
-        """Let a consumer outside the group read a stream without any backoff."""
-        name = self.random.choice(self.sim.streams)
-        reads = self.random.randint(*FOREIGN_READS_PER_SECOND)
-        until = self.sim.loop.real + seconds
-        self._read_foreign(self.sim.kinesis.source(name), 1 / reads, until)
-
-    def _read_foreign(self, source: MemorySource, every: float, until: float) -> None:
-        if self.sim.faults_ended or self.sim.loop.real >= until:
-            return
-        for opened in self.sim.kinesis.stream(source.name).open:
-            with suppress(KinesumerError):  # read on without a backoff
-                iterator = source.get_iterator_now(opened.shard.shard_id, Start.LATEST)
-                source.get_records_now(iterator, PAGE_RECORDS)
-        self._later(every, self._read_foreign, source, every, until)
-
-    def busy_table(self, seconds: float) -> None:
-        """Limit the table's writes to 1.5 to 4 times what a group at rest needs."""
-        sim, usual = self.sim, self.sim.scenario.table_units_per_second
-        shards = sum(len(sim.kinesis.stream(name).open) for name in sim.streams)
-        beats = 2 * len(sim.living) / sim.config.heartbeat_interval_seconds
-        calm = beats + shards / sim.config.commit_interval_seconds
-        sim.store.write_units_per_second = calm * self.random.uniform(*SPARE_UNITS)
-
-        self._later(seconds, setattr, sim.store, "write_units_per_second", usual)
 
     def skew(self, seconds: float) -> None:
         """Make the clocks of Kinesis and one client wrong by up to half a second."""

@@ -1,155 +1,62 @@
-"""Kinesis in memory, with reshards, retention and a limit on reads."""
+"""Kinesis in memory, as the library's ports: the model under a clock of choice."""
 
 from __future__ import annotations
 
-import hashlib
-from bisect import bisect_left, bisect_right, insort
-from collections import deque
+import math
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
-from kinesumer.aws.polling import PollingSource
-from kinesumer.core.shard_end import is_past_end
-from kinesumer.errors import (
-    ExpiredIteratorError,
-    InvalidPositionError,
-    KeyUnavailableError,
-    ShardMissingError,
-    ShardThrottledError,
-    StartInFutureError,
-    StreamMissingError,
-    TrimmedPositionError,
+import msgspec
+
+from kinesumer.aws.errors import failure_of, refusal
+from kinesumer.aws.kinesis_errors import (
+    NOT_FOUND,
+    SUBSCRIBE,
+    ConsumerStateError,
+    kinesis_error,
 )
-from kinesumer.model.positions import Position
+from kinesumer.aws.polling import PollingSource
+from kinesumer.aws.starting_positions import iterator_arguments, timestamp_errors
+from kinesumer.errors import (
+    FatalError,
+    KeyUnavailableError,
+    ShardThrottledError,
+    StreamMissingError,
+)
 from kinesumer.model.records import Page, Record
-from kinesumer.model.streams import HASH_KEYS, Shard, StreamInfo
+from kinesumer.model.streams import StreamInfo
+from kinesumer.testing.kinesis.errors import AwsError
+from kinesumer.testing.kinesis.limits import MIB, UNTHROTTLED, Bucket, Limits
+from kinesumer.testing.kinesis.numbers import GrowingNumbers
+from kinesumer.testing.kinesis.records import ReadPage, get_records
+from kinesumer.testing.kinesis.requests import GetRecords
+from kinesumer.testing.kinesis.service import STREAM_OPERATIONS, Caller, stream_arn
+from kinesumer.testing.kinesis.streams import AUTO, Stream
+from kinesumer.testing.kinesis.tokens import hash_key
 from kinesumer.wire.records import JSON_PER_RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.model.streams import Start
+    from kinesumer.aws.errors import AwsFailure
+    from kinesumer.errors import KinesumerError
+    from kinesumer.model.positions import Position
+    from kinesumer.model.streams import Shard, Start
     from kinesumer.ports import Clock, Reservation
+    from kinesumer.testing.kinesis.consumers import Consumer
+    from kinesumer.testing.kinesis.subscription import Subscription
 
-# Limits of AWS: an iterator expires after five minutes, a page holds up to 10 MB, and
-# all consumers of a shard together may read it five times a second.
-ITERATOR_SECONDS = 300.0
-PAGE_BYTES = 10 * 1024 * 1024
-READS_PER_SECOND = 5
-# After 40 records, sequence numbers have one more digit. This reveals code that
-# compares them as text.
-FIRST_NUMBER = 10**55 - 40
-
-
-class StoredRecord(NamedTuple):
-    """A record in a shard's log."""
-
-    sequence_number: str
-    data: bytes
-    partition_key: str | None
-    arrived_at: float
-
-
-@dataclass(eq=False)
-class MemoryShard:
-    """One shard and its log, which keeps expired records so that indexes stay valid."""
-
-    shard: Shard
-    serial: int
-    log: list[StoredRecord] = field(default_factory=list)
-    # The number of expired records. They are the first ones in the log.
-    trimmed: int = 0
-    children: list[MemoryShard] = field(default_factory=list)
-    closed_at: float | None = None
-    reads: deque[float] = field(default_factory=deque)
-    # Functions to call when the log grows, or when the shard or the stream ends.
-    listeners: list[Callable[[], None]] = field(default_factory=list)
-
-    def changed(self) -> None:
-        """Tell the subscriptions to look at the shard."""
-        for listener in list(self.listeners):
-            listener()
-
-    @property
-    def closed(self) -> bool:
-        """True if the shard takes no more records."""
-        return self.closed_at is not None
-
-    def place_after(self, sequence_number: str) -> int:
-        """Return the index of the first record after a sequence number."""
-        return bisect_right(self.log, _order(sequence_number), key=_record_order)
-
-    def place_at(self, sequence_number: str) -> int:
-        """Return the index of the first record at or after a sequence number."""
-        return bisect_left(self.log, _order(sequence_number), key=_record_order)
-
-    def place_since(self, timestamp: float) -> int:
-        """Return the index of the first record that arrived at or after a time."""
-        return bisect_left(self.log, timestamp, key=attrgetter("arrived_at"))
-
-
-class MemoryStream:
-    """One stream, with its shards, its next sequence number and its retention."""
-
-    def __init__(
-        self,
-        arn: str,
-        created_at: float,
-        retention_hours: float,
-        first_number: int = 0,
-    ) -> None:
-        self.arn = arn
-        self.created_at = created_at
-        self.retention_hours = retention_hours
-        self.status = "ACTIVE"
-        # False while the stream distributes records by AUTO.
-        self.routes_by_key = True
-        self.shards: dict[str, MemoryShard] = {}
-        # Open shards by first hash key.
-        self.open: list[MemoryShard] = []
-        # A stream that is created again rejects the numbers of the earlier one.
-        self.first_number: int = first_number
-        self.next_number: int = first_number or FIRST_NUMBER
-        self._serial = 0
-        # Until then, KMS refuses the use of the stream's key.
-        self.key_fails_until: float = 0.0
-
-    def require_key(self, now: float) -> None:
-        """Raise KeyUnavailableError while the stream's key can't be used."""
-        if now < self.key_fails_until:
-            raise KeyUnavailableError(f"the key of {self.arn} is disabled; enable it")
-
-    def add(self, first: int, last: int, parents: tuple[str, ...] = ()) -> MemoryShard:
-        """Open a shard with the hash keys from ``first`` to ``last``."""
-        shard_id = f"shardId-{self._serial:012}"
-        shard = MemoryShard(Shard(shard_id, first, last, parents), self._serial)
-        self._serial += 1
-        self.shards[shard_id] = shard
-        insort(self.open, shard, key=_first_hash)
-        return shard
-
-    def close(self, shard: MemoryShard, at: float) -> None:
-        """Close an open shard. Its ending number is greater than its last record's."""
-        self.open.remove(shard)
-        shard.closed_at = at
-        ending, self.next_number = str(self.next_number), self.next_number + 1
-        shard.shard = shard.shard._replace(ending_sequence_number=ending)
-        shard.changed()
-
-    def route(self, hash_key: int) -> MemoryShard:
-        """Return the open shard that takes a hash key."""
-        index = bisect_right(self.open, hash_key, key=_first_hash)
-        return self.open[index - 1]
-
-    def shard(self, shard_id: str) -> MemoryShard:
-        """Return a shard that hasn't expired. Raises ShardMissingError."""
-        shard = self.shards.get(shard_id)
-        if shard is None:
-            raise ShardMissingError(f"{self.arn} has no shard {shard_id}")
-        return shard
+READS_PER_SECOND = 5  # as AWS permits for each shard
+# AWS's rates of subscriptions and their events. Tests put and list without limits.
+SUBSCRIPTION_LIMITS = replace(
+    UNTHROTTLED,
+    subscribe_calls_per_second=1,
+    pushed_bytes_per_second=2 * MIB,
+    consumer_creating_seconds=2,
+)
 
 
 class MemoryKinesis:
@@ -162,25 +69,44 @@ class MemoryKinesis:
         account: str = "123456789012",
         region: str = "us-east-1",
         reads_per_second: int = READS_PER_SECOND,
+        limits: Limits = SUBSCRIPTION_LIMITS,
     ) -> None:
         self.clock = clock
-        self.reads_per_second = reads_per_second
         self.throttled = 0
-        self._where = f"arn:aws:kinesis:{region}:{account}:stream/"
-        self._streams: dict[str, MemoryStream] = {}
+        self._caller = Caller(account, region)
+        self._limits = limits
+        self._streams: dict[str, Stream] = {}
         # The first sequence numbers of streams that are created again.
         self._first_numbers: dict[str, int] = {}
+        # By stream: until then, KMS refuses the use of the stream's key.
+        self._key_fails_until: dict[str, float] = {}
+        self._deregistered: list[tuple[Stream, Consumer]] = []
+        self.reads_per_second = reads_per_second
+
+    @property
+    def reads_per_second(self) -> float:
+        """How often each shard can be read."""
+        return self._limits.read_calls_per_second
+
+    @reads_per_second.setter
+    def reads_per_second(self, reads: float) -> None:
+        rate = reads or math.inf
+        self._limits = replace(self._limits, read_calls_per_second=rate)
+        for stream in self._streams.values():
+            stream.limits = self._limits
+            for shard in stream.shards.values():
+                shard.read_calls = Bucket(rate)
 
     def create_stream(
         self, name: str, shards: int = 1, *, retention_hours: float = 24
-    ) -> MemoryStream:
+    ) -> Stream:
         """Create an active stream whose shards have equal ranges of hash keys."""
-        arn = self._where + name
-        first_number = self._first_numbers.get(name, 0)
-        stream = MemoryStream(arn, self.clock.wall(), retention_hours, first_number)
-        for index in range(shards):
-            first = index * HASH_KEYS // shards
-            stream.add(first, (index + 1) * HASH_KEYS // shards - 1)
+        now, numbers = self.clock.wall(), GrowingNumbers()
+        numbers.first = self._first_numbers.get(name, numbers.first)
+        arn = stream_arn(self._caller, name)
+        stream = Stream(arn, shards, now, self._limits, numbers=numbers)
+        stream.retention_hours = retention_hours
+        stream.settle(now)
         self._streams[name] = stream
         return stream
 
@@ -188,10 +114,9 @@ class MemoryKinesis:
         """Delete a stream and its records."""
         stream = self._streams.pop(name)
         self._first_numbers[name] = stream.next_number
-        for shard in stream.shards.values():
-            shard.changed()
+        stream.delete()
 
-    def stream(self, name: str) -> MemoryStream:
+    def stream(self, name: str) -> Stream:
         """Return the stream with a name or ARN. Raises StreamMissingError."""
         stream = self._streams.get(name.rpartition("/")[2])
         if stream is None or (name.startswith("arn:") and stream.arn != name):
@@ -213,64 +138,76 @@ class MemoryKinesis:
         the place that the service has chosen. By default, the open shards take turns.
         """
         stream = self.stream(name)
-        if explicit_hash_key is None and stream.routes_by_key:
-            digest = hashlib.md5(partition_key.encode(), usedforsecurity=False)
-            explicit_hash_key = int.from_bytes(digest.digest(), "big")
-        elif explicit_hash_key is None:
-            turn = stream.next_number % len(stream.open)
-            explicit_hash_key = stream.open[turn].shard.first_hash
-        shard = stream.route(explicit_hash_key)
-        number = str(stream.next_number)
-        stream.next_number += 1
-        wall = self.clock.wall()
-        shard.log.append(StoredRecord(number, data, partition_key or None, wall))
-        shard.changed()
-        return shard.shard.shard_id, number
+        if explicit_hash_key is not None:
+            shard = stream.route(explicit_hash_key)
+        elif stream.distribution == AUTO:
+            shard = stream.next_in_turn()
+        else:
+            shard = stream.route(hash_key(partition_key))
+        key = partition_key or None
+        return shard.shard_id, stream.append(shard, data, key, self.clock.wall())
 
     def split(self, name: str, shard_id: str, at: int | None = None) -> list[str]:
         """Split an open shard, by default in the middle. Return the children's ids."""
         stream = self.stream(name)
         parent = stream.shard(shard_id)
-        first, last = parent.shard.first_hash, parent.shard.last_hash
-        middle = (first + last + 1) // 2 if at is None else at
-        if parent.closed or not first < middle <= last:
-            raise ValueError(f"{shard_id} can't be split at {middle}")
-        stream.close(parent, self.clock.wall())
-        halves = ((first, middle - 1), (middle, last))
-        parent.children = [stream.add(*half, (shard_id,)) for half in halves]
-        return [child.shard.shard_id for child in parent.children]
+        if at is None:
+            at = (parent.first_hash + parent.last_hash + 1) // 2
+        stream.require_splittable(shard_id, at)
+        stream.split(parent, at, self.clock.wall())
+        return [child.shard_id for child in parent.children]
 
     def merge(self, name: str, shard_id: str, adjacent_id: str) -> str:
-        """Merge an open shard and its upper neighbour. Return the child's id."""
+        """Merge two adjacent open shards. Return the child's id."""
         stream = self.stream(name)
-        low, high = stream.shard(shard_id), stream.shard(adjacent_id)
-        if low.closed or high.closed:
-            raise ValueError(f"{shard_id} and {adjacent_id} aren't both open")
-        if low.shard.last_hash + 1 != high.shard.first_hash:
-            raise ValueError(f"{shard_id} and {adjacent_id} aren't neighbours")
-        for parent in (low, high):
-            stream.close(parent, self.clock.wall())
-        both = (shard_id, adjacent_id)
-        child = stream.add(low.shard.first_hash, high.shard.last_hash, both)
-        low.children = high.children = [child]
-        return child.shard.shard_id
+        parents = stream.require_mergeable(shard_id, adjacent_id)
+        stream.merge(*parents, self.clock.wall())
+        return parents[0].children[0].shard_id
 
     def expire(self, name: str, before: float) -> None:
         """Expire records older than a time, and shards closed before that time."""
-        stream = self.stream(name)
-        for shard in list(stream.shards.values()):
-            shard.trimmed = max(shard.trimmed, shard.place_since(before))
-            if shard.closed_at is not None and shard.closed_at < before:
-                del stream.shards[shard.shard.shard_id]
+        self.stream(name).expire(before)
 
     def apply_retention(self) -> None:
         """Expire the records in each stream that are older than its retention."""
-        for name, stream in self._streams.items():
-            self.expire(name, self.clock.wall() - stream.retention_hours * 3600)
+        for stream in self._streams.values():
+            stream.expire(stream.horizon(self.clock.wall()))
 
     def source(self, name: str) -> MemorySource:
         """Return a ports.StreamSource for the stream with a name or ARN."""
         return MemorySource(self, name)
+
+    # --- faults ---
+
+    def disable_key(self, name: str, seconds: float) -> None:
+        """Let KMS refuse the use of a stream's key. Its subscriptions end."""
+        self._key_fails_until[name] = self.clock.now() + seconds
+        for consumer in self.stream(name).consumers.values():
+            for subscription in consumer.subscriptions.values():
+                subscription.end_with("KMSDisabledException", "The key is disabled.")
+
+    def require_key(self, name: str) -> None:
+        """Raise KeyUnavailableError while the stream's key can't be used."""
+        if self._key_fails_until.get(name, -math.inf) > self.clock.now():
+            raise KeyUnavailableError(f"the key of {name} is disabled; enable it")
+
+    def deregister(self, name: str, consumer_name: str) -> None:
+        """Deregister a consumer, if it exists, and end its subscriptions."""
+        stream = self.stream(name)
+        if consumer := stream.consumers.get(consumer_name):
+            self._deregistered.append((stream, consumer))
+            arguments = {"ConsumerName": consumer_name}
+            self.source(name).call_of_consumer("DeregisterStreamConsumer", arguments)
+
+    def revive(self) -> None:
+        """Let clients subscribe to deregistered consumers again.
+
+        A client that learns late of a deregistration would end at any later time.
+        """
+        for stream, consumer in self._deregistered:
+            consumer.gone_at = math.inf
+            # Another consumer may have its name, and is found first by that.
+            stream.consumers[f"~{consumer.arn}"] = consumer
 
 
 class MemorySource(PollingSource):
@@ -316,13 +253,12 @@ class MemorySource(PollingSource):
     def describe_now(self) -> StreamInfo:
         """Return the stream as it is now. Raises StreamMissingError."""
         stream = self.kinesis.stream(self.name)
-        now = self.kinesis.clock.wall()
         info = StreamInfo(
             stream.arn,
             stream.status,
             stream.created_at,
-            now=now,
-            routes_by_key=stream.routes_by_key,
+            now=self.kinesis.clock.wall(),
+            routes_by_key=stream.distribution != AUTO,
         )
         # The retention may be a fraction of an hour, since simulations take minutes.
         return info._replace(retention_hours=stream.retention_hours)  # type: ignore[arg-type]
@@ -339,119 +275,121 @@ class MemorySource(PollingSource):
 
         The clock of the server that answers is ``skew`` seconds fast.
         """
-        shard = self.kinesis.stream(self.name).shard(shard_id)
-        return self._iterator(shard, self.index_of(shard, after, skew))
+        arguments = iterator_arguments(after)
+        with timestamp_errors(arguments):
+            answer = self._ask(
+                "GetShardIterator", {"ShardId": shard_id, **arguments}, skew=skew
+            )
+        return str(answer["ShardIterator"])
 
     def get_records_now(self, iterator: str, limit: int) -> Page:
         """Return the next page of a shard."""
-        clock = self.kinesis.clock
         stream = self.kinesis.stream(self.name)
-        created, shard_id, at, issued = iterator.split("|")
-        now = clock.now()
-        if created != repr(stream.created_at):
-            raise ExpiredIteratorError(
-                f"the iterator was issued for a deleted stream named {stream.arn}"
-            )
-        if float(issued) < now - ITERATOR_SECONDS:
-            raise ExpiredIteratorError(f"the iterator of {shard_id} has expired")
-        shard = stream.shard(shard_id)
-        self._limit_reads(shard, now)
-        stream.require_key(now)
-        index = max(int(at), shard.trimmed)
-        stored = _page(shard.log, index, limit)
-        index += len(stored)
-        at_end = index == len(shard.log)
-        behind = 0 if at_end else int(1000 * (clock.wall() - stored[-1].arrived_at))
-        # Approximate length of the answer's body, which is JSON with base64 data.
-        data_bytes = sum([len(record.data) for record in stored])
-        size = data_bytes * 4 // 3 + JSON_PER_RECORD * 4 // 3 * len(stored)
-        records = [Record(*record) for record in stored]
-        if shard.closed and at_end:
-            return Page(records, None, 0, _children(shard), size)
-        following = self._iterator(shard, index)
-        return Page(records, following, behind, (), size)
+        self.kinesis.require_key(stream.name)
+        request = GetRecords(shard_iterator=iterator, limit=limit)
+        try:
+            page = get_records(stream, request, self.kinesis.clock.wall())
+        except AwsError as error:
+            raise self.error_now(error, "GetRecords") from error
+        return _page(page)
 
-    def index_of(
-        self, shard: MemoryShard, after: Position | Start, skew: float = 0.0
-    ) -> int:
-        """Return the index of the first record to read.
+    def call_of_consumer(
+        self, operation: str, arguments: Mapping[str, object]
+    ) -> dict[str, Any] | None:
+        """Make a call about the stream's consumers, and return its response.
 
-        Raises TrimmedPositionError, InvalidPositionError, StartInFutureError.
+        Return None if the consumer does not exist, or already exists.
         """
-        if isinstance(after, Position):
-            return self._index_of(shard, after)
-        if after.type == "LATEST":
-            return len(shard.log)
-        if after.type == "TRIM_HORIZON" or after.timestamp is None:
-            return shard.trimmed
-        now = self.kinesis.clock.wall() + skew
-        if after.timestamp > now:
-            raise StartInFutureError(
-                f"{self.name}/{shard.shard.shard_id}: {after.timestamp} is later than "
-                f"{now}, the time of Kinesis"
-            )
-        # Round the timestamp down to whole seconds, as some implementations do.
-        return max(shard.trimmed, shard.place_since(after.timestamp // 1))
+        try:
+            answer: dict[str, Any] = self._ask(operation, arguments)
+        except ConsumerStateError:
+            return None
+        for name in ("Consumer", "ConsumerDescription"):
+            if name in answer:
+                _add_datetime(answer[name])
+        for consumer in answer.get("Consumers", ()):
+            _add_datetime(consumer)
+        return answer
 
-    def _index_of(self, shard: MemoryShard, after: Position) -> int:
-        number = after.sequence_number
-        if int(number) < self.kinesis.stream(self.name).first_number:
-            raise InvalidPositionError(
-                f"{number} did not come from {self.name}; use a number of this stream"
-            )
-        if is_past_end(shard.shard, after):
-            raise InvalidPositionError(
-                f"{number} has reached the maximum of {shard.shard.shard_id}, a closed "
-                "shard; use a lower number, or read its children"
-            )
-        if shard.place_at(number) < shard.trimmed:
-            raise TrimmedPositionError(
-                f"{self.name}/{shard.shard.shard_id}: {number} has expired"
-            )
-        if after.sub_sequence_number is None:
-            return shard.place_after(number)
-        return shard.place_at(number)
+    def subscribe(
+        self,
+        arn: str,
+        shard_id: str,
+        position: Mapping[str, object],
+        skew: float = 0.0,
+    ) -> Subscription:
+        """Begin a subscription, which replaces the consumer's former one.
 
-    def _iterator(self, shard: MemoryShard, index: int) -> str:
-        created = self.kinesis.stream(self.name).created_at
-        now = self.kinesis.clock.now()
-        return f"{created!r}|{shard.shard.shard_id}|{index}|{now!r}"
+        The clock of the server that answers is ``skew`` seconds fast.
+        """
+        self.kinesis.require_key(self.kinesis.stream(self.name).name)
+        arguments = {
+            "ConsumerARN": arn,
+            "ShardId": shard_id,
+            "StartingPosition": position,
+        }
+        with timestamp_errors(position):
+            subscription: Subscription = self._ask(SUBSCRIBE, arguments, skew=skew)
+        return subscription
 
-    def _limit_reads(self, shard: MemoryShard, now: float) -> None:
-        limit, reads = self.kinesis.reads_per_second, shard.reads
-        while reads and reads[0] <= now - 1:
-            reads.popleft()
-        if limit and len(reads) >= limit:
-            self.kinesis.throttled += 1
-            raise ShardThrottledError(
-                f"{self.name}/{shard.shard.shard_id}: more than {limit} reads a second"
-            )
-        reads.append(now)
+    def _ask(
+        self, operation: str, arguments: Mapping[str, object], **options: float
+    ) -> Any:
+        kind, handle = STREAM_OPERATIONS[operation]
+        request = msgspec.convert(arguments, kind)
+        stream = self.kinesis.stream(self.name)
+        try:
+            return handle(stream, request, self.kinesis.clock.wall(), **options)
+        except AwsError as error:
+            shard_id = str(arguments.get("ShardId", ""))
+            raise self.error_now(error, operation, shard_id) from error
 
-
-def _page(log: list[StoredRecord], index: int, limit: int) -> list[StoredRecord]:
-    records = log[index : index + limit]
-    size = 0
-    for count, record in enumerate(records):
-        size += len(record.data)
-        if size > PAGE_BYTES and count:
-            return records[:count]
-    return records
-
-
-def _children(shard: MemoryShard) -> tuple[Shard, ...]:
-    return tuple(
-        child.shard._replace(ending_sequence_number=None) for child in shard.children
-    )
+    def error_now(
+        self, error: AwsError, operation: str, shard_id: str = ""
+    ) -> KinesumerError:
+        """Return the library's error for an error of Kinesis."""
+        stream = self.kinesis.stream(self.name)
+        if error.code == NOT_FOUND and stream.status == "DELETING":
+            return StreamMissingError(f"the stream {self.name} is being deleted; wait")
+        if error.code == NOT_FOUND and operation == SUBSCRIBE:
+            if shard_id in stream.shards:
+                return FatalError(f"register it again, then start again: {error}")
+        body = {"__type": error.code, "message": error.message}
+        fault = failure_of(refusal(operation, 400, msgspec.json.encode(body)))
+        made = kinesis_error(fault, operation, stream.arn, shard_id, _Unsigned())
+        self.kinesis.throttled += isinstance(made, ShardThrottledError)
+        return made
 
 
-def _first_hash(shard: MemoryShard) -> int:
-    return shard.shard.first_hash
+class _Unsigned:
+    """The keys of calls in memory, which nobody refuses: ``aws.errors.CallKeys``."""
+
+    def may_recover(self, _: AwsFailure) -> bool:
+        """Return False."""
+        return False
+
+    def state(self) -> str:
+        """Return an empty text, because nothing is wrong."""
+        return ""
 
 
-def _order(sequence_number: str) -> tuple[int, str]:
-    return len(sequence_number), sequence_number
+def _page(page: ReadPage) -> Page:
+    stored = page.records
+    # Approximate length of the answer's body, which is JSON with base64 data.
+    data_bytes = sum([len(record.data) for record in stored])
+    size = data_bytes * 4 // 3 + JSON_PER_RECORD * 4 // 3 * len(stored)
+    records = [
+        Record(r.sequence_number, r.data, r.partition_key, r.arrived_at) for r in stored
+    ]
+    children: tuple[Shard, ...] = ()
+    if page.iterator is None:
+        children = tuple(
+            child.shard._replace(ending_sequence_number=None) for child in page.children
+        )
+    return Page(records, page.iterator, page.millis_behind, children, size)
 
 
-def _record_order(record: StoredRecord) -> tuple[int, str]:
-    return _order(record.sequence_number)
+def _add_datetime(consumer: dict[str, Any]) -> None:
+    """Replace the time of a consumer's creation by a datetime, as AWS's client does."""
+    created = consumer["ConsumerCreationTimestamp"]
+    consumer["ConsumerCreationTimestamp"] = datetime.fromtimestamp(created, UTC)

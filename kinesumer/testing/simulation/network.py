@@ -23,6 +23,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
     TransientError,
 )
+from kinesumer.model.streams import Start
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
     from kinesumer.model.rows import Key, Row
-    from kinesumer.model.streams import Shard, Start, StreamInfo
+    from kinesumer.model.streams import Shard, StreamInfo
     from kinesumer.ports import Reservation, Write, WriteResult
     from kinesumer.testing.simulation.bandwidth import SharedLink
     from kinesumer.testing.simulation.invariants.checker import InvariantChecker
@@ -74,6 +75,7 @@ class NetworkConditions:
     stale: float = 0.0  # share of eventually consistent reads that return old rows
     expired: float = 0.0  # share of iterators that have expired
     short: float = 0.0  # share of pages that hold only a few records
+    coarse: float = 0.0  # share of starts by time that begin up to a second early
     cut_off: float = 0.0  # share of shard lists that are incomplete
     no_iterator: float = 0.0  # share of pages without an iterator and children
     skew: float = 0.0  # greatest error of the clocks of Kinesis's servers, in seconds
@@ -331,6 +333,9 @@ class LinkedSource(Link, PollingSource):
 
     async def _place(self, shard_id: str, after: Position | Start) -> str:
         skew = self._skew() if self.network.skew else 0.0
+        if isinstance(after, Start) and after.timestamp is not None:
+            if self.random.random() < self.network.coarse:
+                after = Start(type=after.type, timestamp=after.timestamp // 1)
         get_iterator = self._source.get_iterator_now
         return await self.call(partial(get_iterator, shard_id, after, skew=skew))
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kinesumer.testing.simulation.distribution import DISTRIBUTION_KINDS
-from kinesumer.testing.simulation.end_faults import END_KINDS
 from kinesumer.testing.simulation.faults import KINDS
 from kinesumer.testing.simulation.final_phases import FATAL
-from kinesumer.testing.simulation.key_faults import KEY_KINDS
-from kinesumer.testing.simulation.poison import POISON_KINDS
 from kinesumer.testing.simulation.scenarios import FAULTS_PER_MINUTE
+from kinesumer.testing.simulation.service_faults import RARE_KINDS, SERVICE_KINDS
 from kinesumer.testing.simulation.subscription_faults import SUBSCRIPTION_KINDS
 
 if TYPE_CHECKING:
@@ -20,8 +17,8 @@ if TYPE_CHECKING:
 
 # Longest duration of a fault; most are much shorter.
 MAX_FAULT_SECONDS = 60.0
-ALL = (*KINDS, *END_KINDS, *KEY_KINDS, *FATAL)
-KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *POISON_KINDS, *DISTRIBUTION_KINDS}
+ALL = (*KINDS, *SERVICE_KINDS, *FATAL)
+KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *RARE_KINDS}
 
 
 @dataclass(frozen=True)

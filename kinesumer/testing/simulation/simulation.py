@@ -120,8 +120,7 @@ class Simulation(World):
         self.faults_ended = True
         self.store.write_units_per_second = None
         self.deadly.clear()
-        if self.consumers is not None:
-            self.consumers.revive()
+        self.kinesis.revive()
         for process in self.processes:
             process.end_faults()
         while sum(not p.leaving for p in self.living) < self._least_members():

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.testing.simulation.distribution import DISTRIBUTION_KINDS
-from kinesumer.testing.simulation.end_faults import END_KINDS
 from kinesumer.testing.simulation.faults import KINDS
-from kinesumer.testing.simulation.key_faults import KEY_KINDS
-from kinesumer.testing.simulation.poison import POISON_KINDS
+from kinesumer.testing.simulation.service_faults import RARE_KINDS, SERVICE_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,10 +35,9 @@ def _stream_fault(
 
     def inject(self: FaultInjector, seconds: float) -> None:
         for process in _readers(self):
-            if process.subscriptions is not None:
-                for stream in list(process.subscriptions.open):
-                    if self.random.random() < share:
-                        act(stream, seconds)
+            for stream in list(process.subscriptions.open):
+                if self.random.random() < share:
+                    act(stream, seconds)
 
     return inject
 
@@ -49,22 +45,21 @@ def _stream_fault(
 def push_refuse(self: FaultInjector, seconds: float) -> None:
     """End the subscriptions of processes, and refuse new ones for a time."""
     for process in _readers(self):
-        if process.subscriptions is not None:
-            process.subscriptions.refused_until = self.sim.loop.real + seconds
-            for stream in list(process.subscriptions.open):
-                stream.end_early()
+        process.subscriptions.refused_until = self.sim.loop.real + seconds
+        for stream in list(process.subscriptions.open):
+            stream.end_early()
 
 
 def deregister(self: FaultInjector, _seconds: float) -> None:
     """Deregister the app's consumer of a stream. A client registers it again."""
-    if self.sim.consumers is None:
+    if not self.sim.scenario.fan_out:
         return
     # A client without fallback ends, and its supervisor starts it again.
     self.sim.was_deregistered = True
     for process in self.sim.living:
         process.kinesis_network.last_disturbed_at = self.sim.loop.real
     name = self.random.choice(self.sim.streams)
-    self.sim.consumers.deregister(name, self.sim.scenario.app)
+    self.sim.kinesis.deregister(name, self.sim.scenario.app)
 
 
 SUBSCRIPTION_KINDS: dict[str, Inject] = {
@@ -78,9 +73,7 @@ SUBSCRIPTION_KINDS: dict[str, Inject] = {
 }
 EVERY_KIND = {
     **KINDS,
-    **END_KINDS,
-    **KEY_KINDS,
+    **SERVICE_KINDS,
     **SUBSCRIPTION_KINDS,
-    **POISON_KINDS,
-    **DISTRIBUTION_KINDS,
+    **RARE_KINDS,
 }

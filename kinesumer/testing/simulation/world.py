@@ -11,9 +11,13 @@ from zlib import crc32
 
 from kinesumer.config import Config
 from kinesumer.model.streams import HASH_KEYS
+from kinesumer.testing.kinesis.streams import AUTO
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.invariants.checker import InvariantChecker
-from kinesumer.testing.simulation.memory_kinesis import MemoryKinesis
+from kinesumer.testing.simulation.memory_kinesis import (
+    SUBSCRIPTION_LIMITS,
+    MemoryKinesis,
+)
 from kinesumer.testing.simulation.memory_store import MemoryStore
 from kinesumer.testing.simulation.scenarios import SMALL_RECORD_BYTES, Scenario
 from kinesumer.wire.put_records import Entry, aggregate
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
     from kinesumer.model.owned import OnAssigned, OnRevoked
     from kinesumer.testing.simulation.invariants.deadly import DeadlyRecords, RecordKey
     from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.memory_consumers import MemoryConsumers
 
 PRODUCE_SECONDS = 0.5
 MAX_UNCOMMITTED = 100
@@ -69,17 +72,11 @@ class World:
         self.scenario, self.seed, self.user = scenario, seed, user
         if host is None:
             self.loop = VirtualLoop(self.random_for("scheduler"))
-            self.kinesis = MemoryKinesis(self.loop.services)
+            seconds = scenario.subscription_seconds
+            limits = replace(SUBSCRIPTION_LIMITS, subscription_seconds=seconds)
+            self.kinesis = MemoryKinesis(self.loop.services, limits=limits)
         else:
             self.loop, self.kinesis = host.loop, host.kinesis
-        # The app's registered consumers, in runs with fan-out.
-        self.consumers: MemoryConsumers | None = None
-        if scenario.fan_out:
-            # This imports AWS's client.
-            from kinesumer.testing.simulation.memory_consumers import MemoryConsumers
-
-            seconds = scenario.subscription_seconds
-            self.consumers = MemoryConsumers(self.kinesis, seconds)
         # If a consumer was deregistered, clients without fallback may end.
         self.was_deregistered = False
         self.random: random.Random = self.random_for("world")
@@ -191,7 +188,10 @@ class World:
                 hash_key = int(hash_key * (1 - self.scenario.idle))
         concurrent = self.scenario.concurrency
         key = f"key-{self.random.randrange(KEYS)}" if concurrent else "key"
-        if not self.kinesis.stream(name).routes_by_key and self.random.random() < 0.5:
+        if (
+            self.kinesis.stream(name).distribution == AUTO
+            and self.random.random() < 0.5
+        ):
             key = ""
         data = self._data if data is None else data
         if self.user is not None and self.user.data is not None:

@@ -22,7 +22,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-from kinesumer.testing.embedded_aws.kinesis import service
+from kinesumer.testing.kinesis import service
 from tests.support.subscriptions import (
     FIRST_SHARD,
     TRANSPORTS,

@@ -27,11 +27,8 @@ from kinesumer.testing.trial.acceptance.contract.streams import AwsStreams
 from kinesumer.testing.trial.acceptance.resources import PREFIX, TAG
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import deviation
-from tests.integration.contract.streams import (
-    EmbeddedStreams,
-    ManualClock,
-    MemoryStreams,
-)
+from tests.integration.contract.streams import EmbeddedStreams
+from tests.support.clock import StillClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator
@@ -143,7 +140,7 @@ async def tables(request: pytest.FixtureRequest) -> AsyncIterator[Backend | None
 async def store(tables: Backend | None) -> AsyncIterator[StateStore]:
     """Create an empty state store in each backend."""
     if tables is None:
-        yield MemoryStore(ManualClock())
+        yield MemoryStore(StillClock())
         return
     resources = await TableResources.open(tables.clients)
     table = _new_name()
@@ -158,7 +155,7 @@ async def store(tables: Backend | None) -> AsyncIterator[StateStore]:
 async def absent_store(tables: Backend | None, name: str) -> StateStore:
     """Open a state store whose table doesn't exist."""
     if tables is None:
-        memory = MemoryStore(ManualClock())
+        memory = MemoryStore(StillClock())
         memory.delete_table()
         return memory
     return await open_store(tables.clients, name)
@@ -167,22 +164,20 @@ async def absent_store(tables: Backend | None, name: str) -> StateStore:
 @pytest_asyncio.fixture(
     loop_scope="module",
     scope="module",
-    params=["memory", EMBEDDED, "kinesis-local", "ministack", *ANY_ENDPOINT],
+    params=[EMBEDDED, "kinesis-local", "ministack", *ANY_ENDPOINT],
 )
-async def kinesis(request: pytest.FixtureRequest) -> AsyncIterator[Backend | None]:
+async def kinesis(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
     """Open Kinesis of each backend in turn."""
     async with _reach(request) as backend:
+        assert backend is not None
         yield backend
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def streams(
-    kinesis: Backend | None, request: pytest.FixtureRequest
+    kinesis: Backend, request: pytest.FixtureRequest
 ) -> AsyncIterator[Streams]:
     """Return the streams of each backend in turn."""
-    if kinesis is None:
-        yield MemoryStreams()
-        return
     arguments = kinesis.clients, await StreamResources.open(kinesis.clients), TAGS
     opened = AwsStreams(*arguments, tags_again=False)
     if kinesis.name == "embedded":

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.model.streams import Stream
 from kinesumer.testing.memory import MemoryKinesis
+from kinesumer.testing.simulation.bandwidth import SharedLink
+from kinesumer.testing.simulation.fan_out import (
+    LinkedFanOutSource,
+    Subscriptions,
+    open_fan_out,
+)
+from kinesumer.testing.simulation.network import NetworkConditions
 from kinesumer.testing.trial.acceptance.contract.streams import (
     READ_PAUSE_SECONDS,
     AwsStreams,
@@ -13,62 +24,60 @@ from kinesumer.testing.trial.acceptance.contract.streams import (
 if TYPE_CHECKING:
     from kinesumer.ports import StreamSource
     from kinesumer.testing import EmbeddedAws
+    from kinesumer.testing.simulation.event_loop import VirtualLoop
 
 
-class ManualClock:
-    """A clock that stands still until it is moved."""
+class SimulatedStreams:
+    """The streams of the simulator, over its network and in virtual time."""
 
-    def __init__(self) -> None:
-        self.seconds = 1_800_000_000.0
-
-    def now(self) -> float:
-        """Return the seconds that have passed."""
-        return self.seconds
-
-    def wall(self) -> float:
-        """Return seconds since 1970."""
-        return self.seconds
-
-
-class MemoryStreams:
-    """The streams of MemoryKinesis."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.kinesis = MemoryKinesis(self.clock)
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._machine = loop.machine("contract", 1.0)
+        self._line = SharedLink(loop)
+        self._clock = loop.services
+        self._kinesis = MemoryKinesis(self._clock)
 
     async def create(self, stream: str, shards: int = 1) -> None:
-        self.kinesis.create_stream(stream, shards)
+        self._kinesis.create_stream(stream, shards)
 
     async def delete(self, stream: str) -> None:
-        self.kinesis.delete_stream(stream)
+        self._kinesis.delete_stream(stream)
 
-    async def source(self, stream: str) -> StreamSource:
-        return self.kinesis.source(stream)
+    async def source(self, stream: str) -> LinkedFanOutSource:
+        source, network = self._kinesis.source(stream), NetworkConditions()
+        return LinkedFanOutSource(
+            self._machine, Random(0), source, network, self._line, Subscriptions()
+        )
+
+    async def consumers(self, stream: str) -> StreamConsumers:
+        return StreamConsumers(await self.source(stream))
+
+    async def fan_out(self, stream: str, consumer: str) -> StreamSource:
+        source = await self.source(stream)
+        return await open_fan_out(source, Stream(stream, fan_out=consumer))
 
     async def put(
         self, stream: str, data: bytes, key: str = "key", hash_key: int = 0
     ) -> tuple[str, str]:
-        return self.kinesis.put(stream, data, key, hash_key)
+        return self._kinesis.put(stream, data, key, hash_key)
 
     async def split(self, stream: str, shard_id: str) -> None:
-        self.kinesis.split(stream, shard_id)
+        self._kinesis.split(stream, shard_id)
 
     async def merge(self, stream: str, shard_id: str, adjacent: str) -> None:
-        self.kinesis.merge(stream, shard_id, adjacent)
+        self._kinesis.merge(stream, shard_id, adjacent)
 
     async def pause(self, seconds: float = READ_PAUSE_SECONDS) -> None:
-        self.clock.seconds += seconds
+        await asyncio.sleep(seconds)
 
     def require_movable_clock(self) -> None:
-        """Do nothing: the clock is manual."""
+        """Do nothing: time is virtual."""
 
     async def pass_time(self, seconds: float) -> None:
-        self.clock.seconds += seconds
-        self.kinesis.apply_retention()
+        await asyncio.sleep(seconds)
+        self._kinesis.apply_retention()
 
     def now(self) -> float:
-        return self.clock.seconds
+        return self._clock.wall()
 
 
 class EmbeddedStreams(AwsStreams):

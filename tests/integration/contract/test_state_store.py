@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.testing.trial.acceptance.contract.races import RACE_CHECKS
 from kinesumer.testing.trial.acceptance.contract.store import STORE_CHECKS, Stores
 from tests.integration.contract.conftest import passes
 
@@ -19,7 +20,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PART = "store"
 
 
-@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize(
+    "check", [*STORE_CHECKS, *RACE_CHECKS], ids=lambda check: check.name
+)
 async def test_a_state_store_has_this_property(
     check: Check[[Stores]], store: StateStore, absent_store: StateStore, name: str
 ) -> None:

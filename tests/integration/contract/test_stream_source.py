@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.testing.trial.acceptance.contract.shard_ends import END_CHECKS
 from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
 from tests.integration.contract.conftest import passes
 
@@ -19,7 +20,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PART = "source"
 
 
-@pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize(
+    "check", [*SOURCE_CHECKS, *END_CHECKS], ids=lambda check: check.name
+)
 async def test_a_stream_has_this_property(
     check: Check[[Streams, str]], streams: Streams, name: str
 ) -> None:

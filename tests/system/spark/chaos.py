@@ -328,7 +328,7 @@ class Chaos:
         kinesis = self._aws._state.kinesis
         return {
             ShardKey(arn, shard.shard_id): [
-                ShardKey(arn, parent.shard_id) for parent in shard.parents
+                ShardKey(arn, parent) for parent in shard.shard.parents
             ]
             for arn in self._arns
             for shard in kinesis.stream(arn, time.time()).shards.values()

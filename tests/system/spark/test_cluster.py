@@ -92,7 +92,7 @@ def test_a_speculative_copy_repeats_no_row_and_keeps_no_subscription(
             driver.wait_until(
                 lambda: output.count(tmp_path) >= len(data), "rows", PATIENCE_SECONDS
             )
-        pushing = kinesumer_aws._gateway._pushing
+        pushing = kinesumer_aws._gateway._pushes._connections
         driver.wait_until(
             lambda: all(each and each.is_closing() for each in [*pushing.values()]),
             "end of all subscriptions",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.errors import InvalidPositionError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from tests.support.lease_owner import WHOLE, Owner, P, change, own
@@ -75,14 +74,12 @@ async def test_a_shard_that_is_claimed_again_and_again_is_an_incident(
 async def test_a_position_that_kinesis_rejects_is_an_incident(world: World) -> None:
     owner = await Owner(world).begin()
     await change(world, P, sequence_number="1")
-    error = InvalidPositionError("not a position")
-    owner.source.errors += [error] * 9
     owner.plan(WHOLE)
     await asyncio.sleep(300)
     [incident] = owner.context.incidents.current()
     assert incident.kind is IncidentKind.REJECTED_POSITION
     assert incident.shard_id == P
-    assert incident.error == "not a position"
+    assert "StartingSequenceNumber 1 used" in incident.error
     assert owner.held() == []
 
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from kinesumer.core.pacing import Pacing
-from kinesumer.testing.embedded_aws.kinesis.limits import Bucket
+from kinesumer.testing.kinesis.limits import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -219,7 +219,12 @@ async def test_a_handler_that_fails_for_good_ends_run_with_what_it_failed_at(
     runner = Runner(world, handle, retries=ONCE)
     with pytest.raises(HandlerFailedError) as caught:
         await runner.task
-    number = world.kinesis.stream("orders").shards["shardId-000000000000"].log[2][0]
+    number = (
+        world.kinesis.stream("orders")
+        .shards["shardId-000000000000"]
+        .log[2]
+        .sequence_number
+    )
     assert str(caught.value) == (
         f"the handler failed once at record {number} of stream orders, "
         "shardId-000000000000: ValueError: no such\\norder; the checkpoint stays "

@@ -31,7 +31,7 @@ from kinesumer.spark.sink import (
 )
 from kinesumer.spark.source import KinesumerDataSource
 from kinesumer.testing import EmbeddedAws, background
-from kinesumer.testing.embedded_aws.kinesis.limits import Limits
+from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.wire.aggregation import open_records
 from tests.support.spark_reading import TYPES, schema
 

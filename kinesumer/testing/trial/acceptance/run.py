@@ -14,6 +14,8 @@ from kinesumer.testing.trial.acceptance import client_checks as clients
 from kinesumer.testing.trial.acceptance import group
 from kinesumer.testing.trial.acceptance.check import CheckFailedError, CheckSkippedError
 from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
+from kinesumer.testing.trial.acceptance.contract.races import RACE_CHECKS
+from kinesumer.testing.trial.acceptance.contract.shard_ends import END_CHECKS
 from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
 from kinesumer.testing.trial.acceptance.contract.store import STORE_CHECKS, Stores
 from kinesumer.testing.trial.acceptance.costs import Plan
@@ -48,7 +50,7 @@ class Options(NamedTuple):
 
 def plan(options: Options, *, has_role: bool) -> Plan:
     """Return what a run creates at most."""
-    checks: list[Check[Any]] = [*SOURCE_CHECKS, *clients.CLIENT_CHECKS]
+    checks: list[Check[Any]] = [*SOURCE_CHECKS, *END_CHECKS, *clients.CLIENT_CHECKS]
     if has_role:
         checks += clients.OTHER_ACCOUNT_CHECKS
     fan_out: list[Check[Any]] = []
@@ -80,10 +82,10 @@ class Run:
         store = await open_store(account.clients, account.names.table)
         await ensure_table(store, wait_seconds=180)
         absent = await open_store(account.clients, f"{prefix}-absent")
-        for number, check in enumerate(STORE_CHECKS):
+        for number, check in enumerate([*STORE_CHECKS, *RACE_CHECKS]):
             stores = Stores(store, absent, f"{number}")
             await self._check(STORE, check.name, check.run, stores)
-        await self._checks_of_streams(STREAMS, "source", SOURCE_CHECKS)
+        await self._checks_of_streams(STREAMS, "source", [*SOURCE_CHECKS, *END_CHECKS])
         if self.options.fan_out:
             await self._checks_of_streams(CONSUMERS, "consumers", CONSUMER_CHECKS)
             await self._client_checks(CLIENTS, clients.FAN_OUT_CLIENT_CHECKS)

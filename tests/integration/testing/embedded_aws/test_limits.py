@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kinesumer.testing.embedded_aws.kinesis.limits import Bucket
+from kinesumer.testing.kinesis.limits import Bucket
 
 
 def test_a_full_bucket_gives_a_seconds_worth_and_then_refuses() -> None:

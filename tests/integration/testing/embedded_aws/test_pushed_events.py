@@ -9,7 +9,7 @@ from aiohttp import ClientPayloadError
 from botocore.eventstream import ChecksumMismatch
 
 from kinesumer.testing import Limits
-from kinesumer.testing.embedded_aws.kinesis.subscription import Subscription
+from kinesumer.testing.kinesis.subscription import Subscription
 from kinesumer.wire.event_stream import decode_event, decode_frame
 from tests.support.pushed_events import DELIVERY_SECONDS, Events, put
 

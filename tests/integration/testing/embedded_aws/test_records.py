@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from kinesumer.testing.embedded_aws.kinesis.requests import GetRecords
-from kinesumer.testing.embedded_aws.kinesis.service import Caller
+from kinesumer.testing.kinesis.records import ReadPage
+from kinesumer.testing.kinesis.requests import GetRecords
+from kinesumer.testing.kinesis.service import Caller
 from tests.integration.testing.embedded_aws.conftest import iterator
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ async def test_millis_behind_latest_is_the_age_of_the_last_record_read(
 # --- retention -----------------------------------------------------------------------
 
 
-async def test_reading_from_a_trimmed_place_goes_on_with_the_oldest_record(
+async def test_a_trimmed_number_is_refused_and_a_trimmed_time_is_the_oldest_record(
     aws: EmbeddedAws, kinesis: Any
 ) -> None:
     aws.create_stream("orders")
@@ -148,7 +149,8 @@ async def test_reading_from_a_trimmed_place_goes_on_with_the_oldest_record(
     aws.advance(DAY / 2 + 1)
     at = {"StartingSequenceNumber": number}
     assert await read(kinesis) == [b"oldest"]
-    assert await read(kinesis, "AFTER_SEQUENCE_NUMBER", **at) == [b"oldest"]
+    with pytest.raises(ClientError, match="has expired"):
+        await read(kinesis, "AFTER_SEQUENCE_NUMBER", **at)
     assert await read(kinesis, "AT_TIMESTAMP", Timestamp=0) == [b"oldest"]
 
 
@@ -213,8 +215,8 @@ async def test_a_page_has_at_most_10000_records(
     caller, now = Caller("000000000000", "us-east-1"), aws._state.clock.now()
     request = GetRecords(shard_iterator=place)
     page = aws._state.kinesis.call("GetRecords", request, caller, now)
-    assert isinstance(page, bytes)
-    assert page.count(b"SequenceNumber") == 10_000
+    assert isinstance(page, ReadPage)
+    assert len(page.records) == 10_000
     call = kinesis.get_records(ShardIterator=place, Limit=10_001)
     assert (await refused(call)).code == "InvalidArgumentException"
 

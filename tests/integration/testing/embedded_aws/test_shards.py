@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.testing.embedded_aws.kinesis.limits import Limits
-from kinesumer.testing.embedded_aws.kinesis.shards import Stream
-from kinesumer.testing.embedded_aws.kinesis.tokens import hash_key
+from kinesumer.testing.kinesis.limits import Limits
+from kinesumer.testing.kinesis.streams import Stream
+from kinesumer.testing.kinesis.tokens import hash_key
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 
@@ -73,12 +73,12 @@ def test_a_hash_key_goes_to_the_open_shard_that_covers_it(
 def test_sequence_numbers_have_56_digits_and_grow_from_parent_to_child() -> None:
     stream = stream_of(2)
     left, right = stream.open
-    before = [stream.append(shard, b"", b'"k"', 1, 101.0) for shard in (left, right)]
+    before = [stream.append(shard, b"", "k", 101.0) for shard in (left, right)]
     stream.merge(left, right, 102.0)
     child = stream.open[0]
-    after = stream.append(child, b"", b'"k"', 1, 103.0)
-    ends = [stream.sequence(shard, shard.last_counter or 0) for shard in (left, right)]
-    start = stream.sequence(child, child.first_counter)
+    after = stream.append(child, b"", "k", 103.0)
+    ends = [shard.shard.ending_sequence_number or "" for shard in (left, right)]
+    start = child.first_number
     numbers = [*before, *ends, start, after]
     assert {len(number) for number in numbers} == {56}
     assert max(before) < min(ends) < max(ends) < start < after
@@ -86,7 +86,7 @@ def test_sequence_numbers_have_56_digits_and_grow_from_parent_to_child() -> None
 
 def test_sequence_numbers_differ_in_digits_that_a_dynamodb_number_would_lose() -> None:
     stream = stream_of(1)
-    one, two = (stream.append(stream.open[0], b"", b'"k"', 1, 1.0) for _ in range(2))
+    one, two = (stream.append(stream.open[0], b"", "k", 1.0) for _ in range(2))
     assert one[:38] == two[:38]
 
 

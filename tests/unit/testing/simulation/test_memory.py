@@ -19,9 +19,9 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, Row, Value
 from kinesumer.model.streams import Start
 from kinesumer.ports import AllOf, AnyOf, Compare, Write
+from kinesumer.testing.kinesis.streams import AUTO
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.testing.simulation.event_loop import VirtualLoop
-from kinesumer.testing.simulation.memory_consumers import MemoryConsumers
 from kinesumer.testing.simulation.memory_store import holds
 
 if TYPE_CHECKING:
@@ -266,12 +266,12 @@ def test_retention_takes_records_and_then_closed_shards(
 
 
 def test_the_consumers_of_one_stream_are_listed(kinesis: MemoryKinesis) -> None:
-    consumers = MemoryConsumers(kinesis)
     for stream, name in (("orders", "billing"), ("payments", "audit")):
         kinesis.create_stream(stream, 1)
-        consumers.call(stream, "RegisterStreamConsumer", {"ConsumerName": name})
+        source = kinesis.source(stream)
+        source.call_of_consumer("RegisterStreamConsumer", {"ConsumerName": name})
 
-    listed = consumers.call("orders", "ListStreamConsumers", {})
+    listed = kinesis.source("orders").call_of_consumer("ListStreamConsumers", {})
 
     assert listed is not None
     assert [(c["ConsumerName"], c["ConsumerStatus"]) for c in listed["Consumers"]] == [
@@ -285,7 +285,7 @@ def test_a_stream_with_auto_spreads_records_whatever_their_keys(
     kinesis = MemoryKinesis(loop.services)
     stream = kinesis.create_stream("orders", 4)
     by_key = {kinesis.put("orders", b"x", "key")[0] for _ in range(8)}
-    stream.routes_by_key = False
+    stream.distribution = AUTO
     spread = [kinesis.put("orders", b"x", key)[0] for key in ("key", "") * 4]
     assert len(by_key) == 1
     assert sorted(spread) == sorted([*stream.shards] * 2)

@@ -7,14 +7,13 @@ from collections import Counter
 
 import pytest
 
-from kinesumer.testing.simulation.end_faults import END_KINDS
 from kinesumer.testing.simulation.faults import KINDS as FAULTS
 from kinesumer.testing.simulation.final_phases import FATAL
-from kinesumer.testing.simulation.key_faults import KEY_KINDS
 from kinesumer.testing.simulation.schedule import Rate, draw_faults, parse_rates
+from kinesumer.testing.simulation.service_faults import SERVICE_KINDS
 from kinesumer.testing.simulation.subscription_faults import SUBSCRIPTION_KINDS
 
-KINDS = FAULTS | END_KINDS | KEY_KINDS
+KINDS = FAULTS | SERVICE_KINDS
 
 
 def test_all_kinds_share_six_a_minute() -> None:

@@ -22,8 +22,12 @@ from kinesumer.testing.trial.acceptance.check import (
     expect_error,
     registrar,
 )
-from kinesumer.testing.trial.acceptance.contract.source import NO_SHARD, arrival
-from kinesumer.testing.trial.acceptance.contract.streams import FanOutStreams, one_shard
+from kinesumer.testing.trial.acceptance.contract.source import NO_SHARD
+from kinesumer.testing.trial.acceptance.contract.streams import (
+    FanOutStreams,
+    arrival,
+    one_shard,
+)
 from kinesumer.testing.trial.acceptance.contract.subscription_reader import (
     SubscriptionReader,
 )

@@ -15,7 +15,12 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.model.streams import Stream
-from kinesumer.testing.trial.acceptance.check import CheckSkippedError, expect_equal
+from kinesumer.testing.trial.acceptance.check import (
+    CheckFailedError,
+    CheckSkippedError,
+    expect,
+    expect_equal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.resources import StreamResources
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page
+    from kinesumer.model.records import Page, Record
     from kinesumer.model.streams import Shard, Start
     from kinesumer.ports import StreamSource
 
@@ -289,3 +294,35 @@ def tiles(shards: Sequence[Shard], first: int, last: int) -> bool:
             return False
         first = shard.last_hash + 1
     return first == last + 1
+
+
+def records_of(pages: list[Page]) -> list[Record]:
+    """Return all records, in order."""
+    return [record for page in pages for record in page.records]
+
+
+def arrival(record: Record) -> float:
+    """Return a record's arrival time. Raise CheckFailedError if it has none."""
+    if record.approximate_arrival_timestamp is None:
+        raise CheckFailedError(f"record {record.sequence_number} has no arrival time")
+    return record.approximate_arrival_timestamp
+
+
+async def page_of_all(
+    streams: Streams, source: StreamSource, iterator: str, room: Room | None = None
+) -> Page:
+    """Return the first page with records."""
+    deadline = time.monotonic() + ARRIVAL_SECONDS
+    following: str | None = iterator
+    while following is not None and time.monotonic() < deadline:
+        page = await read_page(streams, source, following, room)
+        if page.records:
+            return page
+        following = page.next_iterator
+    raise CheckFailedError(f"no record was read in {ARRIVAL_SECONDS:g} s")
+
+
+def expect_ended(pages: list[Page], data: list[bytes]) -> None:
+    """Raise CheckFailedError unless a shard had these records and has ended."""
+    expect_equal(data_of(pages), data)
+    expect(pages[-1].next_iterator is None, "the closed shard doesn't end")

@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from binascii import b2a_base64
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.testing.embedded_aws.kinesis.shards import AUTO
-from kinesumer.testing.embedded_aws.kinesis.tokens import ShardIterator, hash_key
-from kinesumer.testing.embedded_aws.request import (
-    AwsError,
-    invalid_argument,
-    invalid_request,
-)
+from kinesumer.testing.kinesis.errors import AwsError, invalid_argument, invalid_request
+from kinesumer.testing.kinesis.streams import AUTO
+from kinesumer.testing.kinesis.tokens import ShardIterator, hash_key
 
 if TYPE_CHECKING:
-    from kinesumer.testing.embedded_aws.kinesis import requests as rq
-    from kinesumer.testing.embedded_aws.kinesis.shards import Shard, Stream
+    from kinesumer.testing.kinesis import requests as rq
+    from kinesumer.testing.kinesis.shards import Shard, StoredRecord
+    from kinesumer.testing.kinesis.streams import Stream
 
 
 def get_iterator(
-    stream: Stream, request: rq.GetShardIterator, now: float
+    stream: Stream, request: rq.GetShardIterator, now: float, skew: float = 0.0
 ) -> dict[str, Any]:
-    """Return the response to GetShardIterator."""
+    """Return the response to GetShardIterator.
+
+    The clock of the server that answers is ``skew`` seconds fast.
+    """
     stream.require_open()
-    shard = stream.shard(request.shard_id, now)
+    shard = stream.shard(request.shard_id)
     if not shard.iterator_calls.take(1, now):
         raise _rate_exceeded(stream, shard)
-    after = counter_before(
+    index = index_of(
         stream,
         shard,
         request.shard_iterator_type,
         request.starting_sequence_number,
         request.timestamp,
-        now,
+        now + skew,
     )
-    iterator = ShardIterator(stream.arn, stream.created_ms, shard.shard_id, after, now)
+    iterator = ShardIterator(stream.arn, stream.created_ms, shard.shard_id, index, now)
     return {"ShardIterator": iterator.encode()}
 
 
-def counter_before(
+def index_of(
     stream: Stream,
     shard: Shard,
     kind: str,
@@ -49,11 +46,11 @@ def counter_before(
     timestamp: float | None,
     now: float,
 ) -> int:
-    """Return the counter just before the first record to read."""
+    """Return the index of the first record to read."""
     if kind == "TRIM_HORIZON":
-        return 0
+        return shard.trimmed
     if kind == "LATEST":
-        return stream.counter
+        return len(shard.log)
     if kind == "AT_TIMESTAMP":
         timestamp = _required(timestamp, "Timestamp", kind)
         if timestamp > now:
@@ -62,12 +59,15 @@ def counter_before(
                 f"currentTimestampInMillis. timestampInMillis: {timestamp * 1000:.0f}, "
                 f"currentTimestampInMillis: {now * 1000:.0f}"
             )
-        index = shard.log.since(timestamp)
-        at_tip = index == len(shard.log)
-        return stream.counter if at_tip else shard.log.counters[index] - 1
+        return max(shard.trimmed, shard.place_since(timestamp))
     number = _required(sequence_number, "StartingSequenceNumber", kind)
-    counter = stream.counter_of(shard, number)
-    return counter - 1 if kind == "AT_SEQUENCE_NUMBER" else counter
+    stream.count_of(shard, number)
+    at = shard.place_at(number)
+    if at < shard.trimmed:
+        raise invalid_argument(
+            f"The record at {number} in shard {shard.shard_id} has expired."
+        )
+    return at if kind == "AT_SEQUENCE_NUMBER" else shard.place_after(number)
 
 
 def _required(value: Any, name: str, kind: str) -> Any:
@@ -78,8 +78,28 @@ def _required(value: Any, name: str, kind: str) -> Any:
     return value
 
 
-def get_records(stream: Stream, request: rq.GetRecords, now: float) -> bytes:
-    """Return the response to GetRecords, as bytes."""
+class ReadPage(NamedTuple):
+    """A page of a shard's records, as GetRecords returns it."""
+
+    records: list[StoredRecord]
+    iterator: str | None  # of the next page, or None if the shard has ended
+    millis_behind: int
+    children: list[Shard]
+
+    def response(self) -> dict[str, Any]:
+        """Return the response to GetRecords."""
+        answer: dict[str, Any] = {
+            "Records": self.records,
+            "MillisBehindLatest": self.millis_behind,
+            "NextShardIterator": self.iterator,
+        }
+        if self.iterator is None:
+            answer["ChildShards"] = [child_description(c) for c in self.children]
+        return answer
+
+
+def get_records(stream: Stream, request: rq.GetRecords, now: float) -> ReadPage:
+    """Return a page of records."""
     stream.require_open()
     limits = stream.limits
     count = limits.page_records if request.limit is None else request.limit
@@ -89,47 +109,34 @@ def get_records(stream: Stream, request: rq.GetRecords, now: float) -> bytes:
     if iterator.created_ms != stream.created_ms or iterator.stream_arn != stream.arn:
         raise invalid_argument("Invalid ShardIterator.")
     iterator.require_fresh(now, limits.iterator_seconds)
-    shard = stream.shard(iterator.shard_id, now)
+    shard = stream.shard(iterator.shard_id)
     # A page may have more bytes than the bucket holds: see ``Bucket.spend()``.
     if not shard.read_bytes.holds(0, now) or not shard.read_calls.take(1, now):
         raise _rate_exceeded(stream, shard)
-    start = shard.log.after(iterator.after)
-    end = shard.log.page_end(start, count, limits.page_bytes)
-    shard.read_bytes.spend(shard.log.size(start, end))
-    return _page(shard, iterator, start, end, now)
-
-
-def _page(
-    shard: Shard, iterator: ShardIterator, start: int, end: int, now: float
-) -> bytes:
-    log = shard.log
-    at_tip = end == len(log)
-    behind = 0 if at_tip else round((now - log.times[max(end - 1, start)]) * 1000)
-    tail: dict[str, Any] = {"MillisBehindLatest": max(behind, 0)}
-    if at_tip and shard.closed_at is not None:
-        tail["NextShardIterator"] = None
-        tail["ChildShards"] = [child_description(child) for child in shard.children]
-    else:
-        after = log.counters[end - 1] if end > start else iterator.after
-        following = iterator._replace(after=after, issued_at=now)
-        tail["NextShardIterator"] = following.encode()
-    # Records are kept as JSON, so that a page of 10,000 records needs no encoding.
-    return b'{"Records":[%b],%b' % (log.join(start, end), msgspec.json.encode(tail)[1:])
-
-
-def without_iterator(body: bytes) -> bytes:
-    """Return a response to GetRecords without NextShardIterator and ChildShards."""
-    answer = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    names = ("Records", "MillisBehindLatest")
-    return msgspec.json.encode({name: answer[name] for name in names})
+    start = max(iterator.at, shard.trimmed)
+    end, size = shard.page(start, count, limits.page_bytes)
+    shard.read_bytes.spend(size)
+    following = None
+    if not shard.closed or end < len(shard.log):
+        following = iterator._replace(at=end, issued_at=now).encode()
+    behind = shard.millis_behind(start, end, now)
+    return ReadPage(shard.log[start:end], following, behind, shard.children)
 
 
 def child_description(child: Shard) -> dict[str, Any]:
     """Return a child as the last response of a closed shard names it."""
     return {
         "ShardId": child.shard_id,
-        "ParentShards": [parent.shard_id for parent in child.parents],
-        "HashKeyRange": child.hash_key_range(),
+        "ParentShards": child.shard.parents,
+        "HashKeyRange": hash_key_range(child),
+    }
+
+
+def hash_key_range(shard: Shard) -> dict[str, str]:
+    """Return the range of a shard's hash keys as Kinesis's responses have it."""
+    return {
+        "StartingHashKey": str(shard.first_hash),
+        "EndingHashKey": str(shard.last_hash),
     }
 
 
@@ -187,20 +194,8 @@ def _put(stream: Stream, record: rq.Entry | rq.PutRecord, now: float) -> dict[st
     size = _size(record.data, record.partition_key)
     if shard.throttles_write(size, now):
         raise _rate_exceeded(stream, shard)
-    number = store(stream, shard, record.data, record.partition_key, now)
+    number = stream.append(shard, record.data, record.partition_key, now)
     return {"ShardId": shard.shard_id, "SequenceNumber": number}
-
-
-def store(
-    stream: Stream, shard: Shard, data: bytes, key: str | None, now: float
-) -> str:
-    """Store a record without checking limits, and return its sequence number.
-
-    ``key`` is the partition key, or None for a record without one.
-    """
-    encoded = b2a_base64(data, newline=False)
-    key_json = None if key is None else msgspec.json.encode(key)
-    return stream.append(shard, encoded, key_json, _size(data, key), now)
 
 
 def _size(data: bytes, key: str | None) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kinesumer.testing.embedded_aws.request import invalid_request
+from kinesumer.testing.kinesis.errors import invalid_request
 from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.decoder import compiled
 

@@ -1,23 +1,59 @@
-"""Serve the requests about registered consumers, and begin their subscriptions."""
+"""Model registered consumers. Serve requests about them, and begin subscriptions."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.testing.embedded_aws.kinesis.consumer import Consumer
-from kinesumer.testing.embedded_aws.kinesis.limits import Bucket
-from kinesumer.testing.embedded_aws.kinesis.records import counter_before
-from kinesumer.testing.embedded_aws.kinesis.subscription import Subscription
-from kinesumer.testing.embedded_aws.request import (
+from kinesumer.testing.kinesis.errors import (
     AwsError,
     invalid_argument,
     limit_exceeded,
     not_found,
 )
+from kinesumer.testing.kinesis.limits import Bucket
+from kinesumer.testing.kinesis.records import index_of
+from kinesumer.testing.kinesis.subscription import Subscription
 
 if TYPE_CHECKING:
-    from kinesumer.testing.embedded_aws.kinesis import requests as rq
-    from kinesumer.testing.embedded_aws.kinesis.shards import Stream
+    from kinesumer.testing.kinesis import requests as rq
+    from kinesumer.testing.kinesis.streams import Stream
+
+
+@dataclass
+class Consumer:
+    """A registered consumer of a stream."""
+
+    stream_arn: str
+    name: str
+    created_at: float
+    active_at: float
+    gone_at: float = math.inf
+    tags: dict[str, str] = field(default_factory=dict)
+    # By shard id: the last subscription, and the rate of the calls.
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    calls: dict[str, Bucket] = field(default_factory=dict)
+
+    @property
+    def arn(self) -> str:
+        """The consumer's ARN, which ends with the time of its creation."""
+        return f"{self.stream_arn}/consumer/{self.name}:{int(self.created_at)}"
+
+    def status(self, now: float) -> str:
+        """Return CREATING, ACTIVE or DELETING."""
+        if self.gone_at < math.inf:
+            return "DELETING"
+        return "CREATING" if now < self.active_at else "ACTIVE"
+
+    def describe(self, now: float) -> dict[str, Any]:
+        """Return the fields that every description of a consumer has."""
+        return {
+            "ConsumerName": self.name,
+            "ConsumerARN": self.arn,
+            "ConsumerStatus": self.status(now),
+            "ConsumerCreationTimestamp": self.created_at,
+        }
 
 
 def stream_of_consumer(arn: str) -> str:
@@ -119,11 +155,16 @@ def require_no_consumers(stream: Stream, now: float) -> None:
         )
 
 
-def subscribe(stream: Stream, request: rq.SubscribeToShard, now: float) -> Subscription:
-    """Return a new subscription, which replaces the consumer's former one."""
+def subscribe(
+    stream: Stream, request: rq.SubscribeToShard, now: float, skew: float = 0.0
+) -> Subscription:
+    """Return a new subscription, which replaces the consumer's former one.
+
+    The clock of the server that answers is ``skew`` seconds fast.
+    """
     stream.require_open()
     consumer = find_consumer(stream, request, now)
-    limits, shard = stream.limits, stream.shard(request.shard_id, now)
+    limits, shard = stream.limits, stream.shard(request.shard_id)
     calls = consumer.calls.setdefault(
         shard.shard_id, Bucket(limits.subscribe_calls_per_second)
     )
@@ -147,11 +188,16 @@ def subscribe(stream: Stream, request: rq.SubscribeToShard, now: float) -> Subsc
     position = request.starting_position
     if position.type.endswith("SEQUENCE_NUMBER") and position.sequence_number is None:
         raise invalid_argument(f"SequenceNumber is needed for {position.type}.")
-    after = counter_before(
-        stream, shard, position.type, position.sequence_number, position.timestamp, now
+    index = index_of(
+        stream,
+        shard,
+        position.type,
+        position.sequence_number,
+        position.timestamp,
+        now + skew,
     )
     if former is not None:
         former.end_with("ResourceInUseException", "Another subscription replaced it.")
-    subscription = Subscription(stream, shard, after, now)
+    subscription = Subscription(stream, shard, index, now)
     consumer.subscriptions[shard.shard_id] = subscription
     return subscription

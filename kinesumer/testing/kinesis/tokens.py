@@ -1,4 +1,4 @@
-"""Encode shard iterators, paging tokens, sequence numbers and hash keys."""
+"""Encode shard iterators, paging tokens and hash keys."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import NamedTuple, Self, TypeVar
 
 import msgspec
 
-from kinesumer.testing.embedded_aws.request import AwsError, invalid_argument
+from kinesumer.testing.kinesis.errors import AwsError, invalid_argument
 
 T = TypeVar("T")
 
 
 class ShardIterator(NamedTuple):
-    """A position in a shard: just after the record whose counter is ``after``."""
+    """A position in a shard: the index of the next record in its log."""
 
     stream_arn: str
     created_ms: int
     shard_id: str
-    after: int
+    at: int
     issued_at: float
 
     def encode(self) -> str:
@@ -82,28 +82,6 @@ def _decode(text: str, kind: type[T], message: str) -> T:
         return msgspec.json.decode(urlsafe_b64decode(text), type=kind)
     except (ValueError, msgspec.MsgspecError):
         raise invalid_argument(message) from None
-
-
-_LENGTH = 56
-
-
-def format_sequence(created_ms: int, counter: int, shard: int) -> str:
-    """Return a sequence number with a stream's counter and a shard's index.
-
-    Since the counter comes first, children have higher numbers than their parents.
-    """
-    # As in Kinesis, the number is too long for a DynamoDB number, which has up to 38
-    # digits: the last digits of the counter come after these.
-    return f"49{created_ms:014d}{counter:032d}{shard:08d}"
-
-
-def parse_sequence(text: str, created_ms: int) -> tuple[int, int] | None:
-    """Return (counter, shard index), or None if the number isn't from this stream."""
-    if len(text) != _LENGTH or not text.isdecimal():
-        return None
-    if text[:16] != f"49{created_ms:014d}":
-        return None
-    return int(text[16:48]), int(text[48:])
 
 
 def hash_key(partition_key: str) -> int:

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.testing.embedded_aws.kinesis.consumers import current_consumers
-from kinesumer.testing.embedded_aws.kinesis.tokens import ListingToken
-from kinesumer.testing.embedded_aws.request import (
+from kinesumer.testing.kinesis.consumers import current_consumers
+from kinesumer.testing.kinesis.errors import (
     invalid_argument,
     limit_exceeded,
     not_found,
 )
+from kinesumer.testing.kinesis.records import hash_key_range
+from kinesumer.testing.kinesis.tokens import ListingToken
 
 if TYPE_CHECKING:
-    from kinesumer.testing.embedded_aws.kinesis import requests as rq
-    from kinesumer.testing.embedded_aws.kinesis.shards import Shard, Stream
+    from kinesumer.testing.kinesis import requests as rq
+    from kinesumer.testing.kinesis.shards import Shard
+    from kinesumer.testing.kinesis.streams import Stream
 
 
 def describe(stream: Stream, request: rq.DescribeStream, now: float) -> dict[str, Any]:
     """Return the response to DescribeStream."""
     left = [
         shard
-        for shard in stream.visible(now)
+        for shard in stream.shards.values()
         if shard.shard_id > request.exclusive_start_shard_id
     ]
     page = left[: request.limit]
     return {
         "StreamDescription": {
             **_description(stream),
-            "Shards": [_shard(stream, shard) for shard in page],
+            "Shards": [_shard(shard) for shard in page],
             "HasMoreShards": len(page) < len(left),
         }
     }
@@ -69,19 +71,15 @@ def _encryption(stream: Stream) -> dict[str, str]:
     return {"EncryptionType": "KMS", "KeyId": stream.key_id}
 
 
-def _shard(stream: Stream, shard: Shard) -> dict[str, Any]:
-    numbers = {"StartingSequenceNumber": stream.sequence(shard, shard.first_counter)}
-    if shard.last_counter is not None:
-        numbers["EndingSequenceNumber"] = stream.sequence(shard, shard.last_counter)
+def _shard(shard: Shard) -> dict[str, Any]:
+    numbers = {"StartingSequenceNumber": shard.first_number}
+    if shard.shard.ending_sequence_number is not None:
+        numbers["EndingSequenceNumber"] = shard.shard.ending_sequence_number
     names = ("ParentShardId", "AdjacentParentShardId")
-    parents = {
-        name: parent.shard_id
-        for name, parent in zip(names, shard.parents, strict=False)
-    }
     return {
         "ShardId": shard.shard_id,
-        **parents,
-        "HashKeyRange": shard.hash_key_range(),
+        **dict(zip(names, shard.shard.parents, strict=False)),
+        "HashKeyRange": hash_key_range(shard),
         "SequenceNumberRange": numbers,
     }
 
@@ -95,11 +93,11 @@ def list_shards(stream: Stream, request: rq.ListShards, now: float) -> dict[str,
     token = _token(stream, request, now)
     shards = [
         shard
-        for shard in stream.visible(now)
+        for shard in stream.shards.values()
         if shard.shard_id > token.after and _is_listed(stream, shard, token, now)
     ]
     page = shards[: request.max_results]
-    answer: dict[str, Any] = {"Shards": [_shard(stream, shard) for shard in page]}
+    answer: dict[str, Any] = {"Shards": [_shard(shard) for shard in page]}
     if len(page) < len(shards):
         after = token._replace(after=page[-1].shard_id, issued_at=now)
         answer["NextToken"] = after.encode()

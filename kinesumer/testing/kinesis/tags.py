@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.model.stream_consumers import CONSUMER_ARN
-from kinesumer.testing.embedded_aws.kinesis.consumers import find_consumer
-from kinesumer.testing.embedded_aws.kinesis.requests import ConsumerRequest
+from kinesumer.testing.kinesis.consumers import find_consumer
+from kinesumer.testing.kinesis.requests import ConsumerRequest
 
 if TYPE_CHECKING:
-    from kinesumer.testing.embedded_aws.kinesis import requests as rq
-    from kinesumer.testing.embedded_aws.kinesis.shards import Stream
+    from kinesumer.testing.kinesis import requests as rq
+    from kinesumer.testing.kinesis.streams import Stream
 
 Answer = dict[str, Any]
 

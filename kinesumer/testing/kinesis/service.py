@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from kinesumer.model.stream_consumers import CONSUMER_ARN
-from kinesumer.testing.embedded_aws.arns import resource_arn
-from kinesumer.testing.embedded_aws.kinesis import requests as rq
-from kinesumer.testing.embedded_aws.kinesis.changes import (
+from kinesumer.testing.kinesis import requests as rq
+from kinesumer.testing.kinesis.arns import resource_arn
+from kinesumer.testing.kinesis.changes import (
     lengthen,
     merge,
     record_kib,
@@ -23,7 +23,7 @@ from kinesumer.testing.embedded_aws.kinesis.changes import (
     start_encryption,
     stop_encryption,
 )
-from kinesumer.testing.embedded_aws.kinesis.consumers import (
+from kinesumer.testing.kinesis.consumers import (
     deregister,
     describe_consumer,
     find_consumer,
@@ -33,28 +33,7 @@ from kinesumer.testing.embedded_aws.kinesis.consumers import (
     stream_of_consumer,
     subscribe,
 )
-from kinesumer.testing.embedded_aws.kinesis.limits import Bucket, Limits
-from kinesumer.testing.embedded_aws.kinesis.listing import (
-    describe,
-    describe_summary,
-    list_shards,
-)
-from kinesumer.testing.embedded_aws.kinesis.records import (
-    get_iterator,
-    get_records,
-    put_record,
-    put_records,
-)
-from kinesumer.testing.embedded_aws.kinesis.shards import BY_KEY, Stream
-from kinesumer.testing.embedded_aws.kinesis.subscription import Subscription
-from kinesumer.testing.embedded_aws.kinesis.tags import (
-    list_resource_tags,
-    list_stream_tags,
-    tag_resource,
-    tag_stream,
-)
-from kinesumer.testing.embedded_aws.kinesis.tokens import ListingToken, ShardIterator
-from kinesumer.testing.embedded_aws.request import (
+from kinesumer.testing.kinesis.errors import (
     AwsError,
     invalid_argument,
     invalid_request,
@@ -62,11 +41,33 @@ from kinesumer.testing.embedded_aws.request import (
     not_found,
     unknown_operation,
 )
+from kinesumer.testing.kinesis.limits import Bucket, Limits
+from kinesumer.testing.kinesis.listing import (
+    describe,
+    describe_summary,
+    list_shards,
+)
+from kinesumer.testing.kinesis.records import (
+    ReadPage,
+    get_iterator,
+    get_records,
+    put_record,
+    put_records,
+)
+from kinesumer.testing.kinesis.streams import BY_KEY, Stream
+from kinesumer.testing.kinesis.subscription import Subscription
+from kinesumer.testing.kinesis.tags import (
+    list_resource_tags,
+    list_stream_tags,
+    tag_resource,
+    tag_stream,
+)
+from kinesumer.testing.kinesis.tokens import ListingToken, ShardIterator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Answer = dict[str, Any] | bytes | Subscription
+Answer = dict[str, Any] | ReadPage | Subscription
 # The operations with the parameter DryRun.
 DRY_RUNS = frozenset(
     {"GetRecords", "GetShardIterator", "PutRecord", "PutRecords", "SubscribeToShard"}
@@ -134,7 +135,7 @@ class Kinesis:
             if isinstance(request, rq.ConsumerRequest):
                 find_consumer(stream, request, now)
             raise AwsError("DryRunOperationException", "The request would succeed.")
-        _, handle = _STREAM_OPERATIONS[operation]
+        _, handle = STREAM_OPERATIONS[operation]
         return handle(stream, request, now)
 
     def stream(self, arn: str, now: float) -> Stream:
@@ -144,6 +145,7 @@ class Kinesis:
             account, name = arn.split(":")[4], arn.rpartition("/")[2]
             raise not_found(f"Stream {name} under account {account} not found.")
         stream.settle(now)
+        stream.apply_retention(now)
         return stream
 
     def create(
@@ -184,8 +186,7 @@ class Kinesis:
 
     def delete(self, stream: Stream, now: float) -> None:
         """Begin to delete a stream. It is gone after ``limits.deleting_seconds``."""
-        stream.status = "DELETING"
-        stream.wake_subscriptions()
+        stream.delete()
         self._gone_at[stream.arn] = now + self.limits.deleting_seconds
         self._expire(now)
 
@@ -312,7 +313,7 @@ def _require_arn(arn: str) -> None:
         raise invalid_request(f"{arn!r} is not the ARN of a stream.")
 
 
-_STREAM_OPERATIONS: dict[
+STREAM_OPERATIONS: dict[
     str, tuple[type[rq.Request], Callable[[Stream, Any, float], Answer]]
 ] = {
     "AddTagsToStream": (rq.AddTagsToStream, tag_stream),
@@ -352,7 +353,7 @@ _REQUESTS: dict[str, type[rq.AnyRequest]] = {
     "DescribeLimits": rq.DescribeLimits,
     "ListStreams": rq.ListStreams,
     "UpdateAccountSettings": rq.UpdateAccountSettings,
-    **{name: kind for name, (kind, _) in _STREAM_OPERATIONS.items()},
+    **{name: kind for name, (kind, _) in STREAM_OPERATIONS.items()},
 }
 _DECODERS = {name: msgspec.json.Decoder(kind) for name, kind in _REQUESTS.items()}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.testing.embedded_aws.kinesis.shards import BY_KEY
-from kinesumer.testing.embedded_aws.request import invalid_argument, invalid_request
+from kinesumer.testing.kinesis.errors import invalid_argument, invalid_request
+from kinesumer.testing.kinesis.streams import BY_KEY
 
 if TYPE_CHECKING:
-    from kinesumer.testing.embedded_aws.kinesis import requests as rq
-    from kinesumer.testing.embedded_aws.kinesis.shards import Stream
+    from kinesumer.testing.kinesis import requests as rq
+    from kinesumer.testing.kinesis.streams import Stream
 
 Answer = dict[str, Any]
 
@@ -26,7 +26,7 @@ def _set_retention(
     stream: Stream, request: rq.RetentionPeriod, now: float, *, longer: bool
 ) -> Answer:
     hours = request.retention_period_hours
-    low, high = 24, stream.retention_hours
+    low, high = 24.0, stream.retention_hours
     if longer:
         low, high = high, 8760
     if not low <= hours <= high:
@@ -110,7 +110,7 @@ def split(stream: Stream, request: rq.SplitShard, now: float) -> Answer:
     _require_changeable_shards(stream)
     text = request.new_starting_hash_key
     at_hash = int(text) if text.isdecimal() else -1
-    shard = stream.require_splittable(request.shard_to_split, at_hash, now)
+    shard = stream.require_splittable(request.shard_to_split, at_hash)
     stream.change(now, lambda at: stream.split(shard, at_hash, at))
     return {}
 
@@ -119,7 +119,7 @@ def merge(stream: Stream, request: rq.MergeShards, now: float) -> Answer:
     """Merge two adjacent shards."""
     _require_changeable_shards(stream)
     left, right = stream.require_mergeable(
-        request.shard_to_merge, request.adjacent_shard_to_merge, now
+        request.shard_to_merge, request.adjacent_shard_to_merge
     )
     stream.change(now, lambda at: stream.merge(left, right, at))
     return {}

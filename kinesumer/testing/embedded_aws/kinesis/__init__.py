@@ -1,1 +1,0 @@
-"""A small, strict model of Kinesis. It does no I/O and gets the time as ``now``."""

@@ -1,0 +1,305 @@
+"""Model streams: their shards, splits and merges, and their records."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right, insort
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.model.streams import HASH_KEYS
+from kinesumer.model.streams import Shard as Description
+from kinesumer.testing.kinesis.errors import AwsError, invalid_argument, not_found
+from kinesumer.testing.kinesis.limits import Bucket
+from kinesumer.testing.kinesis.numbers import AwsNumbers
+from kinesumer.testing.kinesis.shards import Shard, StoredRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.testing.kinesis.consumers import Consumer
+    from kinesumer.testing.kinesis.limits import Limits
+    from kinesumer.testing.kinesis.numbers import SequenceNumbers
+
+# The strategies by which a stream distributes records over its shards.
+BY_KEY, AUTO = "USER_PARTITION_KEY", "AUTO"
+
+# Each time that records expire, all shards are looked at.
+EXPIRY_SECONDS = 1.0
+
+
+class Stream:
+    """One stream, from its creation to its deletion."""
+
+    account: str
+    name: str
+
+    def __init__(
+        self,
+        arn: str,
+        shards: int,
+        now: float,
+        limits: Limits,
+        *,
+        mode: str = "PROVISIONED",
+        numbers: SequenceNumbers | None = None,
+    ) -> None:
+        self.arn = arn
+        self.account, self.name = arn.split(":")[4], arn.rpartition("/")[2]
+        self.mode = mode
+        self.distribution = BY_KEY
+        self.created_at = now
+        self.retention_hours: float = 24
+        self.max_record_kib = 1024
+        self.key_id: str | None = None  # of the key that encrypts records
+        self.tags: dict[str, str] = {}
+        self.consumers: dict[str, Consumer] = {}  # by name
+        self.has_advantage = False  # whether its account has On-demand Advantage
+        self.limits = limits
+        self.shards: dict[str, Shard] = {}
+        # Open shards by first hash key.
+        self.open: list[Shard] = []
+        self._serial = 0
+        self._expired_at = now
+        self.numbers: SequenceNumbers = numbers or AwsNumbers()
+        self.first_number: int = self.numbers.first
+        # Shards share this count: see ``SequenceNumbers``.
+        self.next_number: int = self.first_number
+        self.status: str = "CREATING"
+        self._due = now + limits.creating_seconds
+        self._pending: Callable[[float], None] = lambda at: self._create(shards, at)
+        self.listing_calls: Bucket = Bucket(limits.listing_calls_per_second)
+
+    @property
+    def created_ms(self) -> int:
+        """The creation time in ms, which distinguishes streams with the same name."""
+        return round(self.created_at * 1000)
+
+    @property
+    def max_consumers(self) -> int:
+        """How many consumers can be registered."""
+        if self.has_advantage and self.mode == "ON_DEMAND":
+            return self.limits.advantage_consumers_per_stream
+        return self.limits.consumers_per_stream
+
+    def summary(self) -> dict[str, Any]:
+        """Return the fields that every description of a stream has."""
+        return {
+            "StreamName": self.name,
+            "StreamARN": self.arn,
+            "StreamStatus": self.status,
+            "StreamModeDetails": {"StreamMode": self.mode},
+            "StreamCreationTimestamp": self.created_at,
+        }
+
+    def settle(self, now: float) -> None:
+        """Finish the change in progress if it is due."""
+        if self.status in ("CREATING", "UPDATING") and now >= self._due:
+            self._pending(now)
+            self.status = "ACTIVE"
+
+    def change(self, now: float, apply: Callable[[float], None]) -> None:
+        """Set the stream to UPDATING. Apply the change after ``updating_seconds``."""
+        self.require_active()
+        self.status = "UPDATING"
+        self._due = now + self.limits.updating_seconds
+        self._pending = apply
+        self.settle(now)
+
+    def require_active(self) -> None:
+        """Raise ResourceInUseException unless the stream is ACTIVE."""
+        if self.status != "ACTIVE":
+            raise AwsError(
+                "ResourceInUseException",
+                f"Stream {self.name} under account {self.account} not ACTIVE, "
+                f"instead in state {self.status}",
+            )
+
+    def require_open(self) -> None:
+        """Raise ResourceNotFoundException unless records can be read and put."""
+        if self.status not in ("ACTIVE", "UPDATING"):
+            raise not_found(
+                f"Stream {self.name} under account {self.account} not found."
+            )
+
+    def delete(self) -> None:
+        """Begin to delete the stream. Its subscriptions end."""
+        self.status = "DELETING"
+        self.wake_subscriptions()
+
+    def wake_subscriptions(self) -> None:
+        """Let the subscriptions to all shards look for a change."""
+        for shard in self.shards.values():
+            shard.changed()
+
+    # --- shards ----------------------------------------------------------------------
+
+    def _create(self, shards: int, now: float) -> None:
+        bounds = [HASH_KEYS * i // shards for i in range(shards + 1)]
+        for first, end in itertools.pairwise(bounds):
+            self._add((first, end - 1), now)
+
+    def _add(self, hashes: tuple[int, int], now: float, *parents: Shard) -> Shard:
+        ids = tuple(parent.shard_id for parent in parents)
+        description = Description(f"shardId-{self._serial:012d}", *hashes, ids)
+        shard = Shard(description, self._serial, now, self.limits)
+        self._serial += 1
+        shard.first_number = self._take_number(shard)
+        for parent in parents:
+            parent.children.append(shard)
+        self.shards[shard.shard_id] = shard
+        insort(self.open, shard, key=_first_hash)
+        return shard
+
+    def _close(self, shard: Shard, now: float) -> None:
+        self.open.remove(shard)
+        shard.closed_at = now
+        # The number is greater than that of the last record.
+        ending = self._take_number(shard)
+        shard.shard = shard.shard._replace(ending_sequence_number=ending)
+        shard.changed()
+
+    def require_splittable(self, shard_id: str, at_hash: int) -> Shard:
+        """Return an open shard. Raise AwsError if it can't be split at a hash key."""
+        shard = self._open_shard(shard_id)
+        if not shard.first_hash < at_hash <= shard.last_hash:
+            raise invalid_argument(
+                f"NewStartingHashKey {at_hash} used in SplitShard() on shard "
+                f"{shard_id} in stream {self.name} under account {self.account} is not "
+                "both greater than one plus the shard's StartingHashKey "
+                f"{shard.first_hash} and less than the shard's EndingHashKey "
+                f"{shard.last_hash}."
+            )
+        return shard
+
+    def require_mergeable(
+        self, shard_id: str, adjacent_shard_id: str
+    ) -> tuple[Shard, Shard]:
+        """Return two open shards. Raise AwsError if they aren't adjacent."""
+        left = self._open_shard(shard_id)
+        right = self._open_shard(adjacent_shard_id)
+        low, high = sorted((left, right), key=_first_hash)
+        if low.last_hash + 1 != high.first_hash:
+            raise invalid_argument(
+                f"Shards {shard_id} and {adjacent_shard_id} in stream {self.name} "
+                f"under account {self.account} are not an adjacent pair of shards "
+                "eligible for merging"
+            )
+        return left, right
+
+    def _open_shard(self, shard_id: str) -> Shard:
+        shard = self.shard(shard_id)
+        if shard.closed:
+            raise invalid_argument(
+                f"Shard {shard_id} in stream {self.name} under account {self.account} "
+                "is closed."
+            )
+        return shard
+
+    def split(self, shard: Shard, at_hash: int, now: float) -> None:
+        """Close a shard, and open two shards that meet at a hash key."""
+        self._close(shard, now)
+        self._add((shard.first_hash, at_hash - 1), now, shard)
+        self._add((at_hash, shard.last_hash), now, shard)
+
+    def merge(self, left: Shard, right: Shard, now: float) -> None:
+        """Close two adjacent shards, and open one with the hash keys of both."""
+        self._close(left, now)
+        self._close(right, now)
+        low, high = sorted((left, right), key=_first_hash)
+        self._add((low.first_hash, high.last_hash), now, left, right)
+
+    def rescale(self, count: int, now: float) -> None:
+        """Split and merge until ``count`` shards of equal size are open.
+
+        As in AWS, intermediate shards are opened and immediately closed.
+        """
+        bounds = [HASH_KEYS * i // count for i in range(count)]
+        for bound in bounds:
+            shard = self.route(bound)
+            if shard.first_hash != bound:
+                self.split(shard, bound, now)
+        for bound, end in zip(bounds, [*bounds[1:], HASH_KEYS], strict=True):
+            while (shard := self.route(bound)).last_hash != end - 1:
+                self.merge(shard, self.route(shard.last_hash + 1), now)
+
+    def route(self, hash_key: int) -> Shard:
+        """Return the open shard that a hash key belongs to."""
+        return self.open[bisect_right(self.open, hash_key, key=_first_hash) - 1]
+
+    def next_in_turn(self) -> Shard:
+        """Return the open shard that takes the next record of a stream with AUTO."""
+        return self.open[self.next_number % len(self.open)]
+
+    def shard(self, shard_id: str) -> Shard:
+        """Return a shard. Raise ResourceNotFoundException if it is missing."""
+        shard = self.shards.get(shard_id)
+        if shard is None:
+            raise not_found(
+                f"Could not find shard {shard_id} in stream {self.name} "
+                f"under account {self.account}."
+            )
+        return shard
+
+    def horizon(self, now: float) -> float:
+        """Return the arrival time before which records expire."""
+        return now - self.retention_hours * 3600
+
+    def apply_retention(self, now: float) -> None:
+        """Expire what is too old, at most once in ``EXPIRY_SECONDS``."""
+        if now >= self._expired_at + EXPIRY_SECONDS:
+            self._expired_at = now
+            self.expire(self.horizon(now))
+
+    def expire(self, before: float) -> None:
+        """Expire records older than a time, and shards closed before that time."""
+        for shard in list(self.shards.values()):
+            shard.expire(before)
+            if shard.closed_at is not None and shard.closed_at < before:
+                del self.shards[shard.shard_id]
+
+    # --- records ---------------------------------------------------------------------
+
+    def append(self, shard: Shard, data: bytes, key: str | None, now: float) -> str:
+        """Store a record, and return its sequence number.
+
+        ``key`` is the partition key, or None for a record without one.
+        """
+        number = self._take_number(shard)
+        shard.log.append(StoredRecord(number, data, key, now))
+        if shard.listeners:
+            shard.changed()
+        return number
+
+    def _take_number(self, shard: Shard) -> str:
+        number = self.number(shard, self.next_number)
+        self.next_number += 1
+        return number
+
+    def number(self, shard: Shard, count: int) -> str:
+        """Return a shard's sequence number for a value of the stream's count."""
+        return self.numbers.text(self.created_ms, count, shard.index)
+
+    def count_of(self, shard: Shard, sequence_number: str) -> int:
+        """Return the value of the stream's count in a shard's sequence number.
+
+        Raise InvalidArgumentException if the number isn't from this shard, or if the
+        shard is closed and the number lies past its last record.
+        """
+        count = self.numbers.count(sequence_number, self.created_ms, shard.index)
+        if count is None or not self.first_number <= count < self.next_number:
+            raise invalid_argument(
+                f"StartingSequenceNumber {sequence_number} used in GetShardIterator "
+                f"on shard {shard.shard_id} in stream {self.name} under account "
+                f"{self.account} is invalid because it did not come from this stream."
+            )
+        ending = shard.shard.ending_sequence_number
+        if ending and int(sequence_number) >= int(ending):
+            raise invalid_argument(
+                f"Invalid SequenceNumber {sequence_number} for shard {shard.shard_id}: "
+                "SequenceNumber has reached max possible value for the shard."
+            )
+        return count
+
+
+def _first_hash(shard: Shard) -> int:
+    return shard.first_hash

@@ -1,0 +1,109 @@
+"""Model the subscriptions of registered consumers to shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.testing.kinesis.frames import event_frame, exception_frame
+from kinesumer.testing.kinesis.limits import Bucket
+from kinesumer.testing.kinesis.records import child_description
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.testing.kinesis.shards import Shard
+    from kinesumer.testing.kinesis.streams import Stream
+
+# Times are sums of floats: a record is due even if it is this much too young.
+TICK_SECONDS = 1e-5
+
+
+class Step(NamedTuple):
+    """A frame to send, and whether the subscription ends with it.
+
+    Without a frame, ``wait_seconds`` is the time until the next look.
+    """
+
+    frame: bytes = b""
+    is_last: bool = False
+    wait_seconds: float = 0.0
+
+
+class Subscription:
+    """One subscription to a shard. ``step()`` returns the next frame to send."""
+
+    def __init__(self, stream: Stream, shard: Shard, index: int, now: float) -> None:
+        self.began_at = now
+        self.ends_at: float = now + stream.limits.subscription_seconds
+        self.shard = shard
+        # A function to call if the next step may have changed.
+        self.wake: Callable[[], None] = lambda: None
+        self._stream = stream
+        self._index = index
+        self._bytes = Bucket(stream.limits.pushed_bytes_per_second)
+        self._last_event = -float("inf")
+        self._fault: tuple[str, str] | None = None
+        shard.listeners.append(self._changed)
+
+    def _changed(self) -> None:
+        self.wake()
+
+    def close(self) -> None:
+        """Send no more events."""
+        self.shard.listeners.remove(self._changed)
+
+    def end_with(self, code: str, message: str) -> None:
+        """End the subscription with an exception."""
+        self._fault = (code, message)
+        self.wake()
+
+    def step(self, now: float) -> Step:
+        """Return the next frame, or how long to wait for it."""
+        limits, log = self._stream.limits, self.shard.log
+        if self._fault is None and self._stream.status == "DELETING":
+            self._fault = ("ResourceNotFoundException", "The stream is being deleted.")
+        if self._fault is not None:
+            return Step(exception_frame(*self._fault), is_last=True)
+        left = self.ends_at - now
+        if left <= 0:
+            return Step(is_last=True)
+        start = max(self._index, self.shard.trimmed)
+        due = self.shard.place_since(now - limits.delivery_seconds + TICK_SECONDS)
+        end, size = self.shard.page(
+            start, min(limits.page_records, max(0, due - start)), limits.event_bytes
+        )
+        if end > start and not self._bytes.holds(0, now):
+            return Step(wait_seconds=0.01)
+        idle = self._last_event + limits.idle_event_seconds - now
+        if end > start or self._is_at_end(start) or idle <= 0:
+            self._bytes.spend(size)
+            return self._event(start, end, now)
+        if start < len(log):  # records that are delivered a moment later
+            idle = min(idle, log[start].arrived_at + limits.delivery_seconds - now)
+        return Step(wait_seconds=max(0.001, min(idle, left)))
+
+    def _is_at_end(self, index: int) -> bool:
+        return self.shard.closed and index == len(self.shard.log)
+
+    def _event(self, start: int, end: int, now: float) -> Step:
+        shard = self.shard
+        self._last_event, self._index = now, end
+        event: dict[str, object] = {
+            "Records": shard.log[start:end],
+            "MillisBehindLatest": shard.millis_behind(start, end, now),
+            "ContinuationSequenceNumber": None,
+        }
+        is_last = self._is_at_end(end)
+        if is_last:
+            event["ChildShards"] = [child_description(c) for c in shard.children]
+        else:
+            event["ContinuationSequenceNumber"] = self._continuation(end)
+        return Step(event_frame(event), is_last)
+
+    def _continuation(self, index: int) -> str:
+        """Return the highest number that is not after the next record's number."""
+        log, stream, shard = self.shard.log, self._stream, self.shard
+        following = stream.next_number
+        if index < len(log):
+            following = stream.count_of(shard, log[index].sequence_number)
+        return stream.number(shard, following - 1)

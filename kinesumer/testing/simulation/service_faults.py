@@ -1,0 +1,112 @@
+"""Faults of Kinesis and DynamoDB, and of the records and consumers in a stream."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import KinesumerError
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
+from kinesumer.testing.kinesis.streams import AUTO, BY_KEY
+from kinesumer.testing.simulation.faults import MAX_OPEN_SHARDS
+from kinesumer.testing.simulation.invariants.deadly import RecordKey
+
+if TYPE_CHECKING:
+    from kinesumer.testing.simulation.faults import FaultInjector, Inject
+    from kinesumer.testing.simulation.memory_kinesis import MemorySource
+
+NO_ITERATOR_SHARE = 0.3
+FOREIGN_READS_PER_SECOND = (1, 4)
+# The range of a busy table's write capacity, as multiples of what a group at rest uses.
+SPARE_UNITS = (1.5, 4.0)
+PAGE_RECORDS = 10_000
+
+
+def no_iterator(self: FaultInjector, seconds: float) -> None:
+    """Let pages and events lack an iterator, a continuation and children."""
+    for process in self.sim.living:
+        network = process.networks["kinesis"]
+        network.set(no_iterator=NO_ITERATOR_SHARE)
+        self._later(seconds, network.clear, "no_iterator")
+
+
+def seek_to_end(self: FaultInjector, _seconds: float) -> None:
+    """Split a shard, and seek it to its ending number, as other consumers store it."""
+    name = self.random.choice(self.sim.streams)
+    stream = self.sim.kinesis.stream(name)
+    parent = self.random.choice(stream.open)
+    shard_id, first, last, *_ = parent.shard
+    if len(stream.open) >= MAX_OPEN_SHARDS or last - first < 2:
+        return
+    self.sim.split(name, shard_id)
+    to = Position(parent.shard.ending_sequence_number or "")
+    self._start_operator(f"seek {to.text}", lambda o: o.seek(name, to, shard_id))
+
+
+def key(self: FaultInjector, seconds: float) -> None:
+    """Let KMS refuse the use of a stream's key. Other streams are not affected."""
+    self.sim.kinesis.disable_key(self.random.choice(self.sim.streams), seconds)
+
+
+def foreign(self: FaultInjector, seconds: float) -> None:
+    """Let a consumer outside the group read a stream without any backoff."""
+    name = self.random.choice(self.sim.streams)
+    reads = self.random.randint(*FOREIGN_READS_PER_SECOND)
+    until = self.sim.loop.real + seconds
+    _read_foreign(self, self.sim.kinesis.source(name), 1 / reads, until)
+
+
+def _read_foreign(
+    self: FaultInjector, source: MemorySource, every: float, until: float
+) -> None:
+    if self.sim.faults_ended or self.sim.loop.real >= until:
+        return
+    for opened in self.sim.kinesis.stream(source.name).open:
+        with suppress(KinesumerError):  # read on without a backoff
+            iterator = source.get_iterator_now(opened.shard_id, Start.LATEST)
+            source.get_records_now(iterator, PAGE_RECORDS)
+    self._later(every, _read_foreign, self, source, every, until)
+
+
+def busy_table(self: FaultInjector, seconds: float) -> None:
+    """Limit the table's writes to 1.5 to 4 times what a group at rest needs."""
+    sim, usual = self.sim, self.sim.scenario.table_units_per_second
+    shards = sum(len(sim.kinesis.stream(name).open) for name in sim.streams)
+    beats = 2 * len(sim.living) / sim.config.heartbeat_interval_seconds
+    calm = beats + shards / sim.config.commit_interval_seconds
+    sim.store.write_units_per_second = calm * self.random.uniform(*SPARE_UNITS)
+
+    self._later(seconds, setattr, sim.store, "write_units_per_second", usual)
+
+
+def auto(self: FaultInjector, _seconds: float) -> None:
+    """Switch a stream from its partition keys to AUTO, or back.
+
+    With AUTO, producers leave out half of the keys.
+    """
+    name = self.random.choice(self.sim.streams)
+    stream = self.sim.kinesis.stream(name)
+    stream.distribution = BY_KEY if stream.distribution == AUTO else AUTO
+    self.sim.checker.note("strategy", name, stream.distribution)
+
+
+def poison(self: FaultInjector, _seconds: float) -> None:
+    """Put a record that kills each process that gets it."""
+    sim = self.sim
+    name = self.random.choice(sim.streams)
+    shard_id, number, parts = sim.put(name)
+    part = self.random.choice(parts)
+    for app in sim.apps:
+        app.deadly.add(RecordKey(sim.arn(name), shard_id, number, part))
+
+
+SERVICE_KINDS: dict[str, Inject] = {
+    "foreign": foreign,
+    "busy_table": busy_table,
+    "no_iterator": no_iterator,
+    "seek_to_end": seek_to_end,
+    "key": key,
+}
+# Schedules have these only by name.
+RARE_KINDS: dict[str, Inject] = {"poison": poison, "auto": auto}
