@@ -8,12 +8,12 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer import Config
+from kinesumer.testing.trial.journal import now
 from tests.system.chaos import verdict
 from tests.system.chaos.mishaps import MISHAPS
 from tests.system.chaos.starvation import Canary
 from tests.system.chaos.storm import Storm
 from tests.system.chaos.timing import RESUBSCRIBE_SECONDS, Probe
-from tests.system.process.aws import now
 from tests.system.process.fleet import QUICK, AnyFleet
 
 if TYPE_CHECKING:

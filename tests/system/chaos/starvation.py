@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.system.process.aws import now
+from kinesumer.testing.trial.journal import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.system.process.aws import now
+from kinesumer.testing.trial.journal import now
 
 if TYPE_CHECKING:
     import random

@@ -7,14 +7,15 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.system.process import oracle
+from kinesumer.testing.trial import oracle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kinesumer.model.streams import ShardKey
+    from kinesumer.testing.trial.journal import Handled
+    from kinesumer.testing.trial.oracle import Run
     from tests.system.chaos.starvation import Canary
-    from tests.system.process.oracle import Handled, Run
 
 EPSILON = 0.5  # ε of section 7: the time for requests and for finding records
 # If a shard gets no record for this long after a crash, its next delivery doesn't show

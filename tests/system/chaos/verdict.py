@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kinesumer.testing.trial import oracle
 from tests.system.chaos.timing import (
     HAND_OVER,
     Deliveries,
@@ -14,14 +15,13 @@ from tests.system.chaos.timing import (
     settled_bound,
     starved,
 )
-from tests.system.process import oracle
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
+    from kinesumer.testing.trial.oracle import Run
     from tests.system.chaos.starvation import Canary
     from tests.system.chaos.storm import Storm
-    from tests.system.process.oracle import Run
 
 SHOWN = 10  # at most this many violations of a promise are listed
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from kinesumer.testing.embedded_aws.faults import Kind
-
-
-# This clock also counts the time in which the machine is suspended.
-now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 
 class Aws(Protocol):

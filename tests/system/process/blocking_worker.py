@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from kinesumer import Config, Start
 from kinesumer.blocking import Kinesumer
-from tests.system.process.aws import now
+from kinesumer.testing.trial.journal import JournalWriter, now
 from tests.system.process.handlers import Calls
 from tests.system.process.worker import (
-    Journal,
     Orders,
     Settings,
     described,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 def run(settings: Settings, orders: Connection) -> int:
     """Run one client until SIGTERM. It obeys no orders."""
     listen(orders, lambda _: None)
-    journal = Journal(settings.journal)
+    journal = JournalWriter(settings.journal)
     streams, start = described(settings.streams), Start(type=settings.start)
     with Kinesumer(
         settings.app,

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.system.process import oracle, worker
-from tests.system.process.aws import now
+from kinesumer.testing.trial.journal import Journal, now
+from tests.system.process import worker
 from tests.system.process.launch import CONTEXT, ForkedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kinesumer.testing.trial.journal import Handled, Note
     from tests.system.process.cable import Cable
-    from tests.system.process.oracle import Event, Handled
     from tests.system.process.worker import Settings
 
 
@@ -33,7 +33,7 @@ class Client:
         self.log = log
         self.cables = cables
         self._is_read = False
-        self._read = oracle.Journal(Path(settings.journal), settings.client_id)
+        self._read = Journal(Path(settings.journal), settings.client_id)
         text = msgspec.json.encode(settings).decode()
         orders, self._orders = CONTEXT.Pipe(duplex=False)
         self.process = ForkedProcess(worker.main, (text, orders), log, environment)
@@ -74,8 +74,8 @@ class Client:
         return self._journal().handled
 
     @property
-    def events(self) -> list[Event]:
-        return self._journal().events
+    def events(self) -> list[Note]:
+        return self._journal().notes
 
     @property
     def failure(self) -> str:
@@ -85,7 +85,7 @@ class Client:
     def has(self, name: str) -> bool:
         return any(event.name == name for event in self.events)
 
-    def _journal(self) -> oracle.Journal:
+    def _journal(self) -> Journal:
         if not self._is_read:
             # Poll before reading: an ended process writes nothing more.
             self._is_read = self.process.poll() is not None

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from botocore.session import Session
 
 from kinesumer.testing import EmbeddedAws
-from tests.system.process import oracle
-from tests.system.process.aws import Aws, now
+from kinesumer.testing.trial import oracle
+from kinesumer.testing.trial.journal import now
+from tests.system.process.aws import Aws
 from tests.system.process.cable import Cable
 from tests.system.process.client import Client
 from tests.system.process.launch import ForkedProcess
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesumer.model.streams import ShardKey
-    from tests.system.process.oracle import Handled, Run, Verdict
+    from kinesumer.testing.trial.journal import Handled
+    from kinesumer.testing.trial.oracle import Run, Verdict
 
 A = TypeVar("A", bound=Aws)
 

@@ -7,14 +7,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kinesumer import Batch, Middleware, Record, RetryPolicy
-from tests.system.process.aws import now
+from kinesumer.testing.trial.journal import JournalWriter, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer import Kinesumer, Start, Stream
     from kinesumer.dead_letters import DeadLetter
-    from tests.system.process.worker import Journal, Orders, Settings
+    from tests.system.process.worker import Orders, Settings
 
 BAD_EVERY = 50  # every 50th record always fails
 
@@ -27,7 +27,7 @@ class Calls:
     """The handlers and their target of dead letters, which share state."""
 
     def __init__(
-        self, orders: Callable[[], Orders], settings: Settings, journal: Journal
+        self, orders: Callable[[], Orders], settings: Settings, journal: JournalWriter
     ) -> None:
         self._orders, self._settings, self._journal = orders, settings, journal
         self._bad: dict[str, Record] = {}
@@ -78,7 +78,7 @@ class Calls:
     async def bury(self, letter: DeadLetter) -> None:
         """Note in the journal that a failed record counts as handled."""
         text = letter.data.decode()
-        self._journal.event("dead letter", text)
+        self._journal.note("dead letter", text)
         if text in self._bad:  # else the record has killed its processes
             self._journal.record(self._bad.pop(text), now())
 

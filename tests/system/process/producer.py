@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
+from kinesumer.testing.trial.journal import Produced, now
 from kinesumer.wire.put_records import Entry, aggregate
-from tests.system.process.aws import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,16 +20,6 @@ KEYS = 40  # partition keys per stream; each shard has a few
 AGGREGATE_EVERY = 10
 AGGREGATE_SIZE = 5
 BURSTS_PER_SECOND = 20
-
-
-class Produced(NamedTuple):
-    """A user record, its shard and its position."""
-
-    number: int
-    key: str
-    shard: ShardKey
-    position: Position
-    at: float = 0.0  # the time of Kinesis's acknowledgement
 
 
 def parents_of(

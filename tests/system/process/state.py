@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.aws.expressions import row_of
 from kinesumer.core.claims import contains
+from kinesumer.testing.trial import oracle
+from kinesumer.testing.trial.journal import now
 from kinesumer.wire import rows
-from tests.system.process.aws import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesumer.model.rows import MemberRow, Row, ShardRow
+    from kinesumer.model.rows import Row
     from kinesumer.model.streams import ShardKey
     from tests.system.process.aws import Aws
 
@@ -22,17 +23,8 @@ LOOK_SECONDS = 0.15
 REST = 3  # rest between two reads, in multiples of the last read's duration
 
 
-class Snapshot(NamedTuple):
-    """The contents of the table, as a read that ended at ``at`` found them."""
-
-    at: float
-    shards: dict[ShardKey, ShardRow]
-    members: dict[str, MemberRow]
-    leader: str | None  # client id
-
-    @property
-    def live(self) -> dict[str, MemberRow]:
-        return {name: row for name, row in self.members.items() if not row.dead}
+class Snapshot(oracle.Snapshot):
+    """A snapshot, with what tests wait for."""
 
     @property
     def owners(self) -> dict[ShardKey, str]:

@@ -12,8 +12,8 @@ from tests.system.process.worker import DEATH_STATUS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesumer.testing.trial.journal import Produced
     from tests.system.process.fleet import Fleet
-    from tests.system.process.producer import Produced
 
 MAX_DEATHS = 5
 RECORDS = 600

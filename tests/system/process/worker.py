@@ -8,7 +8,6 @@ exits at the end of the pipe, because then its parent process has ended.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -20,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start, Stream
+from kinesumer.testing.trial.journal import JournalWriter, now
 from tests.system.process import machine
-from tests.system.process.aws import now
 from tests.system.process.handlers import Calls
 
 if TYPE_CHECKING:
@@ -86,28 +85,6 @@ class Orders(msgspec.Struct):
     refuse: float = 0.0
 
 
-class Journal:
-    """A file to which each line is added in one write."""
-
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-    def record(self, record: Record, began: float) -> None:
-        number, _, key = record.data.decode().partition(" ")
-        fence = record.fence
-        place = [record.stream_arn, record.shard_id, record.sequence_number]
-        part = record.sub_sequence_number
-        self._write(
-            ["handled", int(number), key, *place, part, fence.epoch, began, now()]
-        )
-
-    def event(self, name: str, text: str = "") -> None:
-        self._write(["event", name, text, now()])
-
-    def _write(self, line: list[Any]) -> None:
-        os.write(self._file, json.dumps(line).encode() + b"\n")
-
-
 class Sessions(logging.Handler):
     """Reads the client's current session from the library's log."""
 
@@ -134,7 +111,7 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self.orders = Orders()
         self._settings = settings
-        self._journal = Journal(settings.journal)
+        self._journal = JournalWriter(settings.journal)
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams = settings.streams
         self._client = self._new_client()
@@ -155,22 +132,22 @@ class Worker:
             try:
                 await self._consume()
             except HandlerError as error:
-                self._journal.event("failed", type(error).__name__)
+                self._journal.note("failed", type(error).__name__)
                 self._note_release()
                 if self._is_leaving or not self._settings.rejoins:
                     return 3
             except (KinesumerError, TimeoutError) as error:
-                self._journal.event("failed", f"{type(error).__name__}: {error}")
+                self._journal.note("failed", f"{type(error).__name__}: {error}")
                 return 1
             else:
-                self._journal.event("left")
+                self._journal.note("left")
                 self._note_release()
                 return 0
 
     def _note_release(self) -> None:
         """Note in the journal that the session has given up its shards."""
         if self._sessions.latest:
-            self._journal.event("gave up", self._sessions.latest)
+            self._journal.note("gave up", self._sessions.latest)
         self._sessions.latest = ""
 
     def obey(self, order: bytes) -> None:
@@ -178,10 +155,10 @@ class Worker:
         if orders.wall is not None:
             machine.jump(orders.wall)
         if orders.squeeze:
-            self._journal.event("squeezed", f"{orders.squeeze}")
+            self._journal.note("squeezed", f"{orders.squeeze}")
             machine.squeeze(orders.squeeze, orders.left_bytes)
         if orders.refused:
-            self._journal.event("refused", " ".join(orders.refused))
+            self._journal.note("refused", " ".join(orders.refused))
             machine.refuse(orders.refused, orders.refuse)
         if orders.consume:
             self._streams = orders.consume
@@ -193,7 +170,7 @@ class Worker:
                 await self._client.refresh(described(streams))
                 return
             except KinesumerError as error:  # the client is still starting
-                self._journal.event("refresh", f"{type(error).__name__}: {error}")
+                self._journal.note("refresh", f"{type(error).__name__}: {error}")
                 await asyncio.sleep(REFRESH_SECONDS)
 
     async def _consume(self) -> None:
@@ -224,11 +201,11 @@ class Worker:
             return {}
 
         async def on_assigned(shard: AssignedShard) -> None:
-            self._journal.event("assigned", _named(shard))
+            self._journal.note("assigned", _named(shard))
             await asyncio.sleep(CALLBACK_SECONDS)
 
         def on_revoked(shard: AssignedShard, reason: str) -> None:
-            self._journal.event("revoked", f"{_named(shard)} {reason}")
+            self._journal.note("revoked", f"{_named(shard)} {reason}")
 
         return {"on_assigned": on_assigned, "on_revoked": on_revoked}
 
@@ -249,14 +226,14 @@ class Worker:
         die_of([record], self._settings, self._journal)
         if orders.block:
             orders.block, seconds = 0.0, orders.block
-            self._journal.event("blocking", record.shard_id)
+            self._journal.note("blocking", record.shard_id)
             time.sleep(seconds)  # noqa: ASYNC251 - what users do by mistake
-            self._journal.event("unblocked")
+            self._journal.note("unblocked")
         if orders.spin:
             time.sleep(orders.spin)  # noqa: ASYNC251
         if orders.fail:
             orders.fail = False
-            self._journal.event("raising", record.data.decode())
+            self._journal.note("raising", record.data.decode())
             raise HandlerError
         if orders.commit:
             orders.commit = False
@@ -268,9 +245,9 @@ class Worker:
         try:
             await self._client.commit()
         except KinesumerError as error:
-            self._journal.event("commit", f"{type(error).__name__}: {error}")
+            self._journal.note("commit", f"{type(error).__name__}: {error}")
         else:
-            self._journal.event("commit", "stored")
+            self._journal.note("commit", "stored")
 
     def _in_background(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -285,12 +262,12 @@ def described(streams: list[StreamSettings]) -> list[Stream]:
     ]
 
 
-def die_of(records: list[Record], settings: Settings, journal: Journal) -> None:
+def die_of(records: list[Record], settings: Settings, journal: JournalWriter) -> None:
     """End the process at once, without any clean-up, at a deadly record."""
     for record in records:
         text = record.data.decode()
         if int(text.partition(" ")[0]) in settings.deadly:
-            journal.event("dies", text)
+            journal.note("dies", text)
             os._exit(DEATH_STATUS)
 
 

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
-from kinesumer.testing.trial.demo import events
 from kinesumer.testing.trial.demo.spark_process import OutputRow, committed_files, judge
 from tests.system.spark.crashing_query import BATCHES, COUNTS, FILES
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesumer.testing.trial.demo.spark_process import CommittedFile
-    from tests.system.process.producer import Produced
+    from kinesumer.testing.trial.journal import Produced
 
 
 class Row(NamedTuple):
@@ -77,8 +76,6 @@ def faults(
     Rows may be lost, repeated, out of order, or written before rows of a parent shard.
     """
     rows, produced = list(rows), list(produced)
-    known = dict.fromkeys([*(p.shard for p in produced), *(r.shard for r in rows)])
-    shards = {shard: n for n, shard in enumerate(known)}
     numbers = {
         (p.shard, p.position, f"{p.number} {p.key}".encode()): n
         for n, p in enumerate(produced)
@@ -87,28 +84,14 @@ def faults(
         [
             OutputRow(
                 row.batch,
-                0,
-                shards[row.shard],
+                row.shard,
                 numbers.get((row.shard, row.position, row.data), -1),
             )
             for row in rows
         ],
-        [
-            events.Produced(
-                n,
-                0,
-                shards[p.shard],
-                p.position.sequence_number,
-                p.position.sub_sequence_number or 0,
-                p.at,
-            )
-            for n, p in enumerate(produced)
-        ],
+        [p._replace(number=n) for n, p in enumerate(produced)],
         set(),
-        {
-            (0, n): [(0, shards[a]) for a in _ancestors(s, parents) if a in shards]
-            for s, n in shards.items()
-        },
+        {p.shard: _ancestors(p.shard, parents) for p in produced},
     )
     return [*verdict.faults(), *_split_shards(rows)]
 

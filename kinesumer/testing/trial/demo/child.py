@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start
+from kinesumer.testing.trial.demo.events import MAX_UNCOMMITTED_RECORDS
 from kinesumer.testing.trial.demo.processes import (
     EXTERNAL_ID,
     OTHER_ACCOUNT,
@@ -24,10 +25,7 @@ from kinesumer.testing.trial.demo.processes import (
     ServerInfo,
     SparkSettings,
 )
-from kinesumer.testing.trial.demo.record_log import (
-    MAX_UNCOMMITTED_RECORDS,
-    RecordLogWriter,
-)
+from kinesumer.testing.trial.journal import JournalWriter, now
 
 if TYPE_CHECKING:
     from kinesumer.testing.embedded_aws.server import EmbeddedAws
@@ -100,8 +98,8 @@ def create_streams(aws: EmbeddedAws, shards: int) -> list[DemoStream]:
 
 
 async def consume(settings: ClientSettings) -> None:
-    """Consume the streams until a signal arrives, and log each record."""
-    log = RecordLogWriter(settings.record_log, [s.arn for s in settings.streams])
+    """Consume the streams until a signal arrives, and note each record."""
+    journal = JournalWriter(settings.journal)
     streams = [stream.for_readers() for stream in settings.streams]
     config = Config(max_uncommitted_records=MAX_UNCOMMITTED_RECORDS)
     async with Kinesumer(
@@ -112,8 +110,7 @@ async def consume(settings: ClientSettings) -> None:
         stop_signals=True,
     ) as client:
         async for record in client.consume(streams, start=Start.TRIM_HORIZON):
-            log.write(record)
-    log.close()
+            journal.record(record, now())
 
 
 def run_client(settings: ClientSettings) -> int:

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesumer.testing.trial.demo.events import (
-        Event,
-        Parents,
-        Processed,
-        RecordCounts,
-        StreamShard,
-    )
+    from kinesumer.model.streams import ShardKey
+    from kinesumer.testing.trial.demo.events import Event, RecordCounts
+    from kinesumer.testing.trial.journal import Handled
+    from kinesumer.testing.trial.oracle import Parents
 
 # The longest pauses that the protocol allows with the default configuration. After a
 # crash, this is the sum of the leader's interval, the lease, one heartbeat interval
@@ -44,7 +41,7 @@ class Pause(NamedTuple):
 
     start: float
     seconds: float
-    shard: StreamShard
+    shard: ShardKey
     # "start", "steady", "crash", "hand-over" or "child".
     cause: str
     # The index of the event that caused the pause, or -1 if no event caused it.
@@ -53,7 +50,7 @@ class Pause(NamedTuple):
 
 def find_pauses(
     counts: RecordCounts,
-    by_shard: Mapping[StreamShard, list[Processed]],
+    by_shard: Mapping[ShardKey, list[Handled]],
     parents: Parents,
     events: list[Event],
 ) -> list[Pause]:
@@ -69,25 +66,25 @@ def find_pauses(
         before = _last_of_parents(shard, by_shard, parents)
         is_first = True
         for entry in entries:
-            if counts.first_processed_at[entry.number] != entry.at:
+            if counts.first_processed_at[entry.number] != entry.ended:
                 continue  # skip a record that was processed before
-            start = produced_at.get(entry.number, entry.at)
-            start = max(start, before.at if before else 0.0)
+            start = produced_at.get(entry.number, entry.ended)
+            start = max(start, before.ended if before else 0.0)
             is_child = is_first and before is not None
             cause, event = _cause(before, entry, events, is_child=is_child)
             if crash.explains(shard, start, entry, cause, parents):
                 cause, event = "crash", crash.index
-            seconds = max(0.0, entry.at - start)
+            seconds = max(0.0, entry.ended - start)
             result.append(Pause(start, seconds, shard, cause, event))
             before, is_first = entry, False
     return result
 
 
 def _last_of_parents(
-    shard: StreamShard,
-    by_shard: Mapping[StreamShard, list[Processed]],
+    shard: ShardKey,
+    by_shard: Mapping[ShardKey, list[Handled]],
     parents: Parents,
-) -> Processed | None:
+) -> Handled | None:
     """Return the record of a shard's parents that was processed last, or None.
 
     A parent without processed records is replaced by its own parents.
@@ -99,19 +96,19 @@ def _last_of_parents(
         for parent in parents.get(shard, ())
     ]
     entries = (entry for entry in last if entry is not None)
-    return max(entries, key=lambda entry: entry.at, default=None)
+    return max(entries, key=lambda entry: entry.ended, default=None)
 
 
 def _cause(
-    before: Processed | None, entry: Processed, events: list[Event], *, is_child: bool
+    before: Handled | None, entry: Handled, events: list[Event], *, is_child: bool
 ) -> tuple[str, int]:
     if before is None:
-        return "start", _latest(events, entry.at, ("start",))
+        return "start", _latest(events, entry.ended, ("start",))
     if is_child:
-        return "child", _latest(events, entry.at, ("split", "merge"))
+        return "child", _latest(events, entry.ended, ("split", "merge"))
     if (before.client, before.epoch) == (entry.client, entry.epoch):
         return "steady", -1
-    return "hand-over", _latest(events, entry.at, ("start", "join", "stop", "kill"))
+    return "hand-over", _latest(events, entry.ended, ("start", "join", "stop", "kill"))
 
 
 def _latest(events: list[Event], at: float, kinds: tuple[str, ...]) -> int:
@@ -132,9 +129,9 @@ class _Crash:
 
     def explains(
         self,
-        shard: StreamShard,
+        shard: ShardKey,
         start: float,
-        entry: Processed,
+        entry: Handled,
         cause: str,
         parents: Parents,
     ) -> bool:
@@ -142,14 +139,14 @@ class _Crash:
         if event is None or cause in ("start", "steady"):
             return False
         bound = LEADER_CRASH_SECONDS if event.was_leader else CRASH_SECONDS
-        if entry.at < event.at or start > event.at + bound:
+        if entry.ended < event.at or start > event.at + bound:
             return False
         # Without a leader, no client gets the shards that other clients release. So the
         # leader's crash explains every hand-over.
         is_leaderless = event.was_leader and cause == "hand-over"
         return is_leaderless or self._affects(event, shard, parents)
 
-    def _affects(self, event: Event, shard: StreamShard, parents: Parents) -> bool:
+    def _affects(self, event: Event, shard: ShardKey, parents: Parents) -> bool:
         return shard in event.shards or any(
             self._affects(event, parent, parents) for parent in parents.get(shard, ())
         )

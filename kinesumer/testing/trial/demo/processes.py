@@ -59,7 +59,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that a client process gets as its argument."""
 
     client_id: str
-    record_log: str
+    journal: str
     streams: list[DemoStream]
     names: Names
 
@@ -161,7 +161,7 @@ class Processes:
         name = f"client-{len(self.clients) + 1}"
         settings = ClientSettings(
             client_id=name,
-            record_log=str(self.record_log(name)),
+            journal=str(self.journal(name)),
             streams=streams,
             names=self.names,
         )
@@ -178,9 +178,9 @@ class Processes:
         self._spark = await self._start("spark", "spark", text, piped=True)
         return self._spark
 
-    def record_log(self, name: str) -> Path:
-        """Return the path of a client's log of processed records."""
-        return self.directory / f"{name}.records"
+    def journal(self, name: str) -> Path:
+        """Return the path of a client's journal."""
+        return self.directory / f"{name}.journal"
 
     @property
     def running(self) -> list[Child]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.testing.trial.demo.events import Produced
-from kinesumer.testing.trial.demo.record_log import shard_number
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import ShardKey
+from kinesumer.testing.trial.journal import Produced, now
 from kinesumer.wire import put_records
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ AGGREGATED_SHARE = 0.2
 AGGREGATE_RECORDS = 8
 # Records per PutRecords call. Kinesis accepts at most 500.
 BATCH_RECORDS = 400
-FILLER = b"." * 80
+FILLER = b" " + b"." * 80
 
 
 class Entry(NamedTuple):
@@ -38,7 +38,6 @@ class Entry(NamedTuple):
 class Producer:
     """Produces to one stream. All producers number their records from one sequence."""
 
-    stream: int
     arn: str
     kinesis: Any
     counts: RecordCounts
@@ -46,16 +45,16 @@ class Producer:
     is_failing: bool = False
 
     def __post_init__(self) -> None:
-        self._random = random.Random(self.stream)
+        self._random = random.Random(self.arn)
 
     async def run(
         self, rate: float, numbers: Iterator[int], stop: asyncio.Event
     ) -> None:
         """Produce until ``stop`` is set. Count each record as produced or uncertain."""
-        started = time.monotonic()
+        started = now()
         taken, refused = 0, list[Entry]()
         while not stop.is_set():
-            due = int((time.monotonic() - started) * rate) - taken
+            due = int((now() - started) * rate) - taken
             taken += due
             entries = refused + self._make(list(islice(numbers, due)))
             refused = []
@@ -96,18 +95,19 @@ class Producer:
             self.is_failing = True
             return []
         self.is_failing = False
-        now, refused = time.monotonic(), []
+        at, refused = now(), list[Entry]()
         for entry, result in zip(entries, answer["Records"], strict=True):
             if "ErrorCode" in result:
                 refused.append(entry)
             else:
-                self._count(entry, result, now)
+                self._count(entry, result, at)
         return refused
 
-    def _count(self, entry: Entry, result: dict[str, str], now: float) -> None:
-        self.counts.aggregates += len(entry.numbers) > 1
-        shard, position = shard_number(result["ShardId"]), result["SequenceNumber"]
-        for sub, number in enumerate(entry.numbers):
-            self.counts.add_produced(
-                Produced(number, self.stream, shard, position, sub, now)
-            )
+    def _count(self, entry: Entry, result: dict[str, str], at: float) -> None:
+        is_aggregate = len(entry.numbers) > 1
+        self.counts.aggregates += is_aggregate
+        shard = ShardKey(self.arn, result["ShardId"])
+        for part, number in enumerate(entry.numbers):
+            sub = part if is_aggregate else None
+            position = Position(result["SequenceNumber"], sub)
+            self.counts.add_produced(Produced(number, entry.key, shard, position, at))

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
-from collections import defaultdict
+from collections import Counter
 from contextlib import AsyncExitStack
-from itertools import count
+from itertools import count as count_up
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.model.streams import Stream
-from kinesumer.testing.trial.demo.events import Event, Processed, RecordCounts
+from kinesumer.testing.trial.demo.events import Event, RecordCounts
 from kinesumer.testing.trial.demo.producer import Producer
-from kinesumer.testing.trial.demo.record_log import RecordLogReader, shard_number
 from kinesumer.testing.trial.demo.scenario import Scenario, StoreChecker
 from kinesumer.testing.trial.demo.spark_process import SparkProcess
-from kinesumer.testing.trial.demo.verdict import judge, report_lines
+from kinesumer.testing.trial.demo.verdict import judge, place, report_lines
 from kinesumer.testing.trial.demo.view import ClientView, StreamView, View, count_owners
+from kinesumer.testing.trial.journal import Journal, now
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.testing.trial.demo.events import StreamShard
     from kinesumer.testing.trial.demo.processes import Child, DemoStream, Processes
     from kinesumer.testing.trial.demo.verdict import Verdict
     from kinesumer.testing.trial.demo.view import Screen
@@ -60,9 +57,9 @@ class Demo:
         self.processes = processes
         self._options = options
         self._screen = screen
-        self._started = time.monotonic()
+        self._started = now()
         self._phase = "starting"
-        self._record_logs: dict[str, RecordLogReader] = {}
+        self._journals: dict[str, Journal] = {}
         self._ended: set[str] = set()
         # Recent samples: a time, and the number of records that each client had
         # processed by then.
@@ -87,7 +84,7 @@ class Demo:
         self, clients: ClientFactory, streams: list[DemoStream]
     ) -> list[str]:
         self._streams = streams
-        self._counts = RecordCounts(len(streams))
+        self._counts = RecordCounts(stream.arn for stream in streams)
         names = self.processes.names
         store = await open_store(clients, names.table)
         await ensure_table(store)
@@ -113,7 +110,7 @@ class Demo:
             report=self._show_event,
             spark=self._spark,
         )
-        self._started = time.monotonic()
+        self._started = now()
         await self._begin(scenario)
         async with AsyncExitStack() as stack:
             observer = asyncio.create_task(self._observe())
@@ -140,7 +137,7 @@ class Demo:
             self._say("Spark's query runs")
 
     async def _begin(self, scenario: Scenario) -> None:
-        at = time.monotonic()
+        at = now()
         for _ in range(self._options.clients):
             await self.processes.start_client(self._streams)
         names = ", ".join(child.name for child in self.processes.clients)
@@ -149,23 +146,23 @@ class Demo:
 
     async def _produce(self, opened: list[Any], scenario: Scenario) -> None:
         """Produce records for the run's duration, while the scenario causes events."""
-        stop, numbers = asyncio.Event(), count(1)
+        stop, numbers = asyncio.Event(), count_up(1)
         rate = self._options.rate / len(opened)
         async with asyncio.TaskGroup() as tasks:
             for index, kinesis in enumerate(opened):
                 arn = self._streams[index].arn
-                producer = Producer(index, arn, kinesis, self._counts, self._say)
+                producer = Producer(arn, kinesis, self._counts, self._say)
                 tasks.create_task(producer.run(rate, numbers, stop))
             tasks.create_task(scenario.run(self._started))
-            left = self._started + self._options.seconds - time.monotonic()
+            left = self._started + self._options.seconds - now()
             await asyncio.sleep(max(0.0, left))
             stop.set()
         self._say(f"producing ends after {len(self._counts.produced):,} records")
 
     async def _catch_up(self) -> None:
         seconds = CATCH_UP_SECONDS if self._spark is None else SPARK_CATCH_UP_SECONDS
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        deadline = now() + seconds
+        while now() < deadline:
             self._collect()
             if self._counts.all_processed and await self._spark_has_all_rows():
                 self._say("everything is processed")
@@ -196,17 +193,9 @@ class Demo:
             self.spark_faults.append(problem)
         if problem := await self._spark.end():
             self.spark_faults.append(problem)
-        verdict = await self._spark.judge(self._parents())
+        verdict = await self._spark.judge(self._checker.parents)
         self.spark_faults += verdict.faults()
         return verdict.lines(self._spark.crash_text)
-
-    def _parents(self) -> dict[StreamShard, list[StreamShard]]:
-        return {
-            self._stream_shard(key): [
-                self._stream_shard(key._replace(shard_id=parent)) for parent in names
-            ]
-            for key, names in self._checker.parents.items()
-        }
 
     def _conclude(self, events: list[Event], spark_lines: list[str]) -> list[str]:
         """Judge the run, and return its report."""
@@ -216,23 +205,22 @@ class Demo:
         self._check_committed()
         for event in events:
             if event.kind == "kill":
-                keys = checker.shards_of_killed.get(event.client, ())
-                event.shards = {self._stream_shard(key) for key in keys}
-        verdict = judge(self._counts, self._parents(), events, self.faults)
+                event.shards = checker.shards_of_killed.get(event.client, set())
+        verdict = judge(self._counts, checker.parents, events, self.faults)
         self.verdict, self.faults = verdict, verdict.faults
         return report_lines(
             verdict,
             aggregates=self._counts.aggregates,
             regressions=len(checker.regressions),
             started=self._started,
-            streams=[stream.label for stream in self._streams],
+            labels=self._labels,
             spark_lines=spark_lines,
             spark_faults=self.spark_faults,
         )
 
-    def _stream_shard(self, key: ShardKey) -> StreamShard:
-        arns = [stream.arn for stream in self._streams]
-        return arns.index(key.stream_arn), shard_number(key.shard_id)
+    @property
+    def _labels(self) -> dict[str, str]:
+        return {stream.arn: stream.label for stream in self._streams}
 
     def _check_exit_statuses(self, events: list[Event]) -> None:
         """Check that every client that wasn't killed ended with status 0."""
@@ -246,34 +234,29 @@ class Demo:
 
     def _check_committed(self) -> None:
         """Check that every record is committed after all clients have left."""
-        numbers: dict[StreamShard, list[str]] = defaultdict(list)
-        for record in self._counts.produced:
-            numbers[record.stream, record.shard].append(record.sequence_number)
-        for key in self._checker.parents:
-            committed = self._checker.committed(key)
-            missing = sum(
-                (len(number), number) > (len(committed), committed)
-                for number in numbers[self._stream_shard(key)]
+        missing = Counter(
+            record.shard
+            for record in self._counts.produced
+            if not self._checker.is_committed(record)
+        )
+        for shard, count in missing.items():
+            self.faults.append(
+                f"{place(shard, self._labels)}: {count:,} records aren't committed "
+                "after all clients have left"
             )
-            if missing:
-                stream, shard = self._stream_shard(key)
-                self.faults.append(
-                    f"{self._streams[stream].label} shard {shard}: {missing:,} records "
-                    "aren't committed after all clients have left"
-                )
 
     # --- while it runs ----------------------------------------------------------------
 
     async def _observe(self) -> None:
         while True:
-            began = time.monotonic()
+            began = now()
             self._collect()
             try:
                 await self._checker.check()
             except Exception as error:
                 self._say(f"can't read the state store: {error}")
             self._screen.update(self._view())
-            took = time.monotonic() - began
+            took = now() - began
             # If the checks take long, sleep anyway, so that they don't slow the
             # clients.
             await asyncio.sleep(max(CHECK_SECONDS - took, CHECK_SECONDS / 2))
@@ -282,11 +265,10 @@ class Demo:
         """Count the records that clients have logged, and report each client's end."""
         for child in self.processes.clients:
             name = child.name
-            if name not in self._record_logs:
-                path = self.processes.record_log(name)
-                self._record_logs[name] = RecordLogReader(path)
-            for entry in self._record_logs[name].read_new():
-                self._counts.add_processed(Processed(*entry, client=name))
+            if name not in self._journals:
+                self._journals[name] = Journal(self.processes.journal(name), name)
+            for entry in self._journals[name].follow():
+                self._counts.add_processed(entry)
             if not child.is_running and name not in self._ended:
                 self._ended.add(name)
                 self._report_end(child)
@@ -300,22 +282,22 @@ class Demo:
             self.faults.append(f"{child.name} ended without a signal")
 
     def _view(self) -> View:
-        now, counts, rows = time.monotonic(), self._counts, self._checker.latest
-        self._rates = [*self._rates[-4:], (now, dict(counts.by_client))]
+        at, counts, rows = now(), self._counts, self._checker.latest
+        self._rates = [*self._rates[-4:], (at, dict(counts.by_client))]
         streams = [
             StreamView(
                 stream.label,
                 count_owners(rows.shards.get(stream.arn, [])),
-                counts.behind(index),
-                now - (counts.oldest_waiting(index) or now),
+                counts.behind(stream.arn),
+                at - (counts.oldest_waiting(stream.arn) or at),
             )
-            for index, stream in enumerate(self._streams)
+            for stream in self._streams
         ]
         clients = [
             self._client_view(child, streams) for child in self.processes.clients
         ]
         return View(
-            seconds=now - self._started,
+            seconds=at - self._started,
             of_seconds=self._options.seconds,
             phase=self._phase,
             produced=len(counts.produced),
@@ -342,13 +324,13 @@ class Demo:
         )
 
     def _rate(self, client: str) -> float:
-        (first, before), (last, now) = self._rates[0], self._rates[-1]
+        (first, before), (last, after) = self._rates[0], self._rates[-1]
         if last == first:
             return 0.0
-        return (now.get(client, 0) - before.get(client, 0)) / (last - first)
+        return (after.get(client, 0) - before.get(client, 0)) / (last - first)
 
     def _show_event(self, event: Event) -> None:
         self._screen.event(event.at - self._started, event.text)
 
     def _say(self, text: str) -> None:
-        self._screen.event(time.monotonic() - self._started, text)
+        self._screen.event(now() - self._started, text)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,9 @@ from kinesumer.core import lineage
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.testing.trial.demo.events import Event
-from kinesumer.testing.trial.demo.record_log import shard_number
+from kinesumer.testing.trial.demo.verdict import shard_number
+from kinesumer.testing.trial.journal import now
+from kinesumer.testing.trial.oracle import is_older
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kinesumer.ports import StateStore, StreamSource
     from kinesumer.testing.trial.demo.processes import Child, DemoStream, Processes
     from kinesumer.testing.trial.demo.spark_process import SparkProcess
+    from kinesumer.testing.trial.journal import Produced
 
 # The scenario kills the leader only if the run is at least this long, since the group
 # needs some time to replace a leader.
@@ -61,7 +63,7 @@ class Scenario:
             steps.insert(0, self._join)
         for index, step in enumerate(steps, start=1):
             due = started + index * self.seconds / (len(steps) + 1)
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await asyncio.sleep(max(0.0, due - now()))
             self.add(await step())
 
     def add(self, event: Event) -> None:
@@ -72,7 +74,7 @@ class Scenario:
     async def _split(self) -> Event:
         shard = (await self._open(0))[0]
         middle = (shard.first_hash + shard.last_hash + 1) // 2
-        at = time.monotonic()
+        at = now()
         await self.kinesis.split_shard(
             StreamARN=self.streams[0].arn,
             ShardToSplit=shard.shard_id,
@@ -86,7 +88,7 @@ class Scenario:
         # stream, which has two shards since its split.
         stream = 1 if len(await self._open(1)) > 1 else 0
         left, right = (await self._open(stream))[:2]
-        at = time.monotonic()
+        at = now()
         await self.kinesis.merge_shards(
             StreamARN=self.streams[stream].arn,
             ShardToMerge=left.shard_id,
@@ -101,13 +103,13 @@ class Scenario:
         return lineage.leaves(await self.sources[stream].list_shards())
 
     async def _join(self) -> Event:
-        at = time.monotonic()
+        at = now()
         child = await self.processes.start_client(self.streams)
         return Event(kind="join", at=at, client=child.name, text=f"start {child.name}")
 
     async def _kill(self) -> Event:
         victim, leader = await self._victim()
-        at = time.monotonic()
+        at = now()
         victim.signal(signal.SIGKILL)
         await victim.process.wait()
         held = self.checker.shards_of_killed[victim.name] = set()
@@ -134,7 +136,7 @@ class Scenario:
     async def _stop(self) -> Event:
         rows = await self.checker.check()
         child = _largest_owner(self.processes.running, rows)
-        at = time.monotonic()
+        at = now()
         child.signal(signal.SIGTERM)
         return Event(
             kind="stop", at=at, client=child.name, text=f"stop {child.name} (SIGTERM)"
@@ -154,7 +156,7 @@ class StoreChecker:
 
     def __init__(self, store: StateStore, app: str) -> None:
         self.latest: Snapshot = Snapshot([], None, [], {})
-        self.parents: dict[ShardKey, frozenset[str]] = {}
+        self.parents: dict[ShardKey, list[ShardKey]] = {}
         self.regressions: list[str] = []
         # For each killed client, the shards that were its own before it was declared
         # dead.
@@ -176,26 +178,22 @@ class StoreChecker:
         self.latest = latest
         return latest
 
-    def committed(self, key: ShardKey) -> str:
-        """Return the sequence number of a shard's checkpoint, or "" if it has none."""
-        row = self._rows.get(key)
-        return row.position.sequence_number if row and row.position else ""
+    def is_committed(self, record: Produced) -> bool:
+        """Return whether the checkpoint of a record's shard covers the record."""
+        row = self._rows.get(record.shard)
+        if row is None or row.position is None:
+            return False
+        return record.position <= row.position
 
     def _compare(self, row: ShardRow) -> None:
         before = self._rows.get(row.key)
         self._rows[row.key] = row
-        self.parents[row.key] = row.parents
-        if before is None:
-            return
-        name = f"{stream_name(row.key.stream_arn)} {row.key.shard_id}"
-        if before.position and (not row.position or row.position < before.position):
-            self.regressions.append(
-                f"{name}: checkpoint {before.position} became {row.position}"
-            )
-        if row.epoch < before.epoch:
-            self.regressions.append(f"{name}: epoch {before.epoch} became {row.epoch}")
-        if before.ended and not row.ended:
-            self.regressions.append(f"{name}: the mark that it has ended was lost")
+        self.parents[row.key] = [
+            row.key._replace(shard_id=parent) for parent in row.parents
+        ]
+        if before is not None and is_older(row, before):
+            name = f"{stream_name(row.key.stream_arn)} {row.key.shard_id}"
+            self.regressions.append(f"{name}: {row} went back from {before}")
 
 
 def shards_of(rows: Snapshot, client_id: str) -> set[ShardKey]:

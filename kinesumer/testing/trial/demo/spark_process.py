@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
-import time
 import warnings
 from collections import Counter
 from itertools import pairwise
@@ -13,22 +12,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
 from kinesumer.errors import KinesumerError
+from kinesumer.model.streams import ShardKey
 from kinesumer.testing.trial.demo.child import STARTED
 from kinesumer.testing.trial.demo.events import Event
-from kinesumer.testing.trial.demo.record_log import shard_number
-from kinesumer.testing.trial.demo.verdict import early_children
+from kinesumer.testing.trial.journal import now
+from kinesumer.testing.trial.oracle import early_children
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from kinesumer.testing.trial.demo.events import (
-        Parents,
-        Produced,
-        RecordCounts,
-        StreamShard,
-    )
+    from kinesumer.testing.trial.demo.events import RecordCounts
     from kinesumer.testing.trial.demo.processes import Child, DemoStream, Processes
+    from kinesumer.testing.trial.journal import Produced
+    from kinesumer.testing.trial.oracle import Parents
 
 START_SECONDS = 300.0
 SINK_LOG = "_spark_metadata"
@@ -90,8 +87,7 @@ class OutputRow(NamedTuple):
     """A row of the query's output."""
 
     batch: int
-    stream: int
-    shard: int
+    shard: ShardKey
     number: int
 
 
@@ -134,7 +130,6 @@ class SparkProcess:
         self, processes: Processes, streams: list[DemoStream], counts: RecordCounts
     ) -> None:
         self._processes, self._streams, self._counts = processes, streams, counts
-        self._stream_indexes = {stream.arn: n for n, stream in enumerate(streams)}
         self._driver: Child
         self._restart: asyncio.Task[None] | None = None
         # The rows of each file. A file is read once, since it doesn't change any more.
@@ -177,7 +172,7 @@ class SparkProcess:
 
     async def crash(self) -> Event:
         """Kill the driver and its JVM, and restart the driver in the background."""
-        at = time.monotonic()
+        at = now()
         self._driver.kill_group()
         await self._driver.process.wait()
         rows = await self._count_rows()
@@ -232,8 +227,7 @@ class SparkProcess:
         table: Any = pq.ParquetFile(path).read()
         columns = (table[name].to_pylist() for name in table.column_names)
         for arn, shard_id, number in zip(*columns, strict=True):
-            stream = self._stream_indexes[arn]
-            yield OutputRow(batch, stream, shard_number(shard_id), number)
+            yield OutputRow(batch, ShardKey(arn, shard_id), number)
 
 
 def judge(
@@ -243,16 +237,16 @@ def judge(
     parents: Parents,
 ) -> SparkVerdict:
     """Return the verdict on the query's output. ``rows`` are in the output's order."""
-    positions = {(p.stream, p.shard, p.number): p.position for p in produced}
-    seen = Counter((row.stream, row.shard, row.number) for row in rows)
-    unknown = [key for key in seen if key not in positions and key[2] not in uncertain]
-    by_shard: dict[StreamShard, list[OutputRow]] = {}
+    positions = {(p.shard, p.number): p.position for p in produced}
+    seen = Counter((row.shard, row.number) for row in rows)
+    unknown = [key for key in seen if key not in positions and key[1] not in uncertain]
+    by_shard: dict[ShardKey, list[OutputRow]] = {}
     for row in rows:
-        by_shard.setdefault((row.stream, row.shard), []).append(row)
+        by_shard.setdefault(row.shard, []).append(row)
     spans = {shard: (part[0].batch, part[-1].batch) for shard, part in by_shard.items()}
     out_of_order = len(early_children(spans, parents))
     for shard, shard_rows in by_shard.items():
-        keys = [(*shard, row.number) for row in shard_rows]
+        keys = [(shard, row.number) for row in shard_rows]
         known = [positions[key] for key in keys if key in positions]
         out_of_order += sum(after < before for before, after in pairwise(known))
     return SparkVerdict(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.testing.trial import oracle
+from kinesumer.testing.trial.demo.events import MAX_UNCOMMITTED_RECORDS
 from kinesumer.testing.trial.demo.pauses import (
     NOISE_SECONDS,
     Limit,
@@ -12,21 +14,14 @@ from kinesumer.testing.trial.demo.pauses import (
     find_pauses,
     longest_pauses,
 )
-from kinesumer.testing.trial.demo.record_log import MAX_UNCOMMITTED_RECORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from kinesumer.testing.trial.demo.events import (
-        Event,
-        Parents,
-        Processed,
-        Produced,
-        RecordCounts,
-        StreamShard,
-    )
-
-S = TypeVar("S")
+    from kinesumer.model.streams import ShardKey
+    from kinesumer.testing.trial.demo.events import Event, RecordCounts
+    from kinesumer.testing.trial.journal import Handled
+    from kinesumer.testing.trial.oracle import Parents
 
 
 class Verdict(NamedTuple):
@@ -57,20 +52,13 @@ def judge(
     faults: list[str],
 ) -> Verdict:
     """Return the verdict. ``faults`` are the violations found during the run."""
-    produced = _numbers_by_shard(counts.produced)
+    run = oracle.Run(counts.produced, counts.processed, [], parents)
     processed = _by_shard(counts.processed)
-    first_at = counts.first_processed_at
-    lost = [r.number for r in counts.produced if r.number not in first_at]
+    lost = [record.number for record in oracle.lost_records(run)]
     by_crash, excessive, otherwise = _repeats(counts.processed, events)
-    spans = {
-        shard: (entries[0].at, _finished_at(entries))
-        for shard, entries in processed.items()
-    }
-    out_of_order = len(early_children(spans, parents)) + sum(
-        _out_of_order(produced.get(shard, []), entries)
-        for shard, entries in processed.items()
-    )
-    by_former_owner = sum(_by_former_owner(found) for found in processed.values())
+    early = list(oracle.children_before_parents(run))
+    out_of_order = len(early) + len(list(oracle.out_of_order(run)))
+    by_former_owner = len(list(oracle.zombies(run)))
     never_produced = _never_produced(counts)
     longest = longest_pauses(find_pauses(counts, processed, parents, events), events)
     slow = [
@@ -90,7 +78,7 @@ def judge(
     ]
     return Verdict(
         produced=len(counts.produced),
-        processed=len(first_at),
+        processed=len(counts.first_processed_at),
         lost=len(lost),
         repeated_by_crash=by_crash,
         repeated_otherwise=otherwise,
@@ -107,26 +95,15 @@ def _fault(count: int, what: str, more: str = "") -> list[str]:
     return [f"{count:,} records {what}{more}"] if count else []
 
 
-def _numbers_by_shard(produced: list[Produced]) -> dict[StreamShard, list[int]]:
-    """Return the numbers of each shard's records, in the order of their positions."""
-    by_shard: dict[StreamShard, list[Produced]] = defaultdict(list)
-    for record in produced:
-        by_shard[record.stream, record.shard].append(record)
-    return {
-        shard: [r.number for r in sorted(records, key=lambda r: r.position)]
-        for shard, records in by_shard.items()
-    }
-
-
-def _by_shard(processed: list[Processed]) -> dict[StreamShard, list[Processed]]:
-    by_shard: dict[StreamShard, list[Processed]] = defaultdict(list)
-    for entry in sorted(processed, key=lambda entry: entry.at):
-        by_shard[entry.stream, entry.shard].append(entry)
+def _by_shard(processed: list[Handled]) -> dict[ShardKey, list[Handled]]:
+    by_shard: dict[ShardKey, list[Handled]] = defaultdict(list)
+    for entry in sorted(processed, key=lambda entry: entry.ended):
+        by_shard[entry.shard].append(entry)
     return dict(by_shard)
 
 
 def _repeats(
-    processed: list[Processed], events: list[Event]
+    processed: list[Handled], events: list[Event]
 ) -> tuple[dict[str, int], list[str], int]:
     """Count the records that were processed more than once.
 
@@ -136,21 +113,21 @@ def _repeats(
     killed = {event.client: event for event in events if event.kind == "kill"}
     # A crash explains a repeat only if the killed client was the last that had
     # processed the record.
-    last: dict[int, Processed] = {}
+    last: dict[int, Handled] = {}
     by_crash: Counter[str] = Counter()
-    by_shard: Counter[tuple[str, StreamShard]] = Counter()
+    by_shard: Counter[tuple[str, ShardKey]] = Counter()
     otherwise = 0
-    for entry in sorted(processed, key=lambda entry: entry.at):
+    for entry in sorted(processed, key=lambda entry: entry.ended):
         before = last.get(entry.number)
         last[entry.number] = entry
         if before is None:
             continue
         crash = killed.get(before.client)
-        if crash is None or entry.client == before.client or entry.at < crash.at:
+        if crash is None or entry.client == before.client or entry.ended < crash.at:
             otherwise += 1
             continue
         by_crash[before.client] += 1
-        by_shard[before.client, (entry.stream, entry.shard)] += 1
+        by_shard[before.client, entry.shard] += 1
     excessive = [
         f"{count:,} records of one shard processed twice after the crash of {client}, "
         f"allowed {MAX_UNCOMMITTED_RECORDS:,}"
@@ -160,59 +137,11 @@ def _repeats(
     return dict(by_crash), excessive, otherwise
 
 
-def _out_of_order(produced: list[int], entries: list[Processed]) -> int:
-    """Count records that were processed before an earlier record of their shard."""
-    indexes = {number: index for index, number in enumerate(produced)}
-    count = expected = 0
-    for entry in entries:
-        index = indexes.get(entry.number)
-        if index is None:
-            continue
-        if index > expected:
-            count += 1
-        expected = max(expected, index + 1)
-    return count
-
-
-def early_children(
-    spans: Mapping[S, tuple[float, float]], parents: Mapping[S, Iterable[S]]
-) -> list[tuple[S, S]]:
-    """Return each shard that was begun before a parent was finished, with that parent.
-
-    ``spans`` maps each shard to the times at which it was begun and finished.
-    """
-    return [
-        (shard, parent)
-        for shard, (begun, _) in spans.items()
-        for parent in parents.get(shard, ())
-        if parent in spans and begun < spans[parent][1]
-    ]
-
-
-def _finished_at(entries: list[Processed]) -> float:
-    """Return the time by which each record of a shard had been processed once."""
-    first_at: dict[int, float] = {}
-    for entry in entries:
-        first_at.setdefault(entry.number, entry.at)
-    return max(first_at.values())
-
-
-def _by_former_owner(entries: list[Processed]) -> int:
-    count = latest = 0
-    for entry in entries:
-        count += entry.epoch < latest
-        latest = max(latest, entry.epoch)
-    return count
-
-
 def _never_produced(counts: RecordCounts) -> int:
     """Count the processed records that were never produced in the shard in question."""
-    shards = {
-        record.number: (record.stream, record.shard) for record in counts.produced
-    }
+    shards = {record.number: record.shard for record in counts.produced}
     return sum(
-        shards.get(entry.number) != (entry.stream, entry.shard)
-        and entry.number not in counts.uncertain
+        shards.get(entry.number) != entry.shard and entry.number not in counts.uncertain
         for entry in counts.processed
     )
 
@@ -223,11 +152,11 @@ def report_lines(
     aggregates: int,
     regressions: int,
     started: float,
-    streams: list[str],
+    labels: Mapping[str, str],
     spark_lines: list[str],
     spark_faults: list[str],
 ) -> list[str]:
-    """Return the lines of the demo's final report."""
+    """Return the lines of the final report. ``labels`` are those of the streams."""
     lines = [
         "",
         f"records produced       {verdict.produced:>9,}   "
@@ -255,10 +184,19 @@ def report_lines(
     ]
     for limit, pause in verdict.longest:
         allowed = "" if limit.seconds is None else f"at most {limit.seconds:g} s"
-        stream, shard = pause.shard
-        where = f"{streams[stream]} shard {shard}, from {pause.start - started:.1f} s"
+        where = f"{place(pause.shard, labels)}, from {pause.start - started:.1f} s"
         lines.append(f"  {pause.seconds:6.2f} s  {allowed:>15}  {limit.name} ({where})")
     lines.append("")
     if faults := [*verdict.faults, *spark_faults]:
         return [*lines, "NOT GOOD:", *(f"  - {text}" for text in faults)]
     return [*lines, "GOOD: nothing was lost, and every bound was kept."]
+
+
+def place(shard: ShardKey, labels: Mapping[str, str]) -> str:
+    """Return a shard's stream and number, for messages."""
+    return f"{labels[shard.stream_arn]} shard {shard_number(shard.shard_id)}"
+
+
+def shard_number(shard_id: str) -> int:
+    """Return the number in a shard's ID."""
+    return int(shard_id.rpartition("-")[2])

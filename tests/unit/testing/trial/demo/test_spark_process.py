@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import ShardKey
 from kinesumer.testing.trial.demo import spark_process
-from kinesumer.testing.trial.demo.events import Produced
 from kinesumer.testing.trial.demo.spark_process import (
     OutputRow,
     SparkProcess,
@@ -18,18 +19,25 @@ from kinesumer.testing.trial.demo.spark_process import (
     committed_files,
     judge,
 )
+from kinesumer.testing.trial.journal import Produced
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PARENT, CHILD = 0, 1
+PARENT, CHILD = (ShardKey("orders", f"shardId-{n:012}") for n in (0, 1))
+
+
+def produced(number: int, shard: ShardKey) -> Produced:
+    return Produced(number, "key", shard, Position(f"{number}"))
+
+
 PRODUCED = [
-    *(Produced(number, 0, PARENT, f"{number:03}", 0, 0.0) for number in range(1, 6)),
-    *(Produced(number, 0, CHILD, f"{number:03}", 0, 0.0) for number in range(6, 9)),
+    *(produced(number, PARENT) for number in range(1, 6)),
+    *(produced(number, CHILD) for number in range(6, 9)),
 ]
 ALL = [
-    *(OutputRow(0, 0, PARENT, number) for number in range(1, 6)),
-    *(OutputRow(1, 0, CHILD, number) for number in range(6, 9)),
+    *(OutputRow(0, PARENT, number) for number in range(1, 6)),
+    *(OutputRow(1, CHILD, number) for number in range(6, 9)),
 ]
 
 
@@ -71,7 +79,7 @@ async def test_a_query_that_starts_too_late_is_named_and_ended(
 
 
 def verdict(rows: list[OutputRow]) -> SparkVerdict:
-    return judge(rows, PRODUCED, {9}, {(0, CHILD): [(0, PARENT)]})
+    return judge(rows, PRODUCED, {9}, {CHILD: [PARENT]})
 
 
 def test_a_correct_output_has_no_faults() -> None:
@@ -80,7 +88,7 @@ def test_a_correct_output_has_no_faults() -> None:
 
 
 def test_a_record_of_a_failed_request_may_appear() -> None:
-    assert verdict([*ALL, OutputRow(1, 0, CHILD, 9)]).faults() == []
+    assert verdict([*ALL, OutputRow(1, CHILD, 9)]).faults() == []
 
 
 @pytest.mark.parametrize(
@@ -88,10 +96,10 @@ def test_a_record_of_a_failed_request_may_appear() -> None:
     [
         (ALL[1:], "lost"),
         ([*ALL, ALL[-1]], "repeated"),
-        ([*ALL[:5], OutputRow(2, 0, PARENT, 5), *ALL[5:]], "repeated"),
+        ([*ALL[:5], OutputRow(2, PARENT, 5), *ALL[5:]], "repeated"),
         ([ALL[1], ALL[0], *ALL[2:]], "out_of_order"),
         ([*ALL[5:], *(row._replace(batch=2) for row in ALL[:5])], "out_of_order"),
-        ([*ALL, OutputRow(1, 0, CHILD, 10)], "never_produced"),
+        ([*ALL, OutputRow(1, CHILD, 10)], "never_produced"),
     ],
 )
 def test_faults_are_found(rows: list[OutputRow], fault: str) -> None:

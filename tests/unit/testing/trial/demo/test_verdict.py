@@ -6,31 +6,44 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.testing.trial.demo.events import Event, Processed, Produced, RecordCounts
-from kinesumer.testing.trial.demo.record_log import MAX_UNCOMMITTED_RECORDS
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import ShardKey
+from kinesumer.testing.trial.demo.events import (
+    MAX_UNCOMMITTED_RECORDS,
+    Event,
+    RecordCounts,
+)
 from kinesumer.testing.trial.demo.verdict import Verdict, judge
+from kinesumer.testing.trial.journal import Handled, Produced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SHARD = (0, 0)
+ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+SHARD, CHILD, OTHER = (ShardKey(ARN, f"shardId-{n:012}") for n in (0, 1, 7))
 START = Event(kind="start", at=0.0, text="start a, b")
 KILL = Event(kind="kill", at=10.0, text="kill a", client="a", shards={SHARD})
+
+
+def place(number: int) -> Position:
+    return Position(f"{number}")
 
 
 class Run:
     """A demo run that puts ten records a second, and the processing of the records."""
 
     def __init__(self, count: int = 0, *events: Event) -> None:
-        self.counts = RecordCounts(1)
+        self.counts = RecordCounts([ARN])
         self.events = [START, *events]
-        self.parents: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.parents: dict[ShardKey, list[ShardKey]] = {}
         self.put(count)
 
-    def put(self, count: int, *, first: int = 1, shard: int = 0) -> None:
+    def put(self, count: int, *, first: int = 1, shard: ShardKey = SHARD) -> None:
         for number in range(first, first + count):
-            at, position = number / 10, f"{number:010}"
-            self.counts.add_produced(Produced(number, 0, shard, position, 0, at))
+            at, position = number / 10, place(number)
+            self.counts.add_produced(
+                Produced(number, shard.shard_id, shard, position, at)
+            )
 
     def process(
         self,
@@ -39,11 +52,15 @@ class Run:
         *,
         epoch: int = 1,
         late: float = 0.2,
-        shard: int = 0,
+        shard: ShardKey = SHARD,
     ) -> None:
         for step, number in enumerate(numbers):
             at = number / 10 + late + step * 1e-6
-            self.counts.add_processed(Processed(at, number, 0, shard, epoch, client))
+            key, position = shard.shard_id, place(number)
+            self.add(Handled(client, number, key, shard, position, epoch, at, at))
+
+    def add(self, handled: Handled) -> None:
+        self.counts.add_processed(handled)
 
     def verdict(self, faults: list[str] | None = None) -> Verdict:
         return judge(self.counts, self.parents, self.events, faults or [])
@@ -118,10 +135,10 @@ def test_records_out_of_order_are_found() -> None:
 
 def test_a_child_read_before_its_parent_ended_is_found() -> None:
     run = Run(10)
-    run.parents = {(0, 1): [SHARD]}
-    run.put(5, first=11, shard=1)
+    run.parents = {CHILD: [SHARD]}
+    run.put(5, first=11, shard=CHILD)
     run.process(range(1, 10))
-    run.process(range(11, 16), "b", shard=1)
+    run.process(range(11, 16), "b", shard=CHILD)
     run.process([10], late=1.0)
     assert run.verdict().out_of_order == 1
 
@@ -137,7 +154,7 @@ def test_records_processed_by_a_former_owner_are_found() -> None:
 def test_records_that_were_never_produced_are_found() -> None:
     run = Run(1)
     run.process([1, 2])
-    run.counts.add_processed(Processed(9.0, 1, 0, 7, 1, "a"))
+    run.add(Handled("a", 1, "", OTHER, place(1), 1, 9.0, 9.0))
     assert run.verdict().never_produced == 2
 
 
@@ -163,7 +180,7 @@ def test_records_that_were_never_produced_are_found() -> None:
             id="hand-over",
         ),
         pytest.param(
-            Event(kind="kill", at=9.0, text="kill c", client="c", shards={(0, 7)}),
+            Event(kind="kill", at=9.0, text="kill c", client="c", shards={OTHER}),
             3.6,
             ["kill c: hand-overs after it: a pause of 3.5 s, allowed 3"],
             id="hand-over of a shard that the killed client didn't own",
@@ -181,10 +198,10 @@ def test_a_slow_change_of_the_owner_is_a_fault(
 
 def test_a_slow_start_of_a_child_shard_is_a_fault() -> None:
     run = Run(10, Event(kind="split", at=0.9, text="split shard 0"))
-    run.parents = {(0, 1): [SHARD]}
-    run.put(5, first=11, shard=1)
+    run.parents = {CHILD: [SHARD]}
+    run.put(5, first=11, shard=CHILD)
     run.process(range(1, 11))
-    run.process(range(11, 16), shard=1, late=4.6)
+    run.process(range(11, 16), shard=CHILD, late=4.6)
     assert run.verdict().faults == [
         "split shard 0: child after parents: a pause of 4.5 s, allowed 4"
     ]

@@ -1,119 +1,88 @@
-"""Checks the promises on the records and rows of a fleet's run."""
+"""Check the promises on the records and rows of a trial."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict, deque
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from kinesumer.model.positions import Position
-from kinesumer.model.streams import ShardKey
-from kinesumer.testing.trial.demo.verdict import early_children
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
-    from kinesumer.model.rows import ShardRow
-    from tests.system.process.producer import Produced
-    from tests.system.process.state import Snapshot
+    from kinesumer.model.rows import MemberRow, ShardRow
+    from kinesumer.model.streams import ShardKey
+    from kinesumer.testing.trial.journal import Handled, Note, Produced
 
-
-class Handled(NamedTuple):
-    """A record that a client's handler has handled."""
-
-    client: str
-    number: int
-    key: str
-    shard: ShardKey
-    position: Position
-    epoch: int
-    began: float
-    ended: float
+S = TypeVar("S")
+# The parents of each shard.
+Parents: TypeAlias = "Mapping[ShardKey, Iterable[ShardKey]]"
 
 
-class Event(NamedTuple):
-    """Any other entry of a client's journal."""
+class Snapshot(NamedTuple):
+    """The rows of a group, as a read that ended at ``at`` found them."""
 
-    client: str
-    name: str
-    text: str
     at: float
+    shards: dict[ShardKey, ShardRow]
+    members: dict[str, MemberRow]
+    leader: str | None  # client id
 
-
-class Journal:
-    """The journal of one process, read while it grows."""
-
-    def __init__(self, path: Path, client: str) -> None:
-        self.handled: list[Handled] = []
-        self.events: list[Event] = []
-        self._path, self._client = path, client
-        self._offset = 0
-
-    def follow(self) -> Journal:
-        """Read new lines. Ignores an incomplete last line of a killed process."""
-        if not self._path.exists():
-            return self
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for line in whole.splitlines():
-            self._take(*json.loads(line))
-        return self
-
-    def _take(self, kind: str, *fields: Any) -> None:
-        if kind == "event":
-            self.events.append(Event(self._client, *fields))
-            return
-        number, key, arn, shard_id, sequence, part, epoch, began, ended = fields
-        shard, position = ShardKey(arn, shard_id), Position(sequence, part)
-        self.handled.append(
-            Handled(self._client, number, key, shard, position, epoch, began, ended)
-        )
+    @property
+    def live(self) -> dict[str, MemberRow]:
+        """The members that are not dead, by client id."""
+        return {name: row for name, row in self.members.items() if not row.dead}
 
 
 class Run(NamedTuple):
     """All observations of a run."""
 
-    produced: list[Produced]
-    handled: list[Handled]
-    snapshots: list[Snapshot]
-    parents: Mapping[ShardKey, Sequence[ShardKey]]
-    events: Sequence[Event] = ()
+    produced: Sequence[Produced]
+    handled: Sequence[Handled]
+    snapshots: Sequence[Snapshot]
+    parents: Parents
+    notes: Sequence[Note] = ()
 
 
 class Verdict(NamedTuple):
+    """What a run broke, and the records that it repeated."""
+
     broken: dict[str, list[str]]  # the violations of each promise
     repeated: dict[ShardKey, int]
 
     @property
     def faults(self) -> list[str]:
+        """The violations of all promises."""
         return [fault for found in self.broken.values() for fault in found]
 
     @property
     def duplicates(self) -> int:
+        """The number of repeated records."""
         return sum(self.repeated.values())
 
 
 def judge(run: Run) -> Verdict:
+    """Check all promises on a run."""
     broken = {what: list(found(run)) for what, found in PROMISES.items()}
     return Verdict(broken, repeated(run))
 
 
+def lost_records(run: Run) -> list[Produced]:
+    """Return the produced records that were never handled."""
+    seen = {(h.shard.stream_arn, h.number) for h in run.handled}
+    return [p for p in run.produced if (p.shard.stream_arn, p.number) not in seen]
+
+
 def lost(run: Run) -> Iterable[str]:
     """Yield a violation if some produced records were never handled."""
-    seen = {(h.shard.stream_arn, h.number) for h in run.handled}
-    missing = [p for p in run.produced if (p.shard.stream_arn, p.number) not in seen]
-    if missing:
+    if missing := lost_records(run):
         yield f"{len(missing)} records lost, the first: {missing[0]}"
 
 
 def out_of_order(run: Run) -> Iterable[str]:
-    """Yield records that were first handled after a later record of their key."""
+    """Yield records that were first handled after a later record of their key.
+
+    A child's positions are higher than its parents' positions.
+    """
     last: dict[tuple[str, str], Handled] = {}
     seen: set[tuple[str, int]] = set()
     for h in sorted(run.handled, key=lambda h: h.began):
@@ -121,9 +90,10 @@ def out_of_order(run: Run) -> Iterable[str]:
             continue
         seen.add((h.shard.stream_arn, h.number))
         before = last.get((h.shard.stream_arn, h.key))
-        if before is not None and before.number > h.number:
+        if before is not None and h.position < before.position:
             yield f"key {h.key}: {h} was handled first after {before}"
-        last[h.shard.stream_arn, h.key] = h
+        else:
+            last[h.shard.stream_arn, h.key] = h
 
 
 def gaps(run: Run) -> Iterable[str]:
@@ -181,6 +151,21 @@ def ends(begun: Mapping[int, float]) -> dict[int, float]:
     return found
 
 
+def early_children(
+    spans: Mapping[S, tuple[float, float]], parents: Mapping[S, Iterable[S]]
+) -> list[tuple[S, S]]:
+    """Return each shard that was begun before a parent was finished, with that parent.
+
+    ``spans`` maps each shard to the times at which it was begun and finished.
+    """
+    return [
+        (shard, parent)
+        for shard, (begun, _) in spans.items()
+        for parent in parents.get(shard, ())
+        if parent in spans and begun < spans[parent][1]
+    ]
+
+
 def children_before_parents(run: Run) -> Iterable[str]:
     """Yield children that began before all records of a parent were handled.
 
@@ -212,6 +197,7 @@ def gone_back(run: Run) -> Iterable[str]:
 
 
 def is_older(row: ShardRow, before: ShardRow) -> bool:
+    """Return whether a row lacks something that an earlier read found in it."""
     if row.epoch < before.epoch or (before.ended and not row.ended):
         return True
     if before.position is None:
@@ -237,6 +223,7 @@ def too_far(run: Run) -> Iterable[str]:
 
 
 def repeated(run: Run) -> dict[ShardKey, int]:
+    """Return how many records of each shard were handled again."""
     seen: set[tuple[str, int]] = set()
     counts: dict[ShardKey, int] = defaultdict(int)
     for h in run.handled:
@@ -247,6 +234,7 @@ def repeated(run: Run) -> dict[ShardKey, int]:
 
 
 def logs(run: Run) -> dict[ShardKey, list[Produced]]:
+    """Return the produced records by shard."""
     found: dict[ShardKey, list[Produced]] = defaultdict(list)
     for p in run.produced:
         found[p.shard].append(p)
@@ -254,6 +242,7 @@ def logs(run: Run) -> dict[ShardKey, list[Produced]]:
 
 
 def by_epoch(run: Run) -> dict[tuple[ShardKey, int], list[Handled]]:
+    """Return the handled records by shard and epoch, in the order of time."""
     found: dict[tuple[ShardKey, int], list[Handled]] = defaultdict(list)
     for h in sorted(run.handled, key=lambda h: h.began):
         found[h.shard, h.epoch].append(h)
@@ -261,6 +250,7 @@ def by_epoch(run: Run) -> dict[tuple[ShardKey, int], list[Handled]]:
 
 
 def hand_over_gaps(run: Run) -> Iterator[float]:
+    """Yield the pause between each two epochs of a shard."""
     epochs = sorted(by_epoch(run).items(), key=lambda item: item[0])
     for ((shard, _), old), ((other, _), new) in pairwise(epochs):
         if shard == other:
@@ -291,10 +281,12 @@ class Allowance(NamedTuple):
     overdue: Counter[ShardKey]
 
     def records(self, shard: ShardKey, max_uncommitted_records: int) -> int:
+        """Return how many records of a shard may be repeated."""
         return max_uncommitted_records * self.forced[shard] + self.overdue[shard]
 
 
 def allowance(run: Run, drain_timeout_seconds: float) -> Allowance:
+    """Return what permits repeated records in a run."""
     overdue = Counter(
         h.shard for h in run.handled if h.ended - h.began > drain_timeout_seconds
     )
@@ -325,10 +317,10 @@ def left(run: Run) -> Iterator[str]:
     before it asked to leave.
     """
     died = death_times(run)
-    for event in run.events:
-        if event.name == "gave up":
-            if died.get(event.text, event.at) >= event.at - LEAVING_SECONDS:
-                yield event.text
+    for note in run.notes:
+        if note.name == "gave up":
+            if died.get(note.text, note.at) >= note.at - LEAVING_SECONDS:
+                yield note.text
 
 
 # Checks that must find nothing in any run.

@@ -9,10 +9,9 @@ import pytest
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import ShardKey, Start
-from tests.system.process import oracle
-from tests.system.process.oracle import Event, Handled, Run
-from tests.system.process.producer import Produced
-from tests.system.process.state import Snapshot
+from kinesumer.testing.trial import oracle
+from kinesumer.testing.trial.journal import Handled, Note, Produced
+from kinesumer.testing.trial.oracle import Run, Snapshot
 
 OLD, NEW = MemberRow("client-1", "old"), MemberRow("client-2", "new")
 PARENT, CHILD = ShardKey("orders", "shard-0"), ShardKey("orders", "shard-1")
@@ -133,31 +132,31 @@ def test_a_hung_handler_of_a_parent_does_not_delay_the_child() -> None:
     assert broken(made, done, parents={CHILD: [PARENT]}) == set()
 
 
-def permitted(*events: Event, died_at: float | None) -> int:
+def permitted(*notes: Note, died_at: float | None) -> int:
     looks = [seen(1, row(1, owner="old"), OLD, NEW)]
     if died_at is not None:
         dead = OLD._replace(dead=True)
         looks.append(seen(died_at, row(1, owner="old"), dead, NEW))
     looks.append(seen(9, row(2, owner="new"), *looks[-1].members.values()))
-    run = Run([], [], looks, {}, events)
+    run = Run([], [], looks, {}, notes)
     return oracle.allowance(run, drain_timeout_seconds=1).records(PARENT, 40)
 
 
 @pytest.mark.parametrize(
-    ("died_at", "events", "records"),
+    ("died_at", "notes", "records"),
     [
         (5, [], 40),
         (None, [], 0),
-        (5, [Event("client-1", "gave up", "old", 5.1)], 0),
-        (5, [Event("client-1", "gave up", "old", 8)], 40),
-        (5, [Event("client-1", "gave up", "later", 5.1)], 40),
+        (5, [Note("client-1", "gave up", "old", 5.1)], 0),
+        (5, [Note("client-1", "gave up", "old", 8)], 40),
+        (5, [Note("client-1", "gave up", "later", 5.1)], 40),
     ],
     ids=["fenced", "gave up", "left", "fenced before it left", "another session left"],
 )
 def test_only_an_owner_that_was_fenced_permits_repeats(
-    died_at: float | None, events: list[Event], records: int
+    died_at: float | None, notes: list[Note], records: int
 ) -> None:
-    assert permitted(*events, died_at=died_at) == records
+    assert permitted(*notes, died_at=died_at) == records
 
 
 def test_a_record_that_took_longer_than_hand_overs_wait_permits_one() -> None:

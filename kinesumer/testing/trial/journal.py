@@ -1,0 +1,121 @@
+"""The records that a trial's producer put, and those that its clients handled.
+
+A client adds each line to its journal in one write, before the record counts as
+processed. So a SIGKILL loses no line.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import ShardKey
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kinesumer.model.records import Record
+
+_DECODER = msgspec.json.Decoder()
+# All processes of a machine share this clock. It also counts the time in which the
+# machine is suspended.
+now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
+
+class Produced(NamedTuple):
+    """A user record, its shard and its position."""
+
+    number: int
+    key: str
+    shard: ShardKey
+    position: Position
+    at: float = 0.0  # the time of Kinesis's acknowledgement
+
+
+class Handled(NamedTuple):
+    """A record that a client's handler has handled."""
+
+    client: str
+    number: int
+    key: str
+    shard: ShardKey
+    position: Position
+    epoch: int
+    began: float
+    ended: float
+
+
+class Note(NamedTuple):
+    """Any other line of a client's journal."""
+
+    client: str
+    name: str
+    text: str
+    at: float
+
+
+class JournalWriter:
+    """The journal of the process that writes it.
+
+    Its records are texts that begin with a number, followed by a space.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def record(self, record: Record, began: float) -> None:
+        """Note that a record was handled, from a time until now."""
+        number = int(record.data.partition(b" ")[0])
+        place = [record.stream_arn, record.shard_id, record.sequence_number]
+        part, epoch = record.sub_sequence_number, record.fence.epoch
+        key = record.partition_key or ""
+        self._write(["handled", number, key, *place, part, epoch, began, now()])
+
+    def note(self, name: str, text: str = "") -> None:
+        """Note anything else."""
+        self._write(["note", name, text, now()])
+
+    def _write(self, line: list[Any]) -> None:
+        os.write(self._file, msgspec.json.encode(line) + b"\n")
+
+
+class Journal:
+    """The journal of another process, read while it grows."""
+
+    def __init__(self, path: Path, client: str) -> None:
+        self.handled: list[Handled] = []
+        self.notes: list[Note] = []
+        self._path, self._client = path, client
+        self._offset = 0
+
+    def follow(self) -> list[Handled]:
+        """Read new lines, and return the records that were handled.
+
+        An incomplete last line of a killed process is ignored.
+        """
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        before = len(self.handled)
+        for line in _DECODER.decode_lines(whole):
+            self._take(*line)
+        return self.handled[before:]
+
+    def _take(self, kind: str, *fields: Any) -> None:
+        if kind == "note":
+            self.notes.append(Note(self._client, *fields))
+            return
+        number, key, arn, shard_id, sequence, part, epoch, began, ended = fields
+        shard, position = ShardKey(arn, shard_id), Position(sequence, part)
+        self.handled.append(
+            Handled(self._client, number, key, shard, position, epoch, began, ended)
+        )
