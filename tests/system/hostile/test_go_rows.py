@@ -54,7 +54,7 @@ async def test_an_invalid_checkpoint_of_go_stops_its_stream_until_corrected(
         return
     assert client.texts == ["b"]
     assert f"pk='check_point#{APP}#orders' sk='{P}'" in caplog.text
-    checkpoint(world, "0")
+    checkpoint(world, world.kinesis.stream("orders").open[0].first_number)
     await world.until(lambda: client.texts == ["b", "a"], seconds=90)
 
 

@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
-from kinesumer.testing.trial.demo.spark_process import OutputRow, committed_files, judge
+from kinesumer.testing.trial.spark_process import OutputRow, committed_files, judge
 from tests.system.spark.crashing_query import BATCHES, COUNTS, FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from kinesumer.testing.trial.demo.spark_process import CommittedFile
     from kinesumer.testing.trial.journal import Produced
+    from kinesumer.testing.trial.spark_process import CommittedFile
 
 
 class Row(NamedTuple):

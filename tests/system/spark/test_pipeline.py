@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.testing.trial.demo.spark_process import committed_files
+from kinesumer.testing.trial.spark_process import committed_files
 from tests.system.spark.output import data_of
 from tests.system.spark.processes import SPARK_HOME, Program, spark_environment
 

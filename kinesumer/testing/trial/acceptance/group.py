@@ -1,6 +1,6 @@
 """A group of processes with a producer, a kill, a stop, a join, a split and a merge.
 
-The processes, the scenario and the verdict are those of ``kinesumer demo``.
+The processes, the scenario and the verdict are those of each trial.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.testing.trial.demo.processes import DemoStream, Names, Processes
-from kinesumer.testing.trial.demo.run import Demo, DemoOptions
-from kinesumer.testing.trial.demo.view import Plain
+from kinesumer.testing.trial.processes import Names, Processes, TrialStream
+from kinesumer.testing.trial.run import Trial, TrialOptions
+from kinesumer.testing.trial.view import Plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ STREAMS = 2
 SHARDS = 2  # of each stream
 # A split makes two shards, and a merge one.
 ALL_SHARDS = STREAMS * SHARDS + 3
-OPTIONS = DemoOptions(
+OPTIONS = TrialOptions(
     seconds=60, clients=3, shards=SHARDS, rate=200, plain=True, spark=False
 )
 
@@ -45,18 +45,18 @@ async def run_group(
         name = f"{prefix}-{number}"
         await account.streams.create(name, SHARDS)
         arn = (await (await account.streams.source(name)).describe()).arn
-        streams.append(DemoStream(arn=arn, name=name, label=f"stream {number}"))
+        streams.append(TrialStream(arn=arn, name=name, label=f"stream {number}"))
     region = {"AWS_REGION": account.region, "AWS_DEFAULT_REGION": account.region}
     with tempfile.TemporaryDirectory(prefix="kinesumer-acceptance-") as directory:
         names = Names("group", "group-spark", account.names.table)
         processes = Processes(Path(directory), os.environ | region, names)
-        demo = Demo(OPTIONS._replace(spark=spark), processes, Plain(say))
-        await demo.run(account.clients, streams)
-    verdict = demo.verdict
+        trial = Trial(OPTIONS._replace(spark=spark), processes, Plain(say))
+        await trial.run(account.clients, streams)
+    verdict = trial.verdict
     slow = set(verdict.slow)
     return GroupResult(
-        faults=[fault for fault in demo.faults if fault not in slow],
-        spark_faults=demo.spark_faults,
+        faults=[fault for fault in trial.faults if fault not in slow],
+        spark_faults=trial.spark_faults,
         figures={
             "produced": verdict.produced,
             "processed": verdict.processed,

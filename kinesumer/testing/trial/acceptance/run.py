@@ -20,7 +20,7 @@ from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
 from kinesumer.testing.trial.acceptance.contract.store import STORE_CHECKS, Stores
 from kinesumer.testing.trial.acceptance.costs import Plan
 from kinesumer.testing.trial.acceptance.report import Result
-from kinesumer.testing.trial.demo.spark_process import missing_spark
+from kinesumer.testing.trial.spark_process import missing_spark
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -15,14 +15,14 @@ import click
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.options import FiniteFloat
-from kinesumer.testing.trial.demo.processes import (
+from kinesumer.testing.trial.processes import (
     Names,
     Processes,
     isolated_environment,
 )
-from kinesumer.testing.trial.demo.run import Demo, DemoOptions
-from kinesumer.testing.trial.demo.spark_process import missing_spark
-from kinesumer.testing.trial.demo.view import Picture, Plain
+from kinesumer.testing.trial.run import Trial, TrialOptions
+from kinesumer.testing.trial.spark_process import missing_spark
+from kinesumer.testing.trial.view import Picture, Plain
 
 MIN_SECONDS = 20
 TERMINATED = 143
@@ -80,7 +80,7 @@ def demo(
         raise ConfigurationError(
             f"can't run the demo with --spark; install what is missing: {problem}"
         )
-    options = DemoOptions(seconds, clients, shards, rate, plain, spark)
+    options = TrialOptions(seconds, clients, shards, rate, plain, spark)
     try:
         is_good = asyncio.run(_run(options))
     except asyncio.CancelledError:
@@ -89,7 +89,7 @@ def demo(
         sys.exit(1)
 
 
-async def _run(options: DemoOptions) -> bool:
+async def _run(options: TrialOptions) -> bool:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -109,19 +109,19 @@ async def _run(options: DemoOptions) -> bool:
         screen = Plain(write) if is_plain else Picture()
         environment = isolated_environment(os.environ)
         processes = Processes(Path(directory), environment, Names())
-        demo = Demo(options, processes, screen)
+        trial = Trial(options, processes, screen)
         try:
-            lines = await _run_isolated(demo, processes, options.shards)
+            lines = await _run_isolated(trial, processes, options.shards)
         except asyncio.CancelledError:
             if closed:
                 raise closed[0] from None
             raise
     for line in lines:
         click.echo(line)
-    return not (demo.faults or demo.spark_faults)
+    return not (trial.faults or trial.spark_faults)
 
 
-async def _run_isolated(demo: Demo, processes: Processes, shards: int) -> list[str]:
+async def _run_isolated(trial: Trial, processes: Processes, shards: int) -> list[str]:
     """Run the demo with an embedded AWS."""
     try:
         info = await processes.start_server(shards)
@@ -129,6 +129,6 @@ async def _run_isolated(demo: Demo, processes: Processes, shards: int) -> list[s
         os.environ.clear()
         os.environ.update(processes.environment)
         async with ClientFactory() as clients:
-            return await demo.run(clients, info.streams)
+            return await trial.run(clients, info.streams)
     finally:
         await processes.end_all()

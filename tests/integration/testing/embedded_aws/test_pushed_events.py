@@ -131,24 +131,6 @@ async def test_expired_records_are_not_sent(
     assert await events.data(1) == [b"new"]
 
 
-async def test_records_arrive_whole(aws: EmbeddedAws, subscribe: Subscribe) -> None:
-    aws.create_stream("orders")
-    arrived = aws._state.clock.now()
-    key = 'ünïcödé "key" \\'
-    _, number = aws.put("orders", bytes(range(256)), key)
-    aws.advance(DELIVERY_SECONDS)
-    events = await subscribe()
-    await events.data(1)
-    [record] = events.received[0]["Records"]
-    moment = record.pop("ApproximateArrivalTimestamp").timestamp()
-    assert moment == pytest.approx(arrived, abs=0.001)
-    assert record == {
-        "SequenceNumber": number,
-        "Data": bytes(range(256)),
-        "PartitionKey": key,
-    }
-
-
 # --- faults on demand -----------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws, Limits
-from tests.integration.testing.embedded_aws.conftest import iterator
 
 
 async def test_a_new_stream_describes_itself(aws: EmbeddedAws, kinesis: Any) -> None:
@@ -66,21 +65,6 @@ async def test_a_missing_stream_is_named_with_its_account(
         assert answer.code == "ResourceNotFoundException"
         assert answer.message == "Stream orders under account 000000000000 not found."
         assert answer.status == 400
-
-
-async def test_a_deleted_stream_is_gone_and_can_be_made_anew(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    aws.create_stream("orders")
-    aws.put("orders", b"old")
-    place = await iterator(kinesis)
-    await kinesis.delete_stream(StreamName="orders")
-    call = kinesis.get_records(ShardIterator=place)
-    assert (await refused(call)).code == "ResourceNotFoundException"
-    aws.advance(1)
-    aws.create_stream("orders")
-    call = kinesis.get_records(ShardIterator=place)
-    assert (await refused(call)).code == "InvalidArgumentException"
 
 
 async def test_slow_changes_show_their_status_on_the_way(refused: Any) -> None:

@@ -19,21 +19,6 @@ SHARD = "shardId-000000000000"
 # --- one subscription for each consumer and shard -------------------------------------
 
 
-async def test_a_later_subscription_ends_the_earlier_one(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    put(aws, b"a")
-    former = await subscribe()
-    await former.data(1)
-    aws.advance(5)
-    later = await subscribe("LATEST")
-    assert await former.failure() == "ResourceInUseException"
-    put(aws, b"b")
-    assert await later.data(1) == [b"b"]
-    assert former.data_now == [b"a"]
-
-
 async def test_a_subscription_is_not_replaced_in_its_first_five_seconds(
     aws: EmbeddedAws, subscribe: Subscribe, refused: Any
 ) -> None:
@@ -105,29 +90,6 @@ async def test_a_subscription_ends_after_five_minutes_without_an_error(
     assert await renewed.data(1) == [b"b"]
 
 
-async def test_a_closed_shard_ends_with_its_children(
-    aws: EmbeddedAws, kinesis: Any, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    events = await subscribe()
-    put(aws, b"a")
-    await events.data(1)
-    aws.split("orders", SHARD)
-    await events.end()
-    last = events.received[-1]
-    assert last["Records"] == []
-    assert "ContinuationSequenceNumber" not in last
-    listed = await kinesis.list_shards(StreamName="orders")
-    assert last["ChildShards"] == [
-        {
-            "ShardId": shard["ShardId"],
-            "ParentShards": [SHARD],
-            "HashKeyRange": shard["HashKeyRange"],
-        }
-        for shard in listed["Shards"][1:]
-    ]
-
-
 async def test_the_last_records_of_a_closed_shard_come_before_its_end(
     aws: EmbeddedAws, subscribe: Subscribe
 ) -> None:
@@ -156,25 +118,6 @@ async def test_merged_shards_name_both_parents_of_their_child(
         [child] = events.received[-1]["ChildShards"]
         assert child["ShardId"] == "shardId-000000000002"
         assert set(child["ParentShards"]) == {SHARD, other}
-
-
-async def test_subscriptions_end_with_their_consumer(
-    aws: EmbeddedAws, kinesis: Any, subscribe: Subscribe
-) -> None:
-    arn = aws.create_stream("orders")
-    events = await subscribe()
-    await kinesis.deregister_stream_consumer(StreamARN=arn, ConsumerName="billing")
-    assert await events.failure() == "ResourceNotFoundException"
-
-
-async def test_subscriptions_end_with_their_stream(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    events = await subscribe()
-    await events.first(1)
-    aws.delete_stream("orders")
-    assert await events.failure() == "ResourceNotFoundException"
 
 
 # --- calls ----------------------------------------------------------------------------
@@ -237,35 +180,6 @@ async def test_expired_credentials_of_a_role_refuse_a_subscription(
 
 
 # --- where it begins ------------------------------------------------------------------
-
-
-async def test_a_subscription_begins_at_each_kind_of_position(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    [_, second] = put(aws, b"a", b"b")
-    aws.advance(1)
-    moment = aws._state.clock.now()
-    put(aws, b"c")
-    put(aws, b"d")
-    cases: list[tuple[str, dict[str, Any], list[bytes]]] = [
-        ("TRIM_HORIZON", {}, [b"a", b"b", b"c", b"d"]),
-        ("AT_SEQUENCE_NUMBER", {"SequenceNumber": second}, [b"b", b"c", b"d"]),
-        ("AFTER_SEQUENCE_NUMBER", {"SequenceNumber": second}, [b"c", b"d"]),
-        ("AT_TIMESTAMP", {"Timestamp": moment - 0.5}, [b"c", b"d"]),
-        ("AT_TIMESTAMP", {"Timestamp": moment}, [b"c", b"d"]),
-        ("AT_TIMESTAMP", {"Timestamp": moment + 0.001}, [b"d"]),
-        ("LATEST", {}, []),
-    ]
-    opened: list[Events] = []
-    for number, (kind, place, data) in enumerate(cases):
-        aws.advance(1)
-        events = await subscribe(kind, consumer=f"app-{number}", **place)
-        assert await events.data(len(data)) == data
-        opened.append(events)
-    put(aws, b"new")
-    for events, (_, _, data) in zip(opened, cases, strict=True):
-        assert await events.data(len(data) + 1) == [*data, b"new"]
 
 
 async def test_a_position_that_is_incomplete_is_refused(

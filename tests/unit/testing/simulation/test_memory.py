@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.errors import (
-    ExpiredIteratorError,
-    ShardMissingError,
-    SourceThrottledError,
     StateStoreMissingError,
     StoreThrottledError,
-    TrimmedPositionError,
 )
-from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, Row, Value
-from kinesumer.model.streams import Start
 from kinesumer.ports import AllOf, AnyOf, Compare, Write
 from kinesumer.testing.kinesis.streams import AUTO
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
@@ -183,100 +177,6 @@ async def test_a_deleted_table_answers_nothing(store: MemoryStore) -> None:
     store.delete_table()
     with pytest.raises(StateStoreMissingError):
         await store.verify()
-
-
-@pytest.fixture
-def kinesis(loop: VirtualLoop) -> MemoryKinesis:
-    made = MemoryKinesis(loop.services)
-    made.create_stream("s", 2)
-    return made
-
-
-FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
-
-
-def test_a_closed_shard_ends_with_its_children(kinesis: MemoryKinesis) -> None:
-    source = kinesis.source("s")
-    _, number = kinesis.put("s", b"a", explicit_hash_key=0)
-    child = kinesis.merge("s", FIRST, SECOND)
-    _, later = kinesis.put("s", b"b", explicit_hash_key=0)
-    page = source.get_records_now(
-        source.get_iterator_now(FIRST, Start.TRIM_HORIZON), 10
-    )
-    assert [record.data for record in page.records] == [b"a"]
-    assert page.next_iterator is None
-    assert [made.shard_id for made in page.children] == [child]
-    assert page.children[0].parents == (FIRST, SECOND)
-    assert Position(number) < Position(later)
-
-
-def test_an_iterator_goes_on_after_a_record_or_at_it_for_its_parts(
-    kinesis: MemoryKinesis,
-) -> None:
-    source = kinesis.source("s")
-    numbers = [kinesis.put("s", b"", explicit_hash_key=0)[1] for _ in range(3)]
-
-    def read(after: Position) -> list[str]:
-        page = source.get_records_now(source.get_iterator_now(FIRST, after), 10)
-        return [record.sequence_number for record in page.records]
-
-    assert read(Position(numbers[1])) == numbers[2:]
-    assert read(Position(numbers[1], 4)) == numbers[1:]
-
-
-def test_iterators_expire_after_five_minutes(
-    kinesis: MemoryKinesis, loop: VirtualLoop
-) -> None:
-    source = kinesis.source("s")
-    iterator = source.get_iterator_now(FIRST, Start.LATEST)
-    loop.real = 301.0
-    with pytest.raises(ExpiredIteratorError):
-        source.get_records_now(iterator, 10)
-
-
-def test_a_sixth_read_within_a_second_is_throttled(kinesis: MemoryKinesis) -> None:
-    source = kinesis.source("s")
-    iterator = source.get_iterator_now(FIRST, Start.LATEST)
-    for _ in range(5):
-        source.get_records_now(iterator, 10)
-    with pytest.raises(SourceThrottledError):
-        source.get_records_now(iterator, 10)
-
-
-def test_retention_takes_records_and_then_closed_shards(
-    kinesis: MemoryKinesis, loop: VirtualLoop
-) -> None:
-    source = kinesis.source("s")
-    _, number = kinesis.put("s", b"old", explicit_hash_key=0)
-    kinesis.split("s", FIRST)
-    loop.real = 10.0
-    kinesis.put("s", b"new", explicit_hash_key=1 << 127)
-    loop.real = 23 * 3600.0
-    kinesis.apply_retention()
-    assert len(source.list_shards_now()) == 4
-    loop.real = 24 * 3600.0 + 5
-    kinesis.apply_retention()
-    assert FIRST not in [shard.shard_id for shard in source.list_shards_now()]
-    with pytest.raises(ShardMissingError):
-        source.get_iterator_now(FIRST, Position(number))
-    with pytest.raises(TrimmedPositionError):
-        loop.real += 60
-        kinesis.apply_retention()
-        source.get_iterator_now(SECOND, Position(number))
-
-
-def test_the_consumers_of_one_stream_are_listed(kinesis: MemoryKinesis) -> None:
-    for stream, name in (("orders", "billing"), ("payments", "audit")):
-        kinesis.create_stream(stream, 1)
-        source = kinesis.source(stream)
-        source.call_of_consumer("RegisterStreamConsumer", {"ConsumerName": name})
-
-    listed = kinesis.source("orders").call_of_consumer("ListStreamConsumers", {})
-
-    assert listed is not None
-    assert [(c["ConsumerName"], c["ConsumerStatus"]) for c in listed["Consumers"]] == [
-        ("billing", "CREATING")
-    ]
 
 
 def test_a_stream_with_auto_spreads_records_whatever_their_keys(

@@ -1,4 +1,4 @@
-"""Run the demo and judge the result."""
+"""Run a group of processes under faults, and judge the result."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.model.streams import Stream
-from kinesumer.testing.trial.demo.events import Event, RecordCounts
-from kinesumer.testing.trial.demo.producer import Producer
-from kinesumer.testing.trial.demo.scenario import Scenario, StoreChecker
-from kinesumer.testing.trial.demo.spark_process import SparkProcess
-from kinesumer.testing.trial.demo.verdict import judge, place, report_lines
-from kinesumer.testing.trial.demo.view import ClientView, StreamView, View, count_owners
+from kinesumer.testing.trial.events import Event, RecordCounts
 from kinesumer.testing.trial.journal import Journal, now
+from kinesumer.testing.trial.producer import Producer
+from kinesumer.testing.trial.scenario import Scenario, StoreChecker
+from kinesumer.testing.trial.spark_process import SparkProcess
+from kinesumer.testing.trial.verdict import judge, place, report_lines
+from kinesumer.testing.trial.view import ClientView, StreamView, View, count_owners
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.testing.trial.demo.processes import Child, DemoStream, Processes
-    from kinesumer.testing.trial.demo.verdict import Verdict
-    from kinesumer.testing.trial.demo.view import Screen
+    from kinesumer.testing.trial.processes import Child, Processes, TrialStream
+    from kinesumer.testing.trial.verdict import Verdict
+    from kinesumer.testing.trial.view import Screen
 
 CHECK_SECONDS = 0.5
 CATCH_UP_SECONDS = 60.0
@@ -33,8 +33,8 @@ SPARK_CATCH_UP_SECONDS = 180.0
 LEAVE_SECONDS = 20.0
 
 
-class DemoOptions(NamedTuple):
-    """The options of ``kinesumer demo``."""
+class TrialOptions(NamedTuple):
+    """The options of a trial."""
 
     seconds: float
     clients: int
@@ -44,11 +44,11 @@ class DemoOptions(NamedTuple):
     spark: bool
 
 
-class Demo:
+class Trial:
     """One run of a group through the scenario."""
 
     def __init__(
-        self, options: DemoOptions, processes: Processes, screen: Screen
+        self, options: TrialOptions, processes: Processes, screen: Screen
     ) -> None:
         # What was violated, without what concerns the Spark query.
         self.faults: list[str] = []
@@ -67,9 +67,11 @@ class Demo:
         self._spark: SparkProcess | None = None
         self._counts: RecordCounts
         self._checker: StoreChecker
-        self._streams: list[DemoStream]
+        self._streams: list[TrialStream]
 
-    async def run(self, clients: ClientFactory, streams: list[DemoStream]) -> list[str]:
+    async def run(
+        self, clients: ClientFactory, streams: list[TrialStream]
+    ) -> list[str]:
         """Run the scenario, and return its report.
 
         Keep the verdict, and list all violations in ``faults`` and ``spark_faults``.
@@ -81,7 +83,7 @@ class Demo:
             await self.processes.end_all()
 
     async def _run(
-        self, clients: ClientFactory, streams: list[DemoStream]
+        self, clients: ClientFactory, streams: list[TrialStream]
     ) -> list[str]:
         self._streams = streams
         self._counts = RecordCounts(stream.arn for stream in streams)

@@ -8,13 +8,13 @@ import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
-from kinesumer.testing.trial.demo.events import (
+from kinesumer.testing.trial.events import (
     MAX_UNCOMMITTED_RECORDS,
     Event,
     RecordCounts,
 )
-from kinesumer.testing.trial.demo.verdict import Verdict, judge
 from kinesumer.testing.trial.journal import Handled, Produced
+from kinesumer.testing.trial.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Control the demo's child processes. No child outlives the parent process."""
+"""Control a trial's child processes. No child outlives the parent process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Names(msgspec.Struct, frozen=True):
     table: str = STATE_STORE
 
 
-class DemoStream(msgspec.Struct, frozen=True, kw_only=True):
+class TrialStream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream, and the IAM roles that other accounts assume to read and write it."""
 
     arn: str
@@ -52,7 +52,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The streams of the embedded AWS, and the environment variables for its users."""
 
     environment: dict[str, str]
-    streams: list[DemoStream]
+    streams: list[TrialStream]
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     client_id: str
     journal: str
-    streams: list[DemoStream]
+    streams: list[TrialStream]
     names: Names
 
 
@@ -68,7 +68,7 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that the Spark driver's process gets as its argument."""
 
     directory: str
-    streams: list[DemoStream]
+    streams: list[TrialStream]
     names: Names
 
 
@@ -125,7 +125,7 @@ class Child:
 
 
 class Processes:
-    """Starts the child processes, and kills them at the end of the demo."""
+    """Starts the child processes, and kills them at the end of the trial."""
 
     def __init__(
         self, directory: Path, environment: Mapping[str, str], names: Names
@@ -156,7 +156,7 @@ class Processes:
         self.environment |= info.environment
         return info
 
-    async def start_client(self, streams: list[DemoStream]) -> Child:
+    async def start_client(self, streams: list[TrialStream]) -> Child:
         """Start one more client process."""
         name = f"client-{len(self.clients) + 1}"
         settings = ClientSettings(
@@ -170,7 +170,7 @@ class Processes:
         self.clients.append(child)
         return child
 
-    async def start_spark(self, streams: list[DemoStream]) -> Child:
+    async def start_spark(self, streams: list[TrialStream]) -> Child:
         """Start the driver of the Spark query, which continues from its checkpoint."""
         directory = str(self.directory / "spark")
         settings = SparkSettings(directory=directory, streams=streams, names=self.names)
@@ -201,7 +201,7 @@ class Processes:
         with log.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "kinesumer.testing.trial.demo.child", role, argument),
+                *("-m", "kinesumer.testing.trial.child", role, argument),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE if piped else errors,
                 stderr=errors,

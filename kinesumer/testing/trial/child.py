@@ -1,6 +1,6 @@
 """Run a child process: the embedded AWS, a client, or the driver of a Spark query.
 
-Run as ``python -m kinesumer.testing.trial.demo.child ROLE ARGUMENT``.
+Run as ``python -m kinesumer.testing.trial.child ROLE ARGUMENT``.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start
-from kinesumer.testing.trial.demo.events import MAX_UNCOMMITTED_RECORDS
-from kinesumer.testing.trial.demo.processes import (
+from kinesumer.testing.trial.events import MAX_UNCOMMITTED_RECORDS
+from kinesumer.testing.trial.journal import JournalWriter, now
+from kinesumer.testing.trial.processes import (
     EXTERNAL_ID,
     OTHER_ACCOUNT,
     ClientSettings,
-    DemoStream,
     ServerInfo,
     SparkSettings,
+    TrialStream,
 )
-from kinesumer.testing.trial.journal import JournalWriter, now
 
 if TYPE_CHECKING:
     from kinesumer.testing.embedded_aws.server import EmbeddedAws
@@ -73,10 +73,10 @@ async def serve(shards: int) -> None:
         await asyncio.Event().wait()
 
 
-def create_streams(aws: EmbeddedAws, shards: int) -> list[DemoStream]:
+def create_streams(aws: EmbeddedAws, shards: int) -> list[TrialStream]:
     """Create three streams in two accounts. Two of the streams have the same name."""
     streams = [
-        DemoStream(arn=aws.create_stream(name, shards), name=name, label=name)
+        TrialStream(arn=aws.create_stream(name, shards), name=name, label=name)
         for name in ("orders", "payments")
     ]
     aws.account(OTHER_ACCOUNT)
@@ -84,7 +84,7 @@ def create_streams(aws: EmbeddedAws, shards: int) -> list[DemoStream]:
         "reader", account=OTHER_ACCOUNT, external_id=EXTERNAL_ID, actions=READER_ACTIONS
     )
     writer = aws.create_role("writer", account=OTHER_ACCOUNT)
-    other = DemoStream(
+    other = TrialStream(
         arn=aws.create_stream("orders", shards, account=OTHER_ACCOUNT),
         name="orders",
         label=f"orders of {OTHER_ACCOUNT}",

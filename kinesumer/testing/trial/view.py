@@ -1,4 +1,4 @@
-"""Show the progress of the demo as a picture in a terminal or as lines."""
+"""Show the progress of a trial as a picture in a terminal or as lines."""
 
 from __future__ import annotations
 

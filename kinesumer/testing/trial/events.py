@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.journal import Handled, Produced
 
 # After a crash, at most this many records of a shard may be processed again. A low
-# limit makes the demo a harder test.
+# limit makes a trial a harder test.
 MAX_UNCOMMITTED_RECORDS = 1000
 
 

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.testing.trial import oracle
-from kinesumer.testing.trial.demo.events import MAX_UNCOMMITTED_RECORDS
-from kinesumer.testing.trial.demo.pauses import (
+from kinesumer.testing.trial.events import MAX_UNCOMMITTED_RECORDS
+from kinesumer.testing.trial.pauses import (
     NOISE_SECONDS,
     Limit,
     Pause,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kinesumer.model.streams import ShardKey
-    from kinesumer.testing.trial.demo.events import Event, RecordCounts
+    from kinesumer.testing.trial.events import Event, RecordCounts
     from kinesumer.testing.trial.journal import Handled
     from kinesumer.testing.trial.oracle import Parents
 

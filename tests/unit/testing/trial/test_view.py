@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.testing.trial.demo.view import (
+from kinesumer.testing.trial.view import (
     ClientView,
     Picture,
     Plain,

@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlparse
 
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import ShardKey
-from kinesumer.testing.trial.demo.child import STARTED
-from kinesumer.testing.trial.demo.events import Event
+from kinesumer.testing.trial.child import STARTED
+from kinesumer.testing.trial.events import Event
 from kinesumer.testing.trial.journal import now
 from kinesumer.testing.trial.oracle import early_children
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from kinesumer.testing.trial.demo.events import RecordCounts
-    from kinesumer.testing.trial.demo.processes import Child, DemoStream, Processes
+    from kinesumer.testing.trial.events import RecordCounts
     from kinesumer.testing.trial.journal import Produced
     from kinesumer.testing.trial.oracle import Parents
+    from kinesumer.testing.trial.processes import Child, Processes, TrialStream
 
 START_SECONDS = 300.0
 SINK_LOG = "_spark_metadata"
@@ -102,7 +102,7 @@ class SparkVerdict(NamedTuple):
     never_produced: int
 
     def lines(self, crash: str) -> list[str]:
-        """Return the verdict's lines for the demo's report."""
+        """Return the verdict's lines for the report."""
         return [
             f"rows in Spark's output {self.rows:>9,}   in {self.batches:,} batches; "
             f"{crash}",
@@ -127,7 +127,7 @@ class SparkProcess:
     """Starts the query's driver, kills it once, and reads the committed rows."""
 
     def __init__(
-        self, processes: Processes, streams: list[DemoStream], counts: RecordCounts
+        self, processes: Processes, streams: list[TrialStream], counts: RecordCounts
     ) -> None:
         self._processes, self._streams, self._counts = processes, streams, counts
         self._driver: Child

@@ -11,15 +11,15 @@ import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
-from kinesumer.testing.trial.demo import spark_process
-from kinesumer.testing.trial.demo.spark_process import (
+from kinesumer.testing.trial import spark_process
+from kinesumer.testing.trial.journal import Produced
+from kinesumer.testing.trial.spark_process import (
     OutputRow,
     SparkProcess,
     SparkVerdict,
     committed_files,
     judge,
 )
-from kinesumer.testing.trial.journal import Produced
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from kinesumer.core import lineage
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
-from kinesumer.testing.trial.demo.events import Event
-from kinesumer.testing.trial.demo.verdict import shard_number
+from kinesumer.testing.trial.events import Event
 from kinesumer.testing.trial.journal import now
 from kinesumer.testing.trial.oracle import is_older
+from kinesumer.testing.trial.verdict import shard_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import Shard, ShardKey
     from kinesumer.ports import StateStore, StreamSource
-    from kinesumer.testing.trial.demo.processes import Child, DemoStream, Processes
-    from kinesumer.testing.trial.demo.spark_process import SparkProcess
     from kinesumer.testing.trial.journal import Produced
+    from kinesumer.testing.trial.processes import Child, Processes, TrialStream
+    from kinesumer.testing.trial.spark_process import SparkProcess
 
 # The scenario kills the leader only if the run is at least this long, since the group
 # needs some time to replace a leader.
@@ -39,7 +39,7 @@ class Scenario:
 
     seconds: float
     clients: int
-    streams: list[DemoStream]
+    streams: list[TrialStream]
     sources: Sequence[StreamSource]
     # A Kinesis client with permission to split and merge shards of the first two
     # streams.

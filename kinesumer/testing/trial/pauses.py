@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kinesumer.model.streams import ShardKey
-    from kinesumer.testing.trial.demo.events import Event, RecordCounts
+    from kinesumer.testing.trial.events import Event, RecordCounts
     from kinesumer.testing.trial.journal import Handled
     from kinesumer.testing.trial.oracle import Parents
 
