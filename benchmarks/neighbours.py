@@ -3,7 +3,7 @@
     python -m benchmarks.neighbours [--apps 1 2 3 5] [--seconds 60] [--shards 5]
 
 Each app has one client process, and uses the embedded AWS over HTTP, with AWS's limits.
-The apps know nothing of each other. In the last runs, one app runs beside a consumer
+The apps use one state store. In the last runs, one app runs beside a consumer
 that reads every shard five or ten times a second, and never slows down.
 """
 
@@ -30,7 +30,7 @@ APPS = (1, 2, 3, 5)
 MOST_SECONDS = {1: 0.4, 2: 0.8, 3: 1.3, 5: 2.0}
 MOST_REFUSED = 2.0
 SETTLE_SECONDS = 30.0
-# The time that an app needs to tell a foreign consumer from another app.
+# The time in which an app slows down beside a consumer that does not.
 FOREIGN_SETTLE_SECONDS = 90.0
 PER_SECOND = 50.0
 FOREIGN_INTERVALS_SECONDS = 0.2, 0.1

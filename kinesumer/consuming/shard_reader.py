@@ -164,6 +164,7 @@ class ShardReader:
 
     def _max_records(self) -> int:
         """Return the record limit of the next read; slow answers make it lower."""
+        self._pacing.share_among(self._stream.apps)
         most = self._pacing.page_records(self._context.config.max_records_per_read)
         if self._owned.suspects is not None and self._owned.suspects.is_isolated:
             most = min(most, RECORDS_PER_READ)
@@ -232,6 +233,7 @@ class ShardReader:
             return await self._missing(error)
         except ShardThrottledError as error:
             self._throttled = True
+            self._stream.throttled_at = self._context.clock.now()
             self._context.failure_log.record_throttled_read(self._stream.name, error)
         except (KeyThrottledError, KeyUnavailableError) as error:
             self._key_failures.failed(error)
@@ -351,7 +353,7 @@ class ShardReader:
         if self._key_failures.is_last:
             return now + self._key_failures.wait_seconds(jitter)
         if self._throttled:
-            return self._pacing.after_throttle(now, clock.wall(), jitter)
+            return self._pacing.after_throttle(now, jitter)
         return self._pacing.after_failure(now, jitter)
 
     def _next_read(self, started: float, page: Page) -> float:

@@ -77,6 +77,8 @@ class OpenStream:
         self.until: float = math.inf
         self.failing: ReadFailure | None = None
         self.answered_at = -math.inf  # when Kinesis last answered a read
+        self.throttled_at: float = -math.inf  # when Kinesis last throttled a read
+        self.apps: int = 1  # how many apps of the state store poll the stream
         # The estimated bytes of one record in an answer.
         self.record_bytes: int = FIRST_RECORD_BYTES
         self._is_measured = False

@@ -16,6 +16,7 @@ from kinesumer.consuming.streams import (
     open_streams,
 )
 from kinesumer.consuming.watchdog import oldest_of
+from kinesumer.coordination.app_count import AppCount
 from kinesumer.coordination.departure import Departure
 from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.coordination.member_reports import MemberReports
@@ -83,6 +84,7 @@ class GroupConsumer:
         if delivery.callbacks is not None:
             delivery.callbacks.connect(context, delivery, self._callback_failed)
         self._reachability = Reachability(context, self)
+        self._app_count = AppCount(context, self)
         self._shard_syncer = ShardSyncer(syncing, self.streams, self)
         self._requested_arns: frozenset[str] = frozenset()
         self._start = Start.LATEST
@@ -232,6 +234,7 @@ class GroupConsumer:
                 self._tasks.create_task(self.checkpointer.run())
                 self._tasks.create_task(self._shard_syncer.run())
                 self._tasks.create_task(self._reachability.run())
+                self._tasks.create_task(self._app_count.run())
                 if self.delivery.until is not None:
                     self._tasks.create_task(self._end_when_read())
         except BaseExceptionGroup as errors:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kinesumer.core.backoff import max_backoff_seconds
-from kinesumer.core.contention import Contention
-from kinesumer.core.fair_share import CALL_SECONDS, Share
+from kinesumer.core.fair_share import CALL_SECONDS, Share, retry_seconds
 
 CAUGHT_UP_SECONDS = 0.25
 IDLE_SECONDS = 1.0
@@ -15,9 +14,6 @@ BACKOFF_SECONDS = 0.5
 BACKOFF_LIMIT_SECONDS = 5.0
 # If all reads are refused for this time, a longer wait follows, as in an outage.
 RETRY_FOR_SECONDS = 8.0
-# If refusals beside a foreign consumer delayed a read, the next one may come sooner by
-# the same delay, but at most by this time.
-CREDIT_SECONDS = 0.4
 
 
 class Pacing:
@@ -30,14 +26,10 @@ class Pacing:
     """
 
     __slots__ = (
-        "_contention",
-        "_due",
         "_failures",
         "_last_record",
         "_pace",
-        "_read_at",
         "_record_bytes",
-        "_refusals",
         "_refused_since",
         "_share",
         "_wait",
@@ -48,18 +40,18 @@ class Pacing:
     ) -> None:
         self._pace = max(min_read_interval_seconds, CALL_SECONDS)
         self._share = Share()
-        self._contention = Contention()
         # The wait before the next read if no other app reads the shard.
         self._wait = CAUGHT_UP_SECONDS
         self._last_record = now
         # The bytes per record of the last page with records. 0 if there was none.
         self._record_bytes = 0.0
         self._failures = 0
-        self._refusals = 0
-        self._refused_since = now
-        # When the last read started, and when the next one is due beside a foreign
-        # consumer.
-        self._read_at = self._due = now
+        # When Kinesis first refused the present read, or None.
+        self._refused_since: float | None = None
+
+    def share_among(self, apps: int) -> None:
+        """Set the number of apps that read the shard, including this one."""
+        self._share.share_among(apps)
 
     def page_records(self, limit: int) -> int:
         """Return a record limit that keeps a page small enough for other apps.
@@ -79,14 +71,7 @@ class Pacing:
         A reader that is behind reads as soon as its share allows. Otherwise it reads at
         a steady pace, which becomes slower after ten seconds without records.
         """
-        contention = self._contention
-        if not self._refusals or contention.tries(started):
-            foreign = contention.foreign
-            contention.answered(started, self._share.rate)
-            if foreign and not contention.foreign:
-                self._share.calm()
-        self._failures = self._refusals = 0
-        self._read_at = started
+        self._failures, self._refused_since = 0, None
         if records:
             self._last_record = started
             self._record_bytes = payload_bytes / records
@@ -94,39 +79,25 @@ class Pacing:
         if not millis_behind:
             self._wait = max(self._pace, self._caught_up_wait(started))
         shared = self._share.pause_seconds(payload_bytes)
-        if contention.foreign:
-            # Count from when the read was due, not from its start. Otherwise each
-            # refusal would delay all later reads, and the share would never be used up.
-            self._due = max(self._due, started - CREDIT_SECONDS) + shared
-            return contention.next_read(started, max(self._due, started + self._wait))
         if shared > self._wait:
             self._share.grow(shared)
         return started + max(self._wait, shared)
 
-    def after_throttle(self, now: float, wall: float, jitter: float) -> float:
+    def after_throttle(self, now: float, jitter: float) -> float:
         """Return the time of the next try after Kinesis refused a read as too fast.
 
-        ``wall`` is the wall clock's time in seconds. It lets all apps that share a
-        shard have trials at the same time. ``jitter`` is evenly distributed from 0 to
-        1.
+        ``jitter`` is evenly distributed from 0 to 1.
         """
-        self._refusals += 1
         # Repeated refusals of one read say nothing new about the share.
-        if self._refusals == 1 or self._contention.tries(now):
-            self._refuse(now, wall, jitter)
-        if self._refusals == 1:
+        if self._refused_since is None:
             self._refused_since = now
+            self._share.cut(now, 1 / self._wait)
         elif now - self._refused_since > RETRY_FOR_SECONDS:
-            self._refusals = 0
+            self._refused_since = None
             return self.after_failure(now, jitter)
-        if self._contention.foreign:
-            since = now - self._read_at
-            wait = self._share.contended_retry_seconds(since, jitter)
-            return self._contention.next_read(now, now + wait)
-        wait = self._share.retry_seconds(self._refusals, jitter)
-        if self._pace > CALL_SECONDS or not self._share.hurries(self._refusals):
-            wait = max(wait, self._pace)
-        return now + wait
+        if self._pace > CALL_SECONDS:  # the user has set a slower pace
+            return now + self._pace
+        return now + retry_seconds(jitter)
 
     def after_failure(self, now: float, jitter: float) -> float:
         """Return the time of the next try after a failed read.
@@ -139,19 +110,6 @@ class Pacing:
             self._failures, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS
         )
         return now + max(self._pace, jitter * longest)
-
-    def _refuse(self, now: float, wall: float, jitter: float) -> None:
-        """Lower the share after a read's first refusal, or a refusal in a trial."""
-        contention, share = self._contention, self._share
-        foreign = contention.foreign
-        # If the user has set a slower pace, there are too few reads to tell who else
-        # reads.
-        if self._pace <= CALL_SECONDS:
-            contention.refused(now, share.rate, wall, jitter)
-        if not contention.foreign:
-            share.cut(now, 1 / self._wait)
-        elif not foreign:
-            share.contend()
 
     def _caught_up_wait(self, now: float) -> float:
         idle = now - self._last_record - IDLE_AFTER_SECONDS

@@ -155,6 +155,14 @@ class GroupRow(NamedTuple):
     resetting: bool = False
 
 
+class AppRow(NamedTuple):
+    """The streams that an app polls, by their ARNs, and when it last said so."""
+
+    app: str
+    streams: frozenset[str]
+    updated_at: float  # by a client's wall clock
+
+
 class StreamRow(NamedTuple):
     """A stream's identity, start and pause in the group."""
 

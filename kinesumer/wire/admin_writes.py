@@ -65,7 +65,7 @@ def give_up_reset(app: str) -> Write:
 
 
 def delete(key: Key) -> Write:
-    """Delete a row of an app that is being reset."""
+    """Delete a row."""
     return Write(key, Compare("pk", "exists"), delete=True)
 
 

@@ -135,6 +135,7 @@ async def _delete_all(
         inventory.leader,
     ):
         await _delete(context, deleted)
+    await context.write(admin_writes.delete(rows.app_key(context.app)))
     await context.write(admin_writes.delete(own))
 
 

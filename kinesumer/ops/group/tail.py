@@ -173,8 +173,8 @@ class Tail:
                 continue
             except ShardThrottledError:
                 jitter = self._chance.random()
-                now, wall = self._clock.now(), self._clock.wall()
-                following = pacing.after_throttle(now, wall, jitter)
+                now = self._clock.now()
+                following = pacing.after_throttle(now, jitter)
             except SourceUnavailableError as error:
                 if not failing and not isinstance(error, SourceThrottledError):
                     self._report(f"{error}; trying again")

@@ -254,7 +254,7 @@ class ShardProbe:
     @property
     def is_shared(self) -> bool:
         """True if Kinesis has recently refused reads because of other readers."""
-        return not self._pace.share.whole
+        return not self._pace.share.is_whole
 
     async def _paced(self, iterator: str, limit: int) -> Page:
         """Read a page. If throttled, try again, and read more slowly from then on."""

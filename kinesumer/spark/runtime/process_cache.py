@@ -14,7 +14,7 @@ from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
-from kinesumer.core.fair_share import Share
+from kinesumer.core.fair_share import Share, retry_seconds
 from kinesumer.model.stream_consumers import CONSUMER_ARN
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ V = TypeVar("V")
 MAX_CACHED_SHARDS = 10_000
 # Iterators are used for this time. In Kinesis, they expire after five minutes.
 FRESH_SECONDS = 270.0
-# The minimum rate, even if a shard has many readers. A batch reads a shard several
-# times, so a lower rate would delay it too much.
-MIN_READS_PER_SECOND = 0.6
 
 
 class Sources:
@@ -135,22 +132,22 @@ class IteratorCache(ShardCache["tuple[ShardKey, Position]", tuple[str, float]]):
 class ShardPace:
     """Decides when to read a shard, which other apps and queries may read, too."""
 
-    __slots__ = ("_next_at", "_refusals", "share")
+    __slots__ = ("_is_refused", "_next_at", "share")
 
     def __init__(self) -> None:
-        self.share: Share = Share(MIN_READS_PER_SECOND)
+        self.share: Share = Share()
         self._next_at = 0.0
-        self._refusals = 0
+        self._is_refused = False
 
     def starts_at(self, now: float) -> float:
         """Return the earliest time of a batch's first read."""
-        return now if self.share.whole else max(now, self._next_at)
+        return now if self.share.is_whole else max(now, self._next_at)
 
     def after_page(self, started: float, period: float, payload_bytes: int) -> float:
         """Return when to read the next page, at least ``period`` after ``started``."""
-        self._refusals = 0
+        self._is_refused = False
         wait = period
-        if not self.share.whole:
+        if not self.share.is_whole:
             shared = self.share.pause_seconds(payload_bytes)
             if shared > period:
                 self.share.grow(shared)
@@ -160,10 +157,10 @@ class ShardPace:
 
     def after_throttle(self, now: float, period: float, jitter: float) -> float:
         """Return when to try again after a throttled read."""
-        self._refusals += 1
-        if self._refusals == 1:
+        if not self._is_refused:
             self.share.cut(now, 1 / period if period else self.share.rate)
-        self._next_at = now + self.share.retry_seconds(self._refusals, jitter)
+            self._is_refused = True
+        self._next_at = now + retry_seconds(jitter)
         return self._next_at
 
 

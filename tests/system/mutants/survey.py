@@ -40,7 +40,7 @@ TESTS = {
     ),
     "core/handout": ("core/test_delivery",),
     "core/load_order": ("core/test_load_order", "core/test_load_assignor"),
-    "core/fair_share": ("core/test_pacing",),
+    "core/fair_share": ("core/test_fair_share",),
     "core/plan": ("core/test_plan", "core/test_rebalance"),
     "wire/conditions": ("wire/test_writes", "wire/test_admin_writes"),
     "wire/aggregate_readers": ("wire/test_aggregation", "wire/test_put_records"),

@@ -162,6 +162,7 @@ async def test_a_page_is_limited_to_a_shards_second(world: World) -> None:
 async def test_three_apps_share_a_shard_fairly(world: World) -> None:
     desks = [ReaderDesk(world) for _ in range(3)]
     for desk in desks:
+        desk.stream.apps = 3
         desk.start()
         await asyncio.sleep(0.3)
     await asyncio.sleep(20)

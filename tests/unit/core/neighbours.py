@@ -8,6 +8,11 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
+from kinesumer.coordination.app_count import (
+    ALIVE_SECONDS,
+    COUNT_SECONDS,
+    LEAST_SECONDS,
+)
 from kinesumer.core.pacing import Pacing
 from kinesumer.testing.kinesis.limits import Bucket
 
@@ -69,12 +74,12 @@ class Foreign:
     def after_page(self, started: float, **_: object) -> float:
         return started + self._pace
 
-    def after_throttle(self, now: float, wall: float, jitter: float) -> float:
+    def after_throttle(self, now: float, jitter: float) -> float:
         return now + self._retry
 
 
 class App:
-    """One consumer of the shard."""
+    """One consumer of the shard. Known apps share a state store."""
 
     def __init__(
         self,
@@ -84,10 +89,11 @@ class App:
         ends: float = 1e9,
         backlog_bytes: float = 0.0,
         record_bytes: int = 1000,
-        clock_error: float = 0.0,
+        is_known: bool = True,
     ) -> None:
-        self.clock_error = clock_error
+        self._is_known, self._counted_at = is_known, -COUNT_SECONDS
         self.pacing = pacing or Pacing(begins)
+        is_known = is_known and pacing is None
         self.begins, self.ends = begins, ends
         self.backlog_bytes, self.record_bytes = backlog_bytes, record_bytes
         self.read_at: list[float] = [begins]
@@ -106,6 +112,20 @@ class App:
             payload_bytes=int(page),
             millis_behind=1000 if self.backlog_bytes else 0,
         )
+
+    def count(self, apps: Sequence[App], now: float) -> None:
+        """Count the apps of one state store as a client does."""
+        if isinstance(self.pacing, Foreign) or not self._is_known:
+            return
+        is_refused = bool(self.refused_at) and self.refused_at[-1] > self._counted_at
+        least = LEAST_SECONDS if is_refused else COUNT_SECONDS
+        if now - self._counted_at >= least:
+            self._counted_at = now
+            self.pacing.share_among(sum(app.is_counted(now) for app in apps))
+
+    def is_counted(self, now: float) -> bool:
+        """Return whether the row of the app exists and is young enough."""
+        return self._is_known and self.begins <= now < self.ends + ALIVE_SECONDS
 
     def waits(self, first: float, last: float) -> list[float]:
         """Return how long records wait for a read if they arrive evenly in a period."""
@@ -134,12 +154,14 @@ class Shard:
 
     def __init__(self, reads: Callable[[], Reads], seed: int) -> None:
         self._reads = reads()
+        self._apps: Sequence[App] = ()
         self._bytes = Bucket(2 << 20)
         self._random = Random(seed)
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = count()
 
     def run(self, apps: Sequence[App], seconds: float) -> None:
+        self._apps = apps
         for app in apps:
             first = app.begins + 0.2 * self._random.random()
             self._at(first, lambda now, app=app: self._send(app, now))  # type: ignore[misc]
@@ -171,8 +193,9 @@ class Shard:
 
     def _answer(self, app: App, sent: float, page: float | None, now: float) -> None:
         jitter = self._random.random()
+        app.count(self._apps, now)
         if page is None:
-            following = app.pacing.after_throttle(now, now + app.clock_error, jitter)
+            following = app.pacing.after_throttle(now, jitter)
         else:
             following = app.next_after(sent, now, page, jitter)
         self._at(max(now, following), lambda at: self._send(app, at))

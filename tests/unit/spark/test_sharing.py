@@ -6,6 +6,8 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from kinesumer.core.pacing import Pacing
 from kinesumer.errors import ShardThrottledError
 from kinesumer.model.streams import ShardKey, Start, Stream
@@ -111,8 +113,7 @@ async def app(world: World, source: Counted, waits: list[float]) -> None:
         try:
             page = await source.get_records(iterator, 10_000)
         except ShardThrottledError:
-            now = clock.now()
-            following = pacing.after_throttle(now, now, random.random())
+            following = pacing.after_throttle(clock.now(), random.random())
         else:
             iterator = page.next_iterator
             if clock.now() > SETTLED:
@@ -165,7 +166,7 @@ async def test_a_query_and_an_app_leave_each_other_enough(world: World) -> None:
     await asyncio.gather(put(world), query.run(), app(world, source, waits))
     assert query.p99() <= TRIGGER_SECONDS + 0.3
     assert sorted(waits)[int(0.99 * len(waits))] <= 1.0
-    assert refused([query.source, source]) < 0.03
+    assert refused([query.source, source]) < 0.04
 
 
 def test_paces_are_kept_by_shard_and_the_oldest_are_forgotten() -> None:
@@ -179,7 +180,7 @@ def test_paces_are_kept_by_shard_and_the_oldest_are_forgotten() -> None:
     paces.of(three)
     assert paces.of(one) is kept
     again = paces.of(two)
-    assert again.share.whole
+    assert again.share.is_whole
 
 
 def test_the_next_batch_waits_as_long_as_the_share_asks_for() -> None:
@@ -188,7 +189,7 @@ def test_the_next_batch_waits_as_long_as_the_share_asks_for() -> None:
     assert pace.starts_at(10.1) == 10.1
     pace.after_throttle(10.3, 0.25, 0.5)
     following = pace.after_page(10.6, 0.25, 1000)
-    assert following == 10.6 + 1 / pace.share.rate
+    assert following == pytest.approx(10.6 + 1 / pace.share.rate, abs=0.01)
     assert pace.starts_at(10.7) == following
     assert pace.starts_at(20.0) == 20.0
     assert pace.after_page(20.0, 3.0, 1000) == 23.0
