@@ -19,6 +19,7 @@ import socket
 import ssl
 import sys
 import time
+from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -106,6 +107,44 @@ async def without_native(records: int) -> float:
     return await kinesumer(records)
 
 
+async def over_aiohttp(records: int) -> float:
+    """Iterate over kinesumer's records, received through one session of aiohttp."""
+    from aiohttp import ClientSession
+
+    from kinesumer.aws.http.client import Route
+    from kinesumer.aws.http.connection import Answer
+
+    async def send(route: Any, request: Any, reservation: Any) -> Answer:
+        address, loop = route.address, asyncio.get_running_loop()
+        if loop not in sessions:  # the state store has an event loop of its own
+            sessions[loop] = ClientSession()
+        async with sessions[loop].post(
+            f"{address.url}{request.path}",
+            data=request.body,
+            headers=request.headers,
+            ssl=address.tls or True,
+        ) as answer:
+            size = answer.content_length
+            if reservation is not None and not reservation.covers(size):
+                await reservation.grow(size)
+            body = await answer.read()
+            return Answer(answer.status, bytearray(body), answer.headers.get("date"))
+
+    sessions: dict[Any, ClientSession] = {}
+    Route.send = send  # type: ignore[assignment,method-assign]
+    rate = await kinesumer(records)
+    await sessions[asyncio.get_running_loop()].close()
+    return rate
+
+
+async def with_fastnet(records: int, consumer: Any) -> float:
+    """Run a consumer with the transports of aiofastnet."""
+    import aiofastnet  # type: ignore[import-not-found,unused-ignore]
+
+    aiofastnet.patch_loop(asyncio.get_running_loop())
+    return float(await consumer(records))
+
+
 async def fan_out(records: int) -> float:
     """Iterate over records that kinesumer receives by subscriptions."""
     return await kinesumer(records, "bench")
@@ -157,6 +196,9 @@ def _receive_page(connection: socket.socket, request: bytes, buffer: memoryview)
 CONSUMERS: dict[str, Callable[[int], Coroutine[None, None, float]]] = {
     "kinesumer": kinesumer,
     "kinesumer-json": without_native,
+    "aiohttp": over_aiohttp,
+    "kinesumer-fastnet": partial(with_fastnet, consumer=kinesumer),
+    "aiohttp-fastnet": partial(with_fastnet, consumer=over_aiohttp),
     "fan-out": fan_out,
     "receive-only": receive_only,
     "aioboto3": plain_loop,
