@@ -1,6 +1,6 @@
 """Converts an offset to and from JSON, which Spark stores and shows.
 
-The JSON is ``{"streams": {ARN: STREAM}, "version": 2}``. A STREAM is ``{"created":
+The JSON is ``{"streams": {ARN: STREAM}, "version": 3}``. A STREAM is ``{"created":
 SECONDS, "shards": {SHARD_ID: POSITION}}``. It may also have ``anchored`` (SECONDS) and
 ``from`` (positions, as in ``shards``): these are ``anchored_at`` and ``origin`` of a
 StreamOffset. A POSITION is one of:
@@ -11,33 +11,43 @@ StreamOffset. A POSITION is one of:
 - ``{"start": "TRIM_HORIZON"}``, or ``{"start": "AT_TIMESTAMP", "time": SECONDS}``
 - ``{"end": true}``, with ``"seen"`` if the time is known
 
-If there are many shards, ``shards`` and ``from`` contain lists of positions instead, in
-the format of ``position_lists``. Version 1 had no lists. The SECONDS of ``seen`` are
-rounded down to whole milliseconds.
+The SECONDS of ``seen`` are rounded down to whole milliseconds.
+
+If this would be longer than MAX_PLAIN_BYTES, the JSON is ``{"version": 3, "zlib":
+TEXT}``: the streams, as JSON that is compressed with zlib and then written in Base64.
+There, sequence numbers are hexadecimal (``0x…``), which zlib makes shorter.
+
+Version 1 had no compressed streams. Version 2 had lists of positions, as described in
+``position_lists``. Both can be read.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+import zlib
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.streams import YEAR_10000, Start
 from kinesumer.spark.offsets.model import BEGINNING, END, After, At, End, StreamOffset
-from kinesumer.spark.offsets.position_lists import pack, unpack
+from kinesumer.spark.offsets.position_lists import unpack
 from kinesumer.wire.fields import is_sequence_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kinesumer.spark.offsets.model import Offset, ShardPosition
 
-VERSION = 2
-# If there are more positions in a stream than this, they are written as lists, which
-# are shorter but harder to read.
-MAX_IN_FULL = 16
+VERSION = 3
+MAX_PLAIN_BYTES = 4096  # some 30 shards
+# Offsets of 100,000 shards, with the first records of a batch, have half as much.
+MAX_STREAMS_BYTES = 64 << 20
+_HEXADECIMAL = re.compile("0x[0-9a-f]{1,108}")  # AWS allows 129 decimal digits
 
 
 def to_json(offset: Offset) -> dict[str, Any]:
@@ -47,8 +57,12 @@ def to_json(offset: Offset) -> dict[str, Any]:
     """
     if not offset:
         return {}
-    streams = {arn: _stream_to_json(offset[arn]) for arn in sorted(offset)}
-    return {"streams": streams, "version": VERSION}
+    plain = {"streams": _streams_to_json(offset, str), "version": VERSION}
+    if len(json.dumps(plain)) <= MAX_PLAIN_BYTES:
+        return plain
+    streams = json.dumps(_streams_to_json(offset, _hexadecimal), separators=(",", ":"))
+    compressed = base64.b64encode(zlib.compress(streams.encode()))
+    return {"version": VERSION, "zlib": compressed.decode()}
 
 
 def from_json(value: Any) -> Offset:
@@ -57,55 +71,78 @@ def from_json(value: Any) -> Offset:
         return {}
     try:
         version = value["version"]
-        if type(version) is not int or version not in (1, VERSION):
-            raise ValueError(f"the version must be 1 or 2, not {version!r:.20}")
-        lists = version > 1
+        if type(version) is not int or not 1 <= version <= VERSION:
+            raise ValueError(f"the version must be 1, 2 or 3, not {version!r:.20}")
+        is_compressed = version == VERSION and "zlib" in value
+        streams = _decompress(value["zlib"]) if is_compressed else value["streams"]
+        read = partial(_positions_from_json, has_lists=version == 2)
         return {
             arn: StreamOffset(
                 _seconds(stream["created"]),
-                _positions_from_json(stream["shards"], lists=lists),
+                read(stream["shards"]),
                 _seconds(stream.get("anchored", 0.0)),
-                _positions_from_json(stream.get("from", {}), lists=lists),
+                read(stream.get("from", {})),
             )
-            for arn, stream in value["streams"].items()
+            for arn, stream in streams.items()
         }
     except KeyError as error:
         raise _corrupt(value, f"{error} is missing") from error
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise _corrupt(value, str(error)) from error
 
 
-def _stream_to_json(stream: StreamOffset) -> dict[str, Any]:
+def _decompress(text: object) -> Any:
+    if not isinstance(text, str):
+        raise TypeError("zlib must be a text")
+    stream = zlib.decompressobj()
+    try:
+        encoded = base64.b64decode(text, validate=True)
+        streams = stream.decompress(encoded, MAX_STREAMS_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not stream.eof or stream.unused_data:
+        raise ValueError("the compressed streams are cut off or too long")
+    return json.loads(streams)
+
+
+def _streams_to_json(
+    offset: Offset, write_number: Callable[[str], str]
+) -> dict[str, Any]:
+    write = partial(_positions_to_json, write_number=write_number)
+    return {arn: _stream_to_json(offset[arn], write) for arn in sorted(offset)}
+
+
+def _stream_to_json(
+    stream: StreamOffset, write: Callable[[Mapping[str, ShardPosition]], dict[str, Any]]
+) -> dict[str, Any]:
     value: dict[str, Any] = {"created": stream.created_at}
     if stream.anchored_at:
         value["anchored"] = stream.anchored_at
     if stream.origin:
-        value["from"] = _positions_to_json(stream.origin)
-    value["shards"] = _positions_to_json(stream.shards)
+        value["from"] = write(stream.origin)
+    value["shards"] = write(stream.shards)
     return {key: value[key] for key in sorted(value)}
 
 
-def _positions_to_json(positions: Mapping[str, ShardPosition]) -> dict[str, Any]:
-    whole = {
-        shard_id: _whole_millis(positions[shard_id]) for shard_id in sorted(positions)
-    }
-    if len(whole) > MAX_IN_FULL:
-        return pack(whole, _position_to_json)
+def _positions_to_json(
+    positions: Mapping[str, ShardPosition], write_number: Callable[[str], str]
+) -> dict[str, Any]:
     return {
-        shard_id: _position_to_json(position) for shard_id, position in whole.items()
+        shard_id: _position_to_json(_whole_millis(positions[shard_id]), write_number)
+        for shard_id in sorted(positions)
     }
 
 
 def _positions_from_json(
-    value: Mapping[str, Any], *, lists: bool
+    value: Mapping[str, Any], *, has_lists: bool
 ) -> dict[str, ShardPosition]:
     if not isinstance(value, dict):
         raise TypeError(f"shards must be an object, not {value!r:.40}")
-    packed = {key: item for key, item in value.items() if isinstance(item, list)}
-    if packed and not lists:
-        raise TypeError("version 1 has no lists of positions")
-    positions = unpack(packed, _position_from_json)
-    for shard_id in value.keys() - packed.keys():
+    lists = {key: item for key, item in value.items() if isinstance(item, list)}
+    if lists and not has_lists:
+        raise TypeError("only version 2 has lists of positions")
+    positions = unpack(lists, _position_from_json)
+    for shard_id in value.keys() - lists.keys():
         if shard_id in positions:
             raise ValueError(f"{shard_id:.40} has two positions")
         positions[shard_id] = _position_from_json(value[shard_id])
@@ -114,7 +151,9 @@ def _positions_from_json(
     }
 
 
-def _position_to_json(position: ShardPosition) -> dict[str, Any]:
+def _position_to_json(
+    position: ShardPosition, write_number: Callable[[str], str]
+) -> dict[str, Any]:
     match position:
         case End(seen=seen):
             return {"end": True, "seen": seen} if seen else {"end": True}
@@ -123,11 +162,10 @@ def _position_to_json(position: ShardPosition) -> dict[str, Any]:
         case Start(type=type_, timestamp=timestamp):
             return {"start": type_, "time": timestamp}
         case At(sequence_number=number, seen=seen):
-            return {"at": number, "seen": seen}
+            return {"at": write_number(number), "seen": seen}
     number, sub = position.position
-    if sub is None:
-        return {"after": number, "seen": position.seen}
-    return {"after": number, "seen": position.seen, "sub": sub}
+    value = {"after": write_number(number), "seen": position.seen}
+    return value if sub is None else {**value, "sub": sub}
 
 
 def _position_from_json(value: Any) -> ShardPosition:
@@ -161,10 +199,17 @@ def _floor(seconds: float) -> float:
     return (millis if millis / 1000 <= seconds else millis - 1) / 1000
 
 
+def _hexadecimal(number: str) -> str:
+    return number if number[:1] == "0" else f"{int(number):#x}"
+
+
 def _sequence_number(value: Any) -> str:
-    if not is_sequence_number(value):
+    text = str(value)
+    if _HEXADECIMAL.fullmatch(text):
+        text = str(int(text, 16))
+    if not is_sequence_number(text) or not isinstance(value, str):
         raise ValueError(f"a sequence number must be digits, not {str(value)[:40]!r}")
-    return str(value)
+    return text
 
 
 def _seconds(value: object) -> float:

@@ -1,4 +1,6 @@
-"""Writes the positions of many shards as short lists, for offsets of large streams.
+"""Read the positions of many shards from the lists in offsets of version 2.
+
+A later version does not write these lists.
 
 In ``{SHARD_ID: [ITEM, …]}``, the first position is that of the shard SHARD_ID. Each
 further position is that of the shard with the next number. An item is either an object
@@ -33,7 +35,7 @@ separators. A row has three columns, with A, B and C digits:
 from __future__ import annotations
 
 import re
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.model.positions import WHOLE_RECORD, Position
@@ -65,30 +67,6 @@ _TABLE = re.compile(
 )
 _GAP = re.compile(r"_([0-9]{1,18})", re.ASCII)
 _TIME = re.compile(r"([!>])(-?[0-9A-Za-z+/]{0,9})", re.ASCII)
-
-
-def pack(
-    positions: Mapping[str, ShardPosition],
-    in_full: Callable[[ShardPosition], dict[str, Any]],
-) -> dict[str, list[Any]]:
-    """Return the lists for positions, which must be sorted by shard id."""
-    lists: dict[str, list[Any]] = {}
-    before = _Before()
-    previous: tuple[str, int, int] | None = None
-    items: list[Any] = []
-    for shard_id, position in positions.items():
-        split = _split(shard_id)
-        gap = -1
-        if split is not None and previous is not None and split[::2] == previous[::2]:
-            gap = split[1] - previous[1] - 1
-        if gap < 0:
-            items = lists[shard_id] = []
-        elif gap:
-            items.append(f"_{gap}")
-        word = before.write(position, split[1] if split else 0)
-        items.append(in_full(position) if word is None else word)
-        previous = split
-    return {shard_id: _joined(items) for shard_id, items in lists.items()}
 
 
 def unpack(
@@ -129,43 +107,6 @@ class _Row(NamedTuple):
 
     mark: str
     numbers: tuple[int, int, int]
-
-
-class _Word(NamedTuple):
-    """A position written as a word, and as a table row if that is possible."""
-
-    text: str
-    row: _Row | None = None
-
-
-def _joined(items: list[Any]) -> list[Any]:
-    joined: list[Any] = []
-    for is_text, grouped in groupby(items, lambda item: isinstance(item, str | _Word)):
-        group = list(grouped)
-        joined += [" ".join(_short(group))] if is_text else group
-    return joined
-
-
-def _short(items: list[str | _Word]) -> Iterator[str]:
-    """Yield words and tables. A table replaces consecutive words if it is shorter."""
-    words = [item if isinstance(item, _Word) else _Word(item) for item in items]
-    for mark, grouped in groupby(words, lambda word: word.row and word.row.mark):
-        group = list(grouped)
-        text = " ".join(word.text for word in group)
-        rows = [word.row for word in group if word.row is not None]
-        yield text if mark is None else min(text, _table(rows), key=len)
-
-
-def _table(rows: list[_Row]) -> str:
-    texts = [[_written(number) for number in row.numbers] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    widths[-1] = max(1, widths[-1])
-    cells = (
-        text.rjust(width, "0")
-        for row in texts
-        for text, width in zip(row, widths, strict=True)
-    )
-    return f"{rows[0].mark}#{','.join(map(str, widths))}:{''.join(cells)}"
 
 
 def _words(items: list[Any]) -> Iterator[Any]:
@@ -218,39 +159,6 @@ class _Before:
         millis = _millis(position)
         if millis is not None:
             self._millis = millis
-
-    def write(self, position: ShardPosition, shard: int) -> _Word | None:
-        """Return the word for a position, or None if it must be written in full."""
-        same = _same(position, self._place)
-        word = _Word("=") if same else self._difference(position, shard)
-        self.note(position, shard)
-        return word
-
-    def _difference(self, position: ShardPosition, shard: int) -> _Word | None:
-        millis = _millis(position)
-        if millis is None or self._millis is None:
-            return None
-        time = _signed(millis - self._millis)
-        if isinstance(position, End):
-            return _Word(f"!{time}")
-        if isinstance(position, Start):
-            return _Word(f">{time}")
-        number = _sequence_number(position)
-        if number is None or self._number is None:
-            return None
-        text, row = f"{_written(number ^ self._number)}:{time}", None
-        rest = number ^ self._number ^ _of_shard(shard) ^ _of_shard(self._shard)
-        if not rest % (1 << _SHARD_BITS):
-            shorter = f"{_written(rest >> _SHARD_BITS)}.{time}"
-            text = min(text, shorter, key=len)
-            high, low = divmod(rest >> _SHARD_BITS, 1 << _LOW_BITS)
-            late = _late(number, millis) - _late(self._number, self._millis)
-            mark = "@" if isinstance(position, At) else ""
-            row = _Row(mark, (high, low, 2 * late if late >= 0 else -2 * late - 1))
-        if isinstance(position, At):
-            return _Word(f"@{text}", row)
-        sub = position.position.sub_sequence_number
-        return _Word(text, row) if sub is None else _Word(f"{text}:{sub}")
 
     def read_row(self, row: _Row, shard: int) -> ShardPosition:
         """Return the position that a table row stands for. Raises ValueError."""
@@ -311,12 +219,6 @@ class _Before:
         return millis / 1000
 
 
-def _same(position: ShardPosition, other: ShardPosition | None) -> bool:
-    if isinstance(position, End) and isinstance(other, End):
-        return position.seen == other.seen
-    return position == other
-
-
 def _sequence_number(position: ShardPosition) -> int | None:
     """Return a position's sequence number, or None if it has leading zeros."""
     match position:
@@ -344,18 +246,6 @@ def _late(number: int, millis: int) -> int:
 def _of_shard(shard: int) -> int:
     """Return the bits that a shard's number sets in AWS's sequence numbers."""
     return (shard % 16) << 144 | (shard % (1 << 32)) << 4
-
-
-def _signed(value: int) -> str:
-    return f"-{_written(-value)}" if value < 0 else _written(value)
-
-
-def _written(value: int) -> str:
-    digits = []
-    while value:
-        value, digit = divmod(value, 64)
-        digits.append(_DIGITS[digit])
-    return "".join(reversed(digits))
 
 
 def _value(text: str) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from typing import Any
 
 import pytest
@@ -16,6 +18,12 @@ from kinesumer.spark.planning.tasks import between
 from tests.system.hostile.strategies import json_values, with_examples
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+
+
+def compressed(streams: bytes, extra: bytes = b"") -> str:
+    return base64.b64encode(zlib.compress(streams) + extra).decode()
+
+
 POSITIONS_JSON: list[Any] = [
     {"after": "12", "seen": 1.5},
     {"after": "12", "seen": 1.5, "sub": 3},
@@ -47,6 +55,18 @@ INVALID_POSITIONS: list[Any] = [
     {"end": False},
     {"end": True, "seen": "soon"},
 ]
+INVALID_ZLIB: list[Any] = [
+    5,
+    "",
+    "not Base64",
+    compressed(b"{}")[:-4],
+    compressed(b"[]"),
+    compressed(b"{"),
+    compressed(b'{"a":' * 100_000),
+    compressed(b"\xff"),
+    compressed(b"{}", extra=b"more"),
+    compressed(bytes(65 << 20)),
+]
 CORPUS: list[Any] = [
     [],
     "offset",
@@ -54,7 +74,9 @@ CORPUS: list[Any] = [
     {"version": 1},
     {"version": 1, "streams": []},
     {"version": True, "streams": {}},
-    {"version": 3, "streams": {}},
+    {"version": 4, "streams": {}},
+    {"version": 3},
+    *({"version": 3, "zlib": text} for text in INVALID_ZLIB),
     {"version": 1, "streams": {ARN: None}},
     *(
         {"version": 1, "streams": {ARN: {"created": created, "shards": {}}}}
@@ -141,7 +163,10 @@ def offsets(draw: st.DrawFn) -> Any:
     if draw(st.booleans()):
         stream["from"] = draw(st.dictionaries(shard_ids, positions | lists, max_size=3))
     streams = {ARN: stream} if draw(st.booleans()) else draw(json_values)
-    return {"version": draw(st.sampled_from([1, 2]) | json_values), "streams": streams}
+    return {
+        "version": draw(st.sampled_from([1, 2, 3]) | json_values),
+        "streams": streams,
+    }
 
 
 @pytest.mark.parametrize("value", CORPUS, ids=lambda value: repr(value)[:80])

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start, Stream
-from kinesumer.spark.offsets.model import BEGINNING, END, After, At, End, StreamOffset
-from kinesumer.spark.offsets.offset_json import from_json, to_json
+from kinesumer.spark.offsets.model import BEGINNING, END, After, End, StreamOffset
 from kinesumer.spark.planning.batch_end import readable, still_needed, vanished
 from kinesumer.spark.planning.limits import Limits, Sample, Share, admit
 from kinesumer.spark.planning.probe import ProbedRecord
@@ -67,192 +64,6 @@ def test_a_new_streams_first_batch_begins_where_its_end_says() -> None:
 def test_a_batch_that_goes_back_is_refused() -> None:
     with pytest.raises(CorruptOffsetError, match="would go back"):
         between(offset({"a": after(10)}), offset({"a": after(9)}))
-
-
-# --- offsets in Spark's log ----------------------------------------------------------
-
-
-def aws_number(shard: int, taken: int, counter: int) -> str:
-    """Return a sequence number in the format of AWS."""
-    created = 0x5BF4E5C2
-    hexa = f"2{created:09x}{shard % 16:x}{counter:016x}00{taken:09x}{shard:08x}2"
-    return str(int(hexa, 16))
-
-
-def test_the_numbers_of_these_tests_are_like_those_of_aws() -> None:
-    known = "49590338271490256608559692538361571095921575989136588898"
-    assert aws_number(6, 0x5C181EEA, 0x67648A17) == known
-
-
-@pytest.mark.parametrize(
-    ("prefix", "quiet"), [(True, None), (False, None), (False, 0), (False, 3_600)]
-)
-def test_the_offset_of_1000_shards_is_small(prefix: bool, quiet: int | None) -> None:
-    """A new query's offset also contains the first record of each shard."""
-    chance = random.Random(15)
-
-    def number(shard: int, arrived: float) -> str:
-        if prefix:
-            return f"{4959033827149025660855 * 10**34 + chance.randrange(10**34)}"
-        return aws_number(shard, int(arrived), chance.randrange(1 << 40))
-
-    firsts: dict[str, ShardPosition] = {}
-    lasts: dict[str, ShardPosition] = {}
-    for shard in range(2_000, 3_000):
-        shard_id = f"shardId-{shard:012}"
-        begin, end = (1_763_805_000 + 3_600 * chance.random() for _ in range(2))
-        lasts[shard_id] = After(Position(number(shard, end)), end)
-        if quiet is not None:
-            begin -= quiet * chance.random()
-            firsts[shard_id] = At(number(shard, begin), begin)
-    text = json.dumps(to_json(offset(lasts, origin=firsts)))
-    assert len(text) <= 30_000
-    assert json.dumps(to_json(from_json(json.loads(text)))) == text
-
-
-def test_an_offset_of_few_shards_is_written_in_full() -> None:
-    number = "49590338271490256608559692538361571095921575989136588898"
-    given = offset({"shardId-000000000006": After(Position(number), 1.9996)})
-    assert to_json(given) == {
-        "streams": {
-            ARN: {
-                "created": 7.0,
-                "shards": {"shardId-000000000006": {"after": number, "seen": 1.999}},
-            }
-        },
-        "version": 2,
-    }
-
-
-def test_an_offset_of_many_shards_is_lists_of_differences() -> None:
-    number = 49590338271490256608559692538361571095921575989136588898
-    places: dict[str, ShardPosition] = {
-        f"s-{i:03}": After(Position("7"), 2.0) for i in range(20)
-    }
-    places |= {
-        "s-020": BEGINNING,
-        "s-021": After(Position("6"), 2.001),
-        "s-022": At("38", 2.0),
-        "s-023": After(Position("038"), 1.0),
-        "s-030": After(Position("38", 5), 1.0),
-        "s-031": End(1.064),
-        "s-032": END,
-        "s-033": AT,
-        "s-034": Start(type="AT_TIMESTAMP", timestamp=5.50001),
-        "s-035": After(Position(str(number)), 5.5),
-        "s-036": After(Position(str(number ^ 7 << 144 ^ 7 << 4 ^ 1 << 36)), 5.5),
-        "t": After(Position("3"), 5.5),
-    }
-    made = to_json(offset(places))["streams"][ARN]["shards"]
-    assert made["s-000"] == [
-        {"after": "7", "seen": 2.0},
-        "= = = = = = = = = = = = = = = = = = =",
-        {"start": "TRIM_HORIZON"},
-        "1:1 @W:-1",
-        {"after": "038", "seen": 1.0},
-        "_6 ::5 !10 !-Ge >1Ly",
-        {"start": "AT_TIMESTAMP", "time": 5.50001},
-        made["s-000"][-1],
-    ]
-    assert made["s-000"][-1].endswith(": 1.")
-    assert [*made] == ["s-000", "t"]
-    assert from_json(to_json(offset(places))) == offset(places)
-
-
-positions_at = st.builds(
-    Position,
-    st.integers(0, 10**129 - 1).map(str)
-    | st.from_regex(r"[0-9]{1,129}", fullmatch=True),
-    st.none() | st.integers(0, 5),
-)
-times = st.integers(0, 4 * 10**12).map(lambda millis: millis / 1000)
-all_places = (
-    st.builds(After, positions_at, times)
-    | st.builds(At, st.integers(0, 10**129 - 1).map(str), times)
-    | st.builds(End, times)
-    | st.builds(
-        lambda t: Start(type="AT_TIMESTAMP", timestamp=t), times | st.floats(0, 4e9)
-    )
-    | st.sampled_from([BEGINNING, END])
-)
-ids = st.integers(0, 60).map(lambda n: f"shardId-{n:012}") | st.from_regex(
-    r"[a-c][0-9]{0,20}", fullmatch=True
-)
-
-
-@settings(max_examples=settings().max_examples // 2)
-@given(
-    st.dictionaries(ids, all_places, min_size=1, max_size=30),
-    st.dictionaries(ids, all_places, max_size=2),
-)
-def test_any_offset_survives_sparks_log(
-    places: dict[str, ShardPosition], origin: dict[str, ShardPosition]
-) -> None:
-    value = to_json(offset(places, origin=origin, anchored_at=4.5))
-    found = from_json(json.loads(json.dumps(value)))
-    assert found == offset(places, origin=origin, anchored_at=4.5)
-    ends = {key: place.seen for key, place in places.items() if isinstance(place, End)}
-    shards = found[ARN].shards
-    assert {i: p.seen for i, p in shards.items() if isinstance(p, End)} == ends
-    again = offset(dict(reversed(places.items())), origin=origin, anchored_at=4.5)
-    assert json.dumps(to_json(again)) == json.dumps(value)
-
-
-@settings(max_examples=settings().max_examples // 2)
-@given(
-    st.dictionaries(
-        st.integers(0, 40),
-        st.tuples(
-            st.sampled_from("@@@aaa!"),
-            st.integers(0, (1 << 36) - 1) | st.integers(1_763_805_000, 1_763_808_600),
-            st.integers(0, 100) | st.integers(0, (1 << 64) - 1),
-            times | st.integers(0, 10**6).map(lambda m: 1_763_805_000 + m / 1_000),
-        ),
-        min_size=17,
-        max_size=30,
-    )
-)
-def test_places_by_numbers_of_aws_survive_sparks_log(
-    made: dict[int, tuple[str, int, int, float]],
-) -> None:
-    places: dict[str, ShardPosition] = {}
-    for shard, (kind, taken, counter, time) in made.items():
-        number = aws_number(shard, taken, counter)
-        kinds: dict[str, ShardPosition] = {
-            "@": At(number, time),
-            "a": After(Position(number), time),
-            "!": End(time),
-        }
-        places[f"shardId-{shard:012}"] = kinds[kind]
-    value = json.loads(json.dumps(to_json(offset(places))))
-    assert from_json(value) == offset(places)
-
-
-def test_places_that_follow_each_other_are_a_table() -> None:
-    second = 1_763_805_000
-    places: dict[str, ShardPosition] = {
-        f"shardId-{shard:012}": After(
-            Position(aws_number(shard, second + shard, 64 * shard)),
-            second + shard * 1.005,
-        )
-        for shard in range(20)
-    }
-    made = to_json(offset(places))["streams"][ARN]["shards"]
-    [[_, table]] = made.values()
-    # From shard to shard, the second in the sequence number grows by one, and the time
-    # of arrival by 5 ms more than that.
-    assert table.startswith("#2,1,1:101A303A101A707A")
-    assert from_json(to_json(offset(places))) == offset(places)
-
-
-@pytest.mark.parametrize(
-    "words", ["#1,1,1:00", "#0,0,0:", "#1,1,1:000", "7:1 #1,1,1:0z", "#A,1,1:000"]
-)
-def test_a_broken_table_is_refused(words: str) -> None:
-    first = {"start": "TRIM_HORIZON"}
-    value = {"created": 1.0, "shards": {"shardId-000": [first, words]}}
-    with pytest.raises(CorruptOffsetError):
-        from_json({"version": 2, "streams": {ARN: value}})
 
 
 # --- packing -------------------------------------------------------------------------

@@ -166,7 +166,7 @@ async def test_a_query_and_an_app_leave_each_other_enough(world: World) -> None:
     await asyncio.gather(put(world), query.run(), app(world, source, waits))
     assert query.p99() <= TRIGGER_SECONDS + 0.3
     assert sorted(waits)[int(0.99 * len(waits))] <= 1.0
-    assert refused([query.source, source]) < 0.04
+    assert refused([query.source, source]) < 0.06
 
 
 def test_paces_are_kept_by_shard_and_the_oldest_are_forgotten() -> None:
