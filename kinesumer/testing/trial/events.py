@@ -42,7 +42,6 @@ class RecordCounts:
         # Numbers of records in failed requests. Kinesis may have accepted them anyway.
         self.uncertain: set[int] = set()
         self.aggregates = 0
-        self.by_client: Counter[str] = Counter()
         self._processed_counts: Counter[str] = Counter()
         self._in_order: dict[str, list[Produced]] = {arn: [] for arn in streams}
         self._first_waiting: Counter[str] = Counter()
@@ -55,7 +54,6 @@ class RecordCounts:
     def add_processed(self, entry: Handled) -> None:
         """Count a processed record."""
         self.processed.append(entry)
-        self.by_client[entry.client] += 1
         if entry.number not in self.first_processed_at:
             self.first_processed_at[entry.number] = entry.ended
             self._processed_counts[entry.shard.stream_arn] += 1

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.model.streams import Stream
+from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.status import report
 from kinesumer.testing.trial.events import Event, RecordCounts
 from kinesumer.testing.trial.journal import Journal, now
 from kinesumer.testing.trial.producer import Producer
 from kinesumer.testing.trial.scenario import Scenario, StoreChecker
 from kinesumer.testing.trial.spark_process import SparkProcess
 from kinesumer.testing.trial.verdict import judge, place, report_lines
-from kinesumer.testing.trial.view import ClientView, StreamView, View, count_owners
+from kinesumer.testing.trial.view import View
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
@@ -61,9 +63,8 @@ class Trial:
         self._phase = "starting"
         self._journals: dict[str, Journal] = {}
         self._ended: set[str] = set()
-        # Recent samples: a time, and the number of records that each client had
-        # processed by then.
-        self._rates: list[tuple[float, dict[str, int]]] = []
+        # Recent samples: a time, and the number of records processed by then.
+        self._rates: list[tuple[float, int]] = []
         self._spark: SparkProcess | None = None
         self._counts: RecordCounts
         self._checker: StoreChecker
@@ -284,52 +285,19 @@ class Trial:
             self.faults.append(f"{child.name} ended without a signal")
 
     def _view(self) -> View:
-        at, counts, rows = now(), self._counts, self._checker.latest
-        self._rates = [*self._rates[-4:], (at, dict(counts.by_client))]
-        streams = [
-            StreamView(
-                stream.label,
-                count_owners(rows.shards.get(stream.arn, [])),
-                counts.behind(stream.arn),
-                at - (counts.oldest_waiting(stream.arn) or at),
-            )
-            for stream in self._streams
-        ]
-        clients = [
-            self._client_view(child, streams) for child in self.processes.clients
-        ]
+        at, counts, names = now(), self._counts, self.processes.names
+        self._rates = [*self._rates[-4:], (at, len(counts.first_processed_at))]
+        (first, before), (_, processed) = self._rates[0], self._rates[-1]
         return View(
             seconds=at - self._started,
             of_seconds=self._options.seconds,
             phase=self._phase,
             produced=len(counts.produced),
-            processed=len(counts.first_processed_at),
-            per_second=sum(client.per_second for client in clients),
-            streams=streams,
-            clients=clients,
+            processed=processed,
+            per_second=(processed - before) / max(CHECK_SECONDS, at - first),
+            behind=[counts.behind(stream.arn) for stream in self._streams],
+            group=report(names.app, names.table, FleetView(self._checker.latest)),
         )
-
-    def _client_view(self, child: Child, streams: list[StreamView]) -> ClientView:
-        rows = self._checker.latest
-        members = {member.client_id: member for member in rows.alive}
-        state = "ended"
-        if child.is_running:
-            state = "leaving" if child.was_signalled else "running"
-        member = members.get(child.name)
-        return ClientView(
-            child.name,
-            state,
-            member.index if member else None,
-            rows.leader_id == child.name,
-            sum(stream.owners.get(child.name, 0) for stream in streams),
-            self._rate(child.name),
-        )
-
-    def _rate(self, client: str) -> float:
-        (first, before), (last, after) = self._rates[0], self._rates[-1]
-        if last == first:
-            return 0.0
-        return (after.get(client, 0) - before.get(client, 0)) / (last - first)
 
     def _show_event(self, event: Event) -> None:
         self._screen.event(event.at - self._started, event.text)

@@ -1,44 +1,22 @@
-"""Test the demo's picture of the group, and its lines of text."""
+"""Test the trial's picture of the group, and its lines of text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.model.rows import ShardRow
-from kinesumer.model.streams import ShardKey, Start
-from kinesumer.testing.trial.view import (
-    ClientView,
-    Picture,
-    Plain,
-    StreamView,
-    View,
-    count_owners,
-)
+from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.status import report
+from kinesumer.testing.trial.view import Picture, Plain, View
+from tests.support.doctor import member, row, snapshot
 
 if TYPE_CHECKING:
     import pytest
 
 
 def view(seconds: float) -> View:
-    return View(
-        seconds=seconds,
-        of_seconds=60,
-        phase="producing",
-        produced=2000,
-        processed=1990,
-        per_second=500,
-        streams=[StreamView("orders", {"client-1": 1, "": 2}, 10, 0.5)],
-        clients=[ClientView("client-1", "running", 0, True, 1, 500.0)],
-    )
-
-
-def test_owners_of_open_shards_are_counted() -> None:
-    rows = [
-        ShardRow(ShardKey("arn", f"shardId-{n}"), 0, 1, Start.LATEST, owner_id=owner)
-        for n, owner in enumerate(["a", "a", "", "b"])
-    ]
-    rows[3] = rows[3]._replace(ended=True)
-    assert count_owners(rows) == {"a": 2, "": 1}
+    fleet = FleetView(snapshot([row(0, "a"), row(1, "")], [member("a"), member("b")]))
+    group = report("demo", "table", fleet)
+    return View(seconds, 60, "producing", 2000, 1990, 500, [10, 0], group)
 
 
 def test_plain_lines_come_every_five_seconds_and_events_at_once() -> None:
@@ -48,16 +26,15 @@ def test_plain_lines_come_every_five_seconds_and_events_at_once() -> None:
     screen.event(2.0, "kill client-1")
     screen.update(view(3.0))
     screen.update(view(6.0))
+    progress = "produced 2,000, processed 1,990 (500/s), behind 10 + 0"
     assert lines == [
-        "   1.0 s    produced 2,000, processed 1,990, behind 10; "
-        "client-1 (leader) 1 shards 500/s",
+        f"   1.0 s    {progress}; a (leader) 1 shards, b 0 shards",
         "   2.0 s  * kill client-1",
-        "   6.0 s    produced 2,000, processed 1,990, behind 10; "
-        "client-1 (leader) 1 shards 500/s",
+        f"   6.0 s    {progress}; a (leader) 1 shards, b 0 shards",
     ]
 
 
-def test_the_picture_has_streams_clients_and_events(
+def test_the_picture_is_that_of_status_with_the_progress_and_events(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     screen = Picture()
@@ -65,10 +42,6 @@ def test_the_picture_has_streams_clients_and_events(
     screen.event(2.0, "kill client-1")
     screen.close()
     text = capsys.readouterr().out
-    for word in (
-        "orders",
-        "unassigned 2, client-1 1",
-        "running (leader)",
-        "kill client-1",
-    ):
-        assert word in text
+    for words in ("of 60 s, producing", "app demo", "██████████", "kill client-1"):
+        assert words in text
+    assert "shardId-1 is unowned" in " ".join(text.split())
