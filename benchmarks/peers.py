@@ -102,8 +102,8 @@ async def kinesumer(records: int, fan_out: str | None = None) -> float:
 
 
 async def without_native(records: int) -> float:
-    """Iterate over kinesumer's records as if kinesumer-native were not installed."""
-    sys.modules["kinesumer_native"] = None  # type: ignore[assignment]
+    """Iterate over kinesumer's records as if the decoder were not compiled."""
+    sys.modules["kinesumer.wire._native"] = None  # type: ignore[assignment]
     return await kinesumer(records)
 
 

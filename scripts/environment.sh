@@ -72,7 +72,8 @@ requirements() {
 environment() {
     local directory="$1" name="$2" stamp="$1/installed-$2"
     local wanted python="$1/bin/python"
-    wanted="$(echo "$PWD" && cat scripts/environment.sh pyproject.toml uv.lock | cksum)"
+    wanted="$(echo "$PWD" && cat scripts/environment.sh scripts/compiled_decoder.py \
+        kinesumer/wire/_native.c pyproject.toml uv.lock | cksum)"
     if "$python" -c '' 2>/dev/null && [[ "$wanted" == "$(cat "$stamp" 2>/dev/null)" ]]
     then
         return

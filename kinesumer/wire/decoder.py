@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Compiled(Protocol):
-    """The functions of kinesumer-native. Each raises ValueError for an unusual body."""
+    """The functions of ``_native.c``. Each raises ValueError for an unusual body."""
 
     def decode(self, body: Body, /) -> object:
         """Return a body as an object. A time is a float, in seconds."""
@@ -42,12 +42,11 @@ class Compiled(Protocol):
 
 
 def find_compiled() -> Compiled | None:
-    """Return kinesumer-native, or None if it is not installed or of another version."""
+    """Return the compiled decoder, or None if it was built without a C compiler."""
     try:
-        module = import_module("kinesumer_native")
-    except ImportError:
+        return cast("Compiled", import_module("kinesumer.wire._native"))
+    except ModuleNotFoundError:
         return None
-    return cast("Compiled", module) if hasattr(module, "read_page") else None
 
 
 compiled: Compiled | None = find_compiled()

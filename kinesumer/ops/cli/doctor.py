@@ -16,6 +16,7 @@ from kinesumer.ops.group.doctor.finding import Severity, worst
 from kinesumer.ops.group.doctor.runner import DoctorOptions, run_checks
 from kinesumer.ops.group.verify import Verification
 from kinesumer.runtime.text import counted, escape_unprintable
+from kinesumer.wire.decoder import decoder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -91,6 +92,7 @@ def _report(settings: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
         "caller": result.caller.arn if result.caller else None,
         "app_examined": result.examined,
         "checks": list(map(str, result.checks)),
+        "decoder": decoder(),
         "worst": worst(result.findings).name.lower() if result.findings else None,
         "findings": [
             finding._asdict()
@@ -125,6 +127,7 @@ def show_findings(settings: DoctorOptions, result: DoctorResult) -> None:
     total = counted(count, "finding") if count else "all is well"
     lines.append(plain(f"{subject} {settings.table}, {caller}: {total}"))
     lines.append(plain(f"checked: {', '.join(result.checks)}"))
+    lines.append(plain(f"decoder: {decoder()}"))
     if settings.app and not result.examined:
         lines.append(plain(f"not examined: app {settings.app}", "red"))
     print_lines(*lines)

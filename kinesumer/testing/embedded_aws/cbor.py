@@ -20,7 +20,7 @@ _DATA = "Data"
 def to_json(body: bytes) -> bytes:
     """Return a request in JSON. Raise AwsError if it isn't CBOR."""
     if compiled is None:
-        raise invalid_request("CBOR needs kinesumer-native: send the request as JSON.")
+        raise invalid_request("CBOR needs the compiled decoder: use JSON.")
     try:
         return msgspec.json.encode(compiled.decode(body))
     except ValueError as error:

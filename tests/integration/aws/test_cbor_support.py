@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(
         compiled is None,
-        reason="kinesumer-native isn't installed: pip install ./native",
+        reason="the decoder wasn't compiled: no C compiler",
     ),
 ]
 

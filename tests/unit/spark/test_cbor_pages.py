@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SHARD = ShardKey("arn:aws:kinesis:eu-west-1:123456789012:stream/orders", "shard-7")
 ALL = Columns(schema(*COLUMNS))
 pytestmark = pytest.mark.skipif(
-    compiled is None, reason="kinesumer-native isn't installed: pip install ./native"
+    compiled is None, reason="the decoder wasn't compiled: no C compiler"
 )
 
 

@@ -19,7 +19,7 @@ from kinesumer.wire.decoder import compiled
 from kinesumer.wire.records import decode_page, payload_bytes
 
 needs_compiled = pytest.mark.skipif(
-    compiled is None, reason="kinesumer-native isn't installed: pip install ./native"
+    compiled is None, reason="the decoder wasn't compiled: no C compiler"
 )
 NAMES = ("SequenceNumber", "ApproximateArrivalTimestamp", "Data", "PartitionKey")
 ORDERS = (

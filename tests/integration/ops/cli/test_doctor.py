@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.wire.decoder import decoder
 from kinesumer.wire.rows import timestamp_text
 from tests.integration.ops.cli.conftest import report
 from tests.support.lease_table import put, scan
@@ -71,7 +72,9 @@ def test_an_unreachable_sts_is_a_note(
     found = report(run("doctor", "--json"))
     assert found["worst"] == "note"
     assert "clocks" not in found["checks"]
+    assert found["decoder"] == decoder()
     shown = run("doctor").output
+    assert f"decoder: {decoder()}" in shown
     assert "as an unknown caller" in shown
     assert "without it, clocks aren't compared" in shown
 

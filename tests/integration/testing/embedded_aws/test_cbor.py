@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.skipif(
-    compiled is None, reason="kinesumer-native isn't installed: pip install ./native"
+    compiled is None, reason="the decoder wasn't compiled: no C compiler"
 )
 
 

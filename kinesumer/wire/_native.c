@@ -3,7 +3,12 @@
  * The input is RFC 8949, as AWS writes it: an integer with tag 1 is a time, in
  * milliseconds since 1970. What AWS does not write raises ValueError: other tags,
  * floating-point numbers, strings in parts, and names that come twice. kinesumer then
- * reads the same page in JSON. The module has no state, so it needs no lock. */
+ * reads the same page in JSON.
+ *
+ * The module has no state, and what its functions make is theirs until they return it. So
+ * they need neither a lock nor the GIL. Should another thread write to a bytearray while
+ * it is read, the values are undefined, but each length is still compared with the end:
+ * a buffer that is in use keeps its size. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -628,10 +633,10 @@ static PyModuleDef_Slot slots[] = {
 
 static struct PyModuleDef module = {
     .m_base = PyModuleDef_HEAD_INIT,
-    .m_name = "kinesumer_native",
+    .m_name = "kinesumer.wire._native",
     .m_doc = "Decode CBOR.",
     .m_methods = functions,
     .m_slots = slots,
 };
 
-PyMODINIT_FUNC PyInit_kinesumer_native(void) { return PyModuleDef_Init(&module); }
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&module); }
