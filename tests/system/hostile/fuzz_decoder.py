@@ -1,0 +1,195 @@
+"""Fuzz the compiled decoder under AddressSanitizer and UndefinedBehaviorSanitizer.
+
+    python -m tests.system.hostile.fuzz_decoder --inputs 10000000 --seed 1
+
+An input that takes a branch in a new order is kept, and others are made from it. The
+first input that breaks a rule ends the process, after it was printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import os
+import random
+import subprocess
+import sys
+import sysconfig
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from kinesumer.wire.cbor import Milliseconds, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SOURCE = Path(__file__).parents[3] / "kinesumer" / "wire" / "_native.c"
+FLAGS = (
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+    "-g",
+    "-O1",
+    "-fPIC",
+    f"-I{sysconfig.get_paths()['include']}",
+)
+HEADS = bytes(major << 5 | low for major in range(8) for low in (0, 1, 24, 27, 31))
+LARGE = (b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\x80" + bytes(7), b"\x7f\xff\xff\xff")
+MAX_BYTES = 4096  # longer inputs only repeat what shorter ones do
+
+
+def compile_decoder(directory: Path) -> tuple[Path, dict[str, str]]:
+    """Return the module, and the environment of a process that can load it.
+
+    Raises CalledProcessError if the compiler has no sanitizers.
+    """
+    parts = {SOURCE: ["-fsanitize-coverage=trace-pc"]}
+    parts[Path(__file__).with_name("edges.c")] = []
+    for source, flags in parts.items():
+        target = directory / f"{source.stem}.o"
+        _cc(*FLAGS, *flags, "-c", str(source), "-o", str(target))
+    module = directory / "_native.so"
+    _cc(*FLAGS, "-shared", *map(str, directory.glob("*.o")), "-o", str(module))
+    environment = {
+        # Python itself is not built with the sanitizer, so this comes before it.
+        "LD_PRELOAD": _cc("-print-file-name=libasan.so").strip(),
+        # Each object has its own memory then, so an access beside it is detected.
+        "PYTHONMALLOC": "malloc",
+        # Python does not free all that it has when it ends.
+        "ASAN_OPTIONS": "detect_leaks=0",
+    }
+    return module, os.environ | environment
+
+
+def _cc(*arguments: str) -> str:
+    done = subprocess.run(
+        ["cc", *arguments], check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+def page(count: int, *, key: bool = True, **fields: object) -> bytes:
+    """Return an answer to GetRecords."""
+    record = {
+        "SequenceNumber": "4" * 56,
+        "Data": b"x" * 20,
+        "ApproximateArrivalTimestamp": Milliseconds(1_732_000_000_123),
+        **({"PartitionKey": "key-ü"} if key else {}),
+        **fields,
+    }
+    answer = {"Records": [record] * count, "NextShardIterator": "AAAA", "Ahead": 0}
+    return encode(answer)
+
+
+def corpus() -> list[bytes]:
+    """Return the inputs from which others are made."""
+    child = {"ShardId": "s", "ParentShards": ["p"], "HashKeyRange": {"Start": "0"}}
+    plain = {"a": [1, -2, None, True, b"x", Milliseconds(5)], "b": {"c": "d"}}
+    return [
+        page(0),
+        page(1),
+        page(3),
+        page(2, key=False),
+        page(2, EncryptionType="KMS"),
+        encode({"Records": [], "ChildShards": [child]}),
+        encode(plain),
+        b"\xbf\x67Records\x9f\xff\xff",
+    ]
+
+
+def mutated(body: bytes, others: list[bytes], chance: random.Random) -> bytes:
+    """Return an input that differs from another one in a few places."""
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randint(0, len(body))
+        end = min(len(body), at + chance.choice((0, 1, 1, 2, 8, 60)))
+        other = chance.choice(others)
+        begin = chance.randint(0, len(other))
+        new = chance.choice(
+            (
+                b"",
+                bytes([chance.choice(HEADS)]),
+                chance.randbytes(end - at),
+                chance.choice(LARGE),
+                other[begin : begin + chance.randint(1, 80)],
+            )
+        )
+        body = body[:at] + new + body[end:]
+    return body[:MAX_BYTES]
+
+
+def rows_of(call: Callable[[], Any]) -> Any:
+    """Return what a function returns, or None if it refuses the input."""
+    try:
+        return call()
+    except ValueError:
+        return None
+
+
+def check(native: Any, body: bytes) -> None:
+    """Read an input in each way. A page has the same records in both forms."""
+    rows_of(partial(native.decode, body))
+    found = rows_of(partial(native.read_page, body, lambda *fields: fields))
+    columns = rows_of(partial(native.read_columns, body, b"xx"))
+    if columns is None:
+        return
+    assert found is not None, "columns of a page that is no page"
+    count, has_prefix, buffers, fields = columns
+    records = found[0]
+    assert (count, fields) == (len(records), found[1])
+    assert has_prefix == any(record[1].startswith(b"xx") for record in records)
+    assert buffers[5] == b"".join(record[1] for record in records)
+
+
+def fuzz(native: Any, edges: Any, inputs: int, seed: int) -> int:
+    """Try so many inputs. Return how many of them were kept."""
+    chance = random.Random(seed)
+    starts, seen = corpus(), 0
+    kept = starts[:]
+    for number in range(inputs):
+        is_start = number < len(starts)
+        body = (
+            starts[number] if is_start else mutated(chance.choice(kept), kept, chance)
+        )
+        ctypes.memset(edges, 0, len(edges))
+        try:
+            check(native, body)
+        except BaseException:
+            print("input:", body.hex(), file=sys.stderr)
+            raise
+        taken = int.from_bytes(bytes(edges))
+        if taken & ~seen:
+            seen |= taken
+            kept.append(body)
+    return len(kept)
+
+
+def main() -> None:
+    """Compile the decoder, and fuzz it in a process that has the sanitizers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--module", help="used by this program itself")
+    options = parser.parse_args()
+    if options.module is None:
+        with TemporaryDirectory() as directory:
+            module, environment = compile_decoder(Path(directory))
+            command = [sys.executable, "-m", "tests.system.hostile.fuzz_decoder"]
+            command += ["--inputs", str(options.inputs), "--seed", str(options.seed)]
+            command += ["--module", str(module)]
+            raise SystemExit(subprocess.call(command, env=environment))
+    spec = importlib.util.spec_from_file_location("_native", options.module)
+    assert spec is not None
+    assert spec.loader is not None
+    native = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(native)
+    library = ctypes.CDLL(options.module)
+    edges = (ctypes.c_uint8 * (1 << 13)).in_dll(library, "edges")
+    kept = fuzz(native, edges, options.inputs, options.seed)
+    print(f"{options.inputs} inputs, {kept} kept: no error")
+
+
+if __name__ == "__main__":
+    main()
