@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.blocking import Kinesumer
-from tests.integration.ops.cli.conftest import error_text, finished, lines, report
+from tests.integration.ops.cli.conftest import (
+    COMMAND,
+    error_text,
+    finished,
+    lines,
+    report,
+)
 from tests.support import lease_table
 from tests.support.lease_table import LEASES, lease, put
+from tests.support.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +65,22 @@ def test_status_repeats_until_a_signal_and_survives_an_outage(
     watching.send_signal(signal.SIGINT)
     finished(watching)
     assert watching.returncode == 130
+
+
+@pytest.mark.process
+def test_a_picture_shows_an_outage_beside_the_last_report(
+    stopped_app: EmbeddedAws,
+) -> None:
+    watching = [*COMMAND, "status", "--app=a", "--watch", "--no-lag"]
+    with Terminal(watching) as terminal:
+        terminal.until("orders (")
+        stopped_app.fault("refuse", service="dynamodb")
+        terminal.until("trying again")
+        stopped_app.clear_faults()
+        terminal.text = ""
+        terminal.until("no client is alive")
+        terminal.press(b"q")
+        assert terminal.ended() == 0
 
 
 # --- apps ----------------------------------------------------------------------------
