@@ -151,7 +151,7 @@ class ReaderDesk:
             max_uncommitted_records=max_uncommitted_records,
             max_records_per_read=max_records_per_read,
         )
-        self.incidents = context.incidents
+        self.context, self.incidents = context, context.incidents
         self.reader = ShardReader(context, self.stream, self.owned, self.buffer)
 
     def start(self) -> None:

@@ -15,7 +15,7 @@ from kinesumer.aws.fan_out import FanOutSource
 from kinesumer.aws.http import event_stream, http2
 from kinesumer.aws.http.connection import RECEIVE_BYTES
 from kinesumer.aws.stream_consumers import StreamConsumers
-from kinesumer.consuming import read_request
+from kinesumer.consuming import page_fetch
 from kinesumer.consuming.prefetch import PrefetchBuffer, answer_memory
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.consuming.streams import OpenStream
@@ -95,7 +95,7 @@ def unread_bytes(stream: Any) -> int:
 async def test_a_slow_client_holds_its_buffer_and_an_event_of_each_shard(
     environment: pytest.MonkeyPatch, tmp_path: Path, transport: str, buffer_bytes: int
 ) -> None:
-    environment.setattr(read_request, "ROOM_SECONDS", 0.05)
+    environment.setattr(page_fetch, "ROOM_SECONDS", 0.05)
     piece = max(RECEIVE_BYTES, http2.STREAM_WINDOW_BYTES)
     async with fan_out_aws(
         environment,

@@ -16,7 +16,7 @@ from kinesumer.aws.fan_out import (
     FanOutSource,
 )
 from kinesumer.aws.kinesis_errors import SubscriptionInUseError
-from kinesumer.consuming.read_request import NoRoomError
+from kinesumer.consuming.page_fetch import NoRoomError
 from kinesumer.errors import (
     ExpiredIteratorError,
     FatalError,

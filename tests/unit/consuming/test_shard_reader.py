@@ -242,7 +242,7 @@ async def test_a_shard_is_read_five_times_a_second(
     world.put(*map(str, range(50)))
     desk = ReaderDesk(world, max_records_per_read=1)
     # The loop's clock counts time as if user code had blocked the event loop.
-    desk.reader._context.loop_clock._due_and_held = math.inf, held_seconds
+    desk.context.loop_clock._due_and_held = math.inf, held_seconds
     desk.start()
     await desk.read(50)
     assert len(desk.source.reads) / world.clock.now() <= 5.2

@@ -16,7 +16,7 @@ from kinesumer.consuming.prefetch import (
     PrefetchBuffer,
     answer_memory,
 )
-from kinesumer.consuming.read_request import Reservation
+from kinesumer.consuming.reservation import Reservation
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.decoder import compiled

@@ -1,4 +1,4 @@
-"""Define a request to Kinesis, and the memory reserved for its answer."""
+"""Reserve memory for an answer of Kinesis, and for the batches made of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from kinesumer.consuming.prefetch import PAGE_RECORDS, SMALL_PAGE_BYTES, answer_memory
 from kinesumer.core.congestion import FULL_PAGE_BYTES
-from kinesumer.errors import KinesumerError
-from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire.decoder import compiled
 
 if TYPE_CHECKING:
@@ -15,16 +13,6 @@ if TYPE_CHECKING:
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep, PrefetchBuffer
-    from kinesumer.runtime.clock import LoopClock
-
-
-# The longest time for which an answer may wait for memory. Nothing is received on the
-# connection meanwhile, so it might break. The reader repeats the request later.
-ROOM_SECONDS = 10.0
-
-
-class NoRoomError(KinesumerError):
-    """An answer waited too long for memory."""
 
 
 class Reservation:
@@ -118,37 +106,3 @@ class Reservation:
         if size is None:
             return FULL_PAGE_BYTES
         return answer_memory(size, self.max_records, is_cbor=compiled is not None)
-
-
-class ReadRequest(Reservation):
-    """A request to Kinesis, with the memory reserved for its answer.
-
-    The time for which an answer waits for memory doesn't count as the request's time.
-    """
-
-    def __init__(
-        self, buffer: PrefetchBuffer, owned: OwnedShard, clock: LoopClock
-    ) -> None:
-        super().__init__(buffer, owned)
-        # When the request began. Each wait for memory moves this time forward, so that
-        # the wait doesn't count.
-        self.began: float = clock.now()
-        self._clock = clock
-
-    def begin(self) -> None:
-        """Record that the request has a connection and now waits only for Kinesis."""
-        self.began = self._owned.request_since = self._clock.now()
-
-    async def grow(self, size: int | None) -> None:
-        """Wait for the memory that the answer needs. Raises NoRoomError."""
-        stopped = self._clock.now()
-        self._owned.request_since = None  # Kinesis has answered
-        try:
-            async with timeout(ROOM_SECONDS):
-                await super().grow(size)
-        except TimeoutError:
-            raise NoRoomError(f"no room for an answer of {size} bytes") from None
-        finally:
-            now = self._clock.now()
-            self.began += now - stopped
-            self._owned.request_since = now

@@ -1,0 +1,232 @@
+"""Fetch one page of a shard: its memory, its request, and what its errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.consuming.read_place import Failure
+from kinesumer.consuming.reservation import Reservation
+from kinesumer.consuming.streams import ReadFailure
+from kinesumer.core.congestion import FULL_PAGE_BYTES
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    FatalError,
+    InvalidPositionError,
+    KeyThrottledError,
+    KeyUnavailableError,
+    KinesumerError,
+    ShardMissingError,
+    ShardThrottledError,
+    SlowAnswerError,
+    SourceThrottledError,
+    SourceUnavailableError,
+    StartInFutureError,
+    StreamRecreatedError,
+    TrimmedPositionError,
+)
+from kinesumer.model.records import Page
+from kinesumer.model.streams import Start
+from kinesumer.runtime.timeouts import timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kinesumer.consuming.read_place import ReadPlace
+
+# The longest time for which an answer may wait for memory. Nothing is received on the
+# connection meanwhile, so it might break. The reader repeats the request later.
+ROOM_SECONDS = 10.0
+
+
+class NoRoomError(KinesumerError):
+    """An answer waited too long for memory."""
+
+
+class Retry(NamedTuple):
+    """No page was fetched: read again at this time."""
+
+    at: float
+
+
+class PageFetch(Reservation):
+    """The request for one page, with the memory that is reserved for its answer.
+
+    The time for which an answer waits for memory doesn't count as the request's time.
+    """
+
+    def __init__(self, place: ReadPlace) -> None:
+        super().__init__(place.buffer, place.owned)
+        self._place, self._stream = place, place.stream
+        self._context, self._clock = place.context, place.context.loop_clock
+        # When the request began. Each wait for memory moves this time forward, so that
+        # the wait doesn't count.
+        self._began = self._clock.now()
+        # The time, by the client's clock, at which the request got its connection.
+        self.began_at: float = self._context.clock.now()
+
+    async def run(self) -> Page | Retry:
+        """Return the next page, or when to read again.
+
+        The page of a shard that has expired is empty, and has no next iterator.
+        """
+        place = self._place
+        found: Page | Failure | None = None
+        if not place.is_answered:
+            # Reserve no memory until Kinesis answers again: other streams may need it.
+            found = await self._call(self._find)
+        if place.is_answered:
+            if not place.is_pushed:  # else memory is reserved when an event arrives
+                await self.take(min(place.reserve, place.buffer.window.answer_bytes))
+            self.max_records = place.max_records()
+            if not isinstance(found, Page):
+                found = await self._call(self._read)
+        if isinstance(found, Page):
+            return found
+        return Retry(place.after_failure(found or Failure.OTHER))
+
+    async def _find(self) -> None:
+        await self._place.find()
+
+    async def _read(self) -> Page:
+        place, stream = self._place, self._stream
+        iterator = place.iterator or await place.find()
+        page = await stream.source.get_records(iterator, self.max_records, self)
+        self._context.failure_log.record_success(stream.label)
+        self._context.failure_log.record_read(stream.name)
+        place.key_failures.ended()
+        now = self._clock.now()
+        stream.read_answered(page, now)
+        if place.is_pushed:
+            self.land()  # how long an event took to arrive tells nothing
+        else:
+            self.answered(page.wire_bytes, now - self._began)
+        place.iterator = page.next_iterator
+        return page
+
+    async def _call(
+        self, work: Callable[[], Awaitable[Page | None]]
+    ) -> Page | Failure | None:
+        """Call Kinesis and handle its errors. Return the result, or why there is none.
+
+        Raises errors that no later read can mend.
+        """
+        place, log = self._place, self._context.failure_log
+        self._began, place.is_answered = self._clock.now(), True
+        try:
+            return await self._watched(work)
+        except ExpiredIteratorError:
+            place.forget_iterator()
+        except TrimmedPositionError as error:
+            self._trimmed(error)
+        except NoRoomError:
+            place.reserve = FULL_PAGE_BYTES
+        except StartInFutureError:
+            place.iterator = None
+        except ShardThrottledError as error:
+            log.record_throttled_read(self._stream.name, error)
+            return Failure.THROTTLED
+        except (KeyThrottledError, KeyUnavailableError) as error:
+            place.key_failures.failed(error)
+            return Failure.KEY
+        except ShardMissingError as error:
+            return await self._missing(error)
+        except SourceUnavailableError as error:
+            log.record_failure(self._stream.label, error)
+            if isinstance(error, SlowAnswerError):
+                self._too_slow()
+            elif not isinstance(error, SourceThrottledError):
+                self._unreachable()
+        except FatalError as error:
+            await self._explain(error)
+            raise
+        return Failure.OTHER
+
+    async def _watched(self, work: Callable[[], Awaitable[Page | None]]) -> Page | None:
+        """Send a request, and let the watchdog see it until it ends."""
+        owned = self._place.owned
+        try:
+            async with self._stream.source.connection():
+                # From now on the request waits only for Kinesis.
+                self._began = owned.request_since = self._clock.now()
+                self.began_at = self._context.clock.now()
+                return await work()
+        except asyncio.CancelledError:
+            if owned.is_stuck:
+                # Report the stream as unreachable, however short the request was.
+                self._failed(since=-math.inf)
+            raise
+        finally:
+            owned.request_since = None
+
+    async def grow(self, size: int | None) -> None:
+        """Wait for the memory that the answer needs. Raises NoRoomError."""
+        owned, stopped = self._place.owned, self._clock.now()
+        owned.request_since = None  # Kinesis has answered
+        try:
+            async with timeout(ROOM_SECONDS):
+                await super().grow(size)
+        except TimeoutError:
+            raise NoRoomError(f"no room for an answer of {size} bytes") from None
+        finally:
+            now = self._clock.now()
+            self._began += now - stopped
+            owned.request_since = now
+
+    # --- errors -----------------------------------------------------------------------
+
+    def _trimmed(self, error: TrimmedPositionError) -> None:
+        """Continue with the oldest record."""
+        self._place.warnings.position_expired(error)
+        self._place.builder.after = Start.TRIM_HORIZON
+        self._place.forget_iterator()
+
+    def _too_slow(self) -> None:
+        """Reduce the size of reads, since an answer was too slow."""
+        buffer, now = self._place.buffer, self._clock.now()
+        was_smallest = buffer.window.is_smallest
+        buffer.window.timed_out(self._began, now, buffer.in_flight)
+        self._stream.read_too_slowly()
+        self._place.reserve = FULL_PAGE_BYTES
+        if was_smallest:
+            self._unreachable()
+
+    def _unreachable(self) -> None:
+        """Record that a read got no answer; the next one requests a new iterator."""
+        # Other reads of the stream may have been answered after this one began.
+        self._failed(since=max(self._began, self._stream.answered_at))
+        self._place.buffer.window.restart()
+        self._place.is_answered = False
+        self._place.forget_iterator()
+
+    def _failed(self, since: float) -> None:
+        now, shard_id = self._clock.now(), self._place.owned.key.shard_id
+        after = self._place.builder.after
+        self._stream.read_failed(ReadFailure(since, now, shard_id, after))
+
+    async def _missing(self, error: ShardMissingError) -> Page:
+        """Treat an expired shard as ended, unless the stream was recreated."""
+        await self._require_same_stream(error)
+        self._place.warnings.shard_expired(error)
+        return Page([], None, 0)
+
+    async def _explain(self, error: FatalError) -> None:
+        """Raise an error that says more than a FatalError, if there is one."""
+        place, is_invalid = self._place, isinstance(error, InvalidPositionError)
+        # A FatalError that is of no subclass has an unknown reason.
+        if is_invalid or type(error) is FatalError:
+            await self._require_same_stream(error)
+        if is_invalid and place.builder.after == place.owned.row.position:
+            raise place.warnings.position_error(error) from error
+
+    async def _require_same_stream(self, error: KinesumerError) -> None:
+        """Raise StreamRecreatedError if a recreated stream explains the error."""
+        stream, clock = self._stream, self._context.clock
+        since = clock.now()
+        try:
+            await self._context.until_available(
+                lambda: stream.confirm(clock, since), stream.label
+            )
+        except StreamRecreatedError as recreated:
+            raise recreated from error
