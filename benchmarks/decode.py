@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
+from kinesumer.testing.embedded_aws.cbor import from_json
 from kinesumer.wire.aggregation import MAGIC, OpenedRecords, open_records
+from kinesumer.wire.decoder import compiled
 from kinesumer.wire.records import decode_page
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ def main() -> None:
     for count, size in ((10_000, 100), (2_000, 1_000), (500, 10_000)):
         body = page([os.urandom(size) for _ in range(count)])
         report(f"{count:,} × {size:,} B", body, count)
+        if compiled is not None:
+            cbor = from_json(body)
+            seconds = cheapest(lambda b=cbor: read(b))  # type: ignore[misc]
+            print(f"{'the same in CBOR':>28} {count / seconds:12,.0f}")
     for distinct in (1, 100):
         body = page([aggregate(100, 100, distinct) for _ in range(100)])
         report(f"KPL 100 × 100 × 100 B, {distinct} keys", body, 10_000)
