@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections import Counter
 from contextlib import AsyncExitStack
-from itertools import count as count_up
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.aws.dynamodb import ensure_table, open_store
@@ -149,7 +149,7 @@ class Trial:
 
     async def _produce(self, opened: list[Any], scenario: Scenario) -> None:
         """Produce records for the run's duration, while the scenario causes events."""
-        stop, numbers = asyncio.Event(), count_up(1)
+        stop, numbers = asyncio.Event(), count(1)
         rate = self._options.rate / len(opened)
         async with asyncio.TaskGroup() as tasks:
             for index, kinesis in enumerate(opened):
@@ -242,9 +242,9 @@ class Trial:
             for record in self._counts.produced
             if not self._checker.is_committed(record)
         )
-        for shard, count in missing.items():
+        for shard, records in missing.items():
             self.faults.append(
-                f"{place(shard, self._labels)}: {count:,} records aren't committed "
+                f"{place(shard, self._labels)}: {records:,} records aren't committed "
                 "after all clients have left"
             )
 

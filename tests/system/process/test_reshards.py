@@ -42,28 +42,6 @@ def test_a_chain_of_reshards_under_load_loses_and_repeats_nothing(
 
 
 @scenario
-def test_reshards_during_a_failover_lose_nothing_and_keep_the_order(
-    fleet: Fleet,
-) -> None:
-    arns = [fleet.stream("orders", 4), fleet.stream("payments", 4)]
-    victim, *_ = fleet.started("a", "b", "c")
-    fleet.produce()
-    fleet.pause(1)
-    for arn in arns:
-        split_first(fleet, arn)
-        merge_last_two(fleet, arn)
-    victim.kill()
-    for arn in arns:
-        split_first(fleet, arn)
-    fleet.pause(1)
-    for arn in arns:
-        merge_last_two(fleet, arn)
-        split_first(fleet, arn)
-    fleet.settle("b", "c")
-    fleet.finish(takeovers=1)
-
-
-@scenario
 def test_unread_records_of_closed_shards_are_read_after_a_restart(
     fleet: Fleet,
 ) -> None:
@@ -77,17 +55,4 @@ def test_unread_records_of_closed_shards_are_read_after_a_restart(
         reshard(fleet, arn)
     fleet.producer.put(arn, 100)
     fleet.start("a", "b")
-    fleet.finish()
-
-
-@scenario
-def test_lagging_parents_hold_their_children_back(fleet: Fleet) -> None:
-    arn = fleet.stream("orders", 4)
-    a, b = fleet.started("a", "b")
-    a.order(delay=0.05)
-    fleet.producer.put(arn, 200)
-    for reshard in (merge_last_two, split_first, merge_last_two, split_first):
-        reshard(fleet, arn)
-        fleet.producer.put(arn, 50)
-    fleet.until(lambda: len(b.handled) > 100, "the faster one goes on")
     fleet.finish()
