@@ -128,6 +128,7 @@ def _shard(listed: dict[str, Any], serial: int) -> MemoryShard:
     keys, numbers = listed["HashKeyRange"], listed["SequenceNumberRange"]
     parent = listed.get("ParentShardId")
     ending = numbers.get("EndingSequenceNumber")
+    first = numbers["StartingSequenceNumber"]
     description = Shard(
         listed["ShardId"],
         int(keys["StartingHashKey"]),
@@ -135,6 +136,6 @@ def _shard(listed: dict[str, Any], serial: int) -> MemoryShard:
         (parent,) if parent else (),
         ending,
     )
-    made = MemoryShard(description, serial, 0.0, UNTHROTTLED)
+    made = MemoryShard(description, serial, first, 0.0, UNTHROTTLED)
     made.closed_at = None if ending is None else 0.0
     return made

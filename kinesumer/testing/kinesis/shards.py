@@ -37,12 +37,18 @@ class Shard:
 
     shard: Description
     index: int
+    first_number: str
 
     def __init__(
-        self, description: Description, index: int, created_at: float, limits: Limits
+        self,
+        description: Description,
+        index: int,
+        first_number: str,
+        created_at: float,
+        limits: Limits,
     ) -> None:
-        self.shard, self.index, self.created_at = description, index, created_at
-        self.first_number = ""
+        self.shard, self.index = description, index
+        self.first_number, self.created_at = first_number, created_at
         self.log: list[StoredRecord] = []
         # The number of expired records. They are the first ones in the log.
         self.trimmed: int = 0

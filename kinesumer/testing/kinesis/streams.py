@@ -141,9 +141,9 @@ class Stream:
     def _add(self, hashes: tuple[int, int], now: float, *parents: Shard) -> Shard:
         ids = tuple(parent.shard_id for parent in parents)
         description = Description(f"shardId-{self._serial:012d}", *hashes, ids)
-        shard = Shard(description, self._serial, now, self.limits)
+        number = self._take_number(self._serial)
+        shard = Shard(description, self._serial, number, now, self.limits)
         self._serial += 1
-        shard.first_number = self._take_number(shard)
         for parent in parents:
             parent.children.append(shard)
         self.shards[shard.shard_id] = shard
@@ -154,7 +154,7 @@ class Stream:
         self.open.remove(shard)
         shard.closed_at = now
         # The number is greater than that of the last record.
-        ending = self._take_number(shard)
+        ending = self._take_number(shard.index)
         shard.shard = shard.shard._replace(ending_sequence_number=ending)
         shard.changed()
 
@@ -264,20 +264,20 @@ class Stream:
 
         ``key`` is the partition key, or None for a record without one.
         """
-        number = self._take_number(shard)
+        number = self._take_number(shard.index)
         shard.log.append(StoredRecord(number, data, key, now))
         if shard.listeners:
             shard.changed()
         return number
 
-    def _take_number(self, shard: Shard) -> str:
-        number = self.number(shard, self.next_number)
+    def _take_number(self, index: int) -> str:
+        number = self.number(index, self.next_number)
         self.next_number += 1
         return number
 
-    def number(self, shard: Shard, count: int) -> str:
-        """Return a shard's sequence number for a value of the stream's count."""
-        return self.numbers.text(self.created_ms, count, shard.index)
+    def number(self, index: int, count: int) -> str:
+        """Return the sequence number of a count, in the shard with this index."""
+        return self.numbers.text(self.created_ms, count, index)
 
     def count_of(self, shard: Shard, sequence_number: str) -> int:
         """Return the value of the stream's count in a shard's sequence number.

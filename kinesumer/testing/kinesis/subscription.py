@@ -106,4 +106,4 @@ class Subscription:
         following = stream.next_number
         if index < len(log):
             following = stream.count_of(shard, log[index].sequence_number)
-        return stream.number(shard, following - 1)
+        return stream.number(shard.index, following - 1)

@@ -16,6 +16,7 @@ from kinesumer.testing.simulation.final_phases import AT_REST, FATAL
 from kinesumer.testing.simulation.run import Run, draw_dense_run, draw_run, execute_run
 from kinesumer.testing.simulation.scenarios import Scenario, scenario_for
 from kinesumer.testing.simulation.schedule import parse_rates
+from kinesumer.testing.simulation.service_faults import SERVICE_KINDS
 from kinesumer.testing.simulation.subscription_faults import SUBSCRIPTION_KINDS
 
 RUN = (sys.executable, "-m", "kinesumer.testing.simulation")
@@ -39,7 +40,7 @@ def test_forty_groups_survive_four_dense_minutes() -> None:
     assert " 0 violations" in output
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *SERVICE_KINDS])
 def test_a_group_survives_each_kind_of_fault_alone(kind: str) -> None:
     outcome = execute_run(
         draw_run(scenario_for("latest", 1), 1, 1.5, parse_rates(f"{kind}:12"))
