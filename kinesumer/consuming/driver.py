@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kinesumer.consuming.watchdog import InFlightWork, task_stack
 from kinesumer.core.delivery import (
+    CHECK_SECONDS,
     AwaitStored,
     Delivery,
     Finish,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from kinesumer.telemetry.api import Telemetry
 
     Handout = handout.Handout[OwnedShard]
-
-PAUSE_SECONDS = 0.05
 
 
 class DeliveryDriver:
@@ -209,12 +208,12 @@ class DeliveryDriver:
                     await self._take_in(buffer)
                 case Wait.LEASE:
                     self.sync_progress()
-                    await asyncio.sleep(PAUSE_SECONDS)
+                    await asyncio.sleep(CHECK_SECONDS)
                 case NoteDue(shard):
                     if shard.suspects is not None:
                         await shard.suspects.note_due()
                 case AwaitStored(shard):
-                    if await shard.all_stored(PAUSE_SECONDS):
+                    if await shard.all_stored(CHECK_SECONDS):
                         await asyncio.sleep(0)  # let the reader run, to end the turn
 
     async def _take_in(self, buffer: PrefetchBuffer) -> None:

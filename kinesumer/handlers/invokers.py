@@ -8,6 +8,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.core.delivery import CHECK_SECONDS
 from kinesumer.core.turns import TURN_SECONDS, Turns
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.shard_queue import ShardStopped
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Record
     from kinesumer.ports import Clock
     from kinesumer.runtime.threads import Threads
-
-# Time between two checks whether a lapsed lease is valid again.
-PAUSE_SECONDS = 0.05
 
 
 class NotAwaitedError(ConfigurationError):
@@ -150,7 +148,7 @@ class Gate:
             if lease.permits(self._clock.now()):
                 self._waiting.begin(queue)
                 return
-            await queue.sleep(PAUSE_SECONDS)
+            await queue.sleep(CHECK_SECONDS)
 
     async def _wait_turn(self, queue: ShardQueue) -> None:
         """Wait until the caller's turn after a pause."""

@@ -17,8 +17,8 @@ from kinesumer.decoding.wire_format import parse_glue
 from kinesumer.model.positions import Position
 from kinesumer.runtime.decompression import DECOMPRESSED
 from tests.support.delivery import deliver
+from tests.support.thread_desk import ThreadDesk
 from tests.support.world import World, hold, in_virtual_time
-from tests.unit.blocking.test_decoded_delivery import DecodedDesk
 from tests.unit.handlers.runner import Runner, committed
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ async def test_a_batch_ends_where_its_data_has_filled_the_limit(
 
 
 def test_a_batch_of_a_thread_ends_there_too() -> None:
-    desk = DecodedDesk(Decoding(LIMIT // 2))
+    desk = ThreadDesk(Decoding(LIMIT // 2))
     with desk.loop_thread:
         desk.put(hold(), 1, 2, 3, 4, 5)
-        batches = desk.decoded.batches()
+        batches = desk.records.batches()
         assert [len(next(batches).records) for _ in range(3)] == [2, 2, 1]
 
 

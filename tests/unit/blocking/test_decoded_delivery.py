@@ -8,40 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.blocking.delivery import Records, ThreadDelivery
-from kinesumer.decoding.decoders import read_policy
-from kinesumer.runtime.clock import SystemClock
+from tests.support.thread_desk import ThreadDesk
 from tests.support.world import hold
-from tests.unit.blocking.test_delivery import Desk
 
 if TYPE_CHECKING:
-    from kinesumer.decoding.decoders import OnDecodeError
     from kinesumer.errors import DecodeError
     from kinesumer.model.records import Record
-
-
-class DecodedDesk(Desk):
-    """Delivers decoded records to a thread."""
-
-    def __init__(
-        self,
-        decode: Any,
-        on_decode_error: OnDecodeError = "raise",
-        *,
-        acks_by_asking: bool = True,
-    ) -> None:
-        super().__init__(acks_by_asking)
-        clock = SystemClock()
-        policy = read_policy(decode, on_decode_error, clock)
-        assert policy is not None
-        self.delivery = ThreadDelivery(
-            self.loop_thread,
-            clock,
-            policy=policy,
-            acks_by_asking=acks_by_asking,
-            ack=lambda record: self.acked.append(record.sequence_number),
-        )
-        self.decoded: Records[Any] = Records(self.delivery, self.start)
 
 
 class Decoding:
@@ -66,12 +38,12 @@ class Decoding:
 @pytest.mark.parametrize("name", ["plain", "on_loop"])
 def test_records_and_batches_have_decoded_values(name: str) -> None:
     decoding = Decoding()
-    desk = DecodedDesk(getattr(decoding, name))
+    desk = ThreadDesk(getattr(decoding, name))
     with desk.loop_thread:
         shard = hold()
         desk.put(shard, 1, 2, 3)
-        assert next(desk.decoded).value == "data 1"
-        rest = next(desk.decoded.batches()).records
+        assert next(desk.records).value == "data 1"
+        rest = next(desk.records.batches()).records
         assert [record.value for record in rest] == ["data 2", "data 3"]
         assert desk.done(shard) == 1
     here = threading.current_thread() in decoding.threads
@@ -85,10 +57,10 @@ def test_an_async_function_for_errors_runs_on_the_loop() -> None:
         await asyncio.sleep(0)
         threads.append(threading.current_thread())
 
-    desk = DecodedDesk(Decoding(1).plain, put_aside)
+    desk = ThreadDesk(Decoding(1).plain, put_aside)
     with desk.loop_thread:
         desk.put(hold(), 1, 2)
-        assert next(desk.decoded).sequence_number == "2"
+        assert next(desk.records).sequence_number == "2"
     assert threading.current_thread() not in threads
     assert len(threads) == 1
 
@@ -97,17 +69,17 @@ def test_an_async_function_for_errors_runs_on_the_loop() -> None:
 def test_an_interruption_of_the_decoder_loses_no_record(whole: bool) -> None:
     decoding = Decoding(1)
     decoding.error = KeyboardInterrupt()
-    desk = DecodedDesk(decoding.plain)
+    desk = ThreadDesk(decoding.plain)
     with desk.loop_thread:
         shard = hold()
         desk.put(shard, 1, 2)
-        asked: Any = desk.decoded.batches() if whole else desk.decoded
+        asked: Any = desk.records.batches() if whole else desk.records
         with pytest.raises(KeyboardInterrupt):
             next(asked)
         assert (desk.done(shard), shard.is_idle) == (0, True)
         decoding.bad = []
-        assert next(desk.decoded).sequence_number == "1"
-        assert next(desk.decoded).sequence_number == "2"
+        assert next(desk.records).sequence_number == "1"
+        assert next(desk.records).sequence_number == "2"
         assert desk.done(shard) == 1
 
 
@@ -130,9 +102,9 @@ def test_a_lease_that_lapses_during_decoding_delays_the_record(whole: bool) -> N
         shard.lease.deadline = deadlines[0]
 
     calls: list[str] = []
-    desk = DecodedDesk(decode)
+    desk = ThreadDesk(decode)
     with desk.loop_thread:
         desk.put(shard, 1)
-        asked: Any = desk.decoded.batches() if whole else desk.decoded
+        asked: Any = desk.records.batches() if whole else desk.records
         next(asked)
     assert calls == ["1", "1"]

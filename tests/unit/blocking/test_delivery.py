@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.blocking.delivery import Records, ThreadDelivery
-from kinesumer.blocking.portal import LoopThread
-from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.errors import ConfigurationError
-from tests.support.checkpoints import FakeCheckpointer
-from tests.support.delivery import CountingTelemetry
-from tests.support.world import batch_of, hold
+from tests.support.thread_desk import ThreadDesk
+from tests.support.world import hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,70 +24,9 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 30.0
 
 
-class StillClock:
-    """A clock that only tests move. No turn ends by itself, however slow a test is."""
-
-    def __init__(self) -> None:
-        self.seconds = 1.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def wall(self) -> float:
-        return self.seconds
-
-
-class Desk:
-    """Delivers batches to a thread as a client does. The batches come from the test."""
-
-    def __init__(self, acks_by_asking: bool = True) -> None:
-        self.acked: list[str] = []
-        self.loop_thread = LoopThread(self, lambda: None)
-        self.clock = StillClock()
-        self.delivery = ThreadDelivery(
-            self.loop_thread,
-            self.clock,
-            acks_by_asking=acks_by_asking,
-            ack=lambda record: self.acked.append(record.sequence_number),
-        )
-        self.buffer = PrefetchBuffer(1 << 20)
-        self.records = Records(self.delivery, self.start)
-        self.telemetry = CountingTelemetry()
-        self.crossings = 0
-
-    async def __aenter__(self) -> None:
-        call = self.loop_thread.call
-
-        def counted(*arguments: Any) -> Any:
-            self.crossings += 1
-            return call(*arguments)
-
-        self.loop_thread.call = counted  # type: ignore[method-assign,assignment]
-
-    async def __aexit__(self, *_: object) -> None:
-        self.delivery.close()
-
-    async def start(self) -> None:
-        self.delivery.connect(self.buffer, FakeCheckpointer(), self.telemetry)
-
-    def on_loop(self, function: Callable[[], object]) -> None:
-        async def call() -> None:
-            function()
-
-        self.loop_thread.call(call)
-
-    def put(self, owned: OwnedShard, *numbers: int) -> None:
-        batch = batch_of(owned, *numbers)
-        self.on_loop(lambda: self.buffer.put(batch))
-
-    def done(self, owned: OwnedShard) -> int:
-        self.on_loop(self.delivery.sync_progress)
-        return owned.progress.done
-
-
 @contextmanager
-def open_desk(**options: bool) -> Iterator[Desk]:
-    desk = Desk(**options)
+def open_desk(**options: Any) -> Iterator[ThreadDesk]:
+    desk = ThreadDesk(**options)
     with desk.loop_thread:
         yield desk
 
@@ -156,7 +91,7 @@ def test_ctrl_c_in_a_pause_of_the_lease_loses_no_record(what: str) -> None:
         assert desk.done(shard) == 3
 
 
-def pause(desk: Desk, shard: OwnedShard, what: str) -> None:
+def pause(desk: ThreadDesk, shard: OwnedShard, what: str) -> None:
     """Ask for more while the lease has lapsed, until Ctrl-C ends the wait."""
     asked = desk.records if what == "records" else desk.records.batches()
     deadline, shard.lease.deadline = shard.lease.deadline, 0.0
@@ -185,7 +120,7 @@ def test_no_record_is_handed_out_once_its_lease_has_lapsed() -> None:
         assert (desk.done(shard), shard.is_idle) == (1, False)
 
 
-def thread_of(desk: Desk, work: Callable[[], object]) -> Any:
+def thread_of(desk: ThreadDesk, work: Callable[[], object]) -> Any:
     """Run work in a thread that takes this thread's place as the consumer."""
     desk.delivery.user = None
     return thread(work)
@@ -297,7 +232,7 @@ def test_an_error_ends_the_iteration_each_time() -> None:
 
 
 def test_iterating_ends_with_the_block_and_needs_it() -> None:
-    desk = Desk()
+    desk = ThreadDesk()
     with pytest.raises(ConfigurationError, match="use the client in `with"):
         next(desk.records)
     with desk.loop_thread:
