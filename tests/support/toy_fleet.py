@@ -28,6 +28,16 @@ def arn_of(name: str) -> str:
     return ARN + name
 
 
+def shard(number: int, stream: str = "orders") -> ShardKey:
+    """Return the key of a shard."""
+    return ShardKey(arn_of(stream), f"shardId-{number:012d}")
+
+
+def small() -> ToyFleet:
+    """Return two clients that share two streams."""
+    return ToyFleet(["worker-1", "worker-2"], {"orders": 4, "audit": 2})
+
+
 class Clock:
     """A clock that only tests advance."""
 

@@ -8,11 +8,10 @@ import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import NO_DEATHS, Deaths, GroupRow
-from kinesumer.model.streams import ShardKey
 from kinesumer.ops.dashboard.events import find_events
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import observe
-from tests.support.toy_fleet import ToyFleet, arn_of
+from tests.support.toy_fleet import ToyFleet, arn_of, shard
 
 if TYPE_CHECKING:
     from kinesumer.ops.group.observation import Observation
@@ -42,10 +41,6 @@ class ObservedFleet(ToyFleet):
 @pytest.fixture
 def fleet() -> ObservedFleet:
     return ObservedFleet()
-
-
-def shard(number: int) -> ShardKey:
-    return ShardKey(arn_of("orders"), f"shardId-{number:012d}")
 
 
 def test_nothing_happens_where_nothing_changes(fleet: ObservedFleet) -> None:

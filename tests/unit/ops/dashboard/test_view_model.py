@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.model.streams import ShardKey
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.throughput import LagHistory
 from kinesumer.ops.dashboard.view_model import assign_lanes, assign_slots, build_state
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import observe
 from kinesumer.ops.group.status import report
-from tests.support.toy_fleet import ToyFleet, arn_of
+from tests.support.toy_fleet import ToyFleet, shard
 
 if TYPE_CHECKING:
     from kinesumer.ops.dashboard.model import State
     from kinesumer.ops.group.report import GroupReport
-
-
-def shard(number: int) -> ShardKey:
-    return ShardKey(arn_of("orders"), f"shardId-{number:012d}")
 
 
 def drawn(fleet: ToyFleet) -> State:
