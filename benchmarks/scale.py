@@ -39,6 +39,7 @@ from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.testing.kinesis.tokens import ShardIterator
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.memory_kinesis import MemoryKinesis, MemorySource
 from kinesumer.testing.simulation.memory_store import MemoryStore
@@ -200,7 +201,7 @@ class LimitedSource(MemorySource):
         await asyncio.sleep(LATENCY_SECONDS)
         self._count("GetRecords")
         page = self.get_records_now(iterator, limit)
-        self._fleet.unread.discard(iterator.split("|")[1])
+        self._fleet.unread.discard(ShardIterator.decode(iterator).shard_id)
         return page
 
     def _count(self, operation: str, calls: int = 1) -> None:
