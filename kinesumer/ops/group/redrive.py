@@ -72,7 +72,8 @@ class Contents(NamedTuple):
         by_id = {held.letter.id: held for held in self.letters}
         if missing := [one for one in ids if one not in by_id]:
             raise KinesumerError(
-                f"no letter {', '.join(missing)} in the target; list the letters again"
+                f"no letter {', '.join(missing)} in the target: choose ids that "
+                "`kinesumer dlq list` shows"
             )
         return [by_id[one] for one in dict.fromkeys(ids)]
 

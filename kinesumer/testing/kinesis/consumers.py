@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.testing.kinesis.errors import (
@@ -14,46 +12,11 @@ from kinesumer.testing.kinesis.errors import (
 )
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.kinesis.records import index_of
-from kinesumer.testing.kinesis.subscription import Subscription
+from kinesumer.testing.kinesis.subscription import Consumer, Subscription
 
 if TYPE_CHECKING:
     from kinesumer.testing.kinesis import requests as rq
     from kinesumer.testing.kinesis.streams import Stream
-
-
-@dataclass
-class Consumer:
-    """A registered consumer of a stream."""
-
-    stream_arn: str
-    name: str
-    created_at: float
-    active_at: float
-    gone_at: float = math.inf
-    tags: dict[str, str] = field(default_factory=dict)
-    # By shard id: the last subscription, and the rate of the calls.
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    calls: dict[str, Bucket] = field(default_factory=dict)
-
-    @property
-    def arn(self) -> str:
-        """The consumer's ARN, which ends with the time of its creation."""
-        return f"{self.stream_arn}/consumer/{self.name}:{int(self.created_at)}"
-
-    def status(self, now: float) -> str:
-        """Return CREATING, ACTIVE or DELETING."""
-        if self.gone_at < math.inf:
-            return "DELETING"
-        return "CREATING" if now < self.active_at else "ACTIVE"
-
-    def describe(self, now: float) -> dict[str, Any]:
-        """Return the fields that every description of a consumer has."""
-        return {
-            "ConsumerName": self.name,
-            "ConsumerARN": self.arn,
-            "ConsumerStatus": self.status(now),
-            "ConsumerCreationTimestamp": self.created_at,
-        }
 
 
 def stream_of_consumer(arn: str) -> str:

@@ -10,7 +10,7 @@ from kinesumer.testing.kinesis.errors import (
     limit_exceeded,
     not_found,
 )
-from kinesumer.testing.kinesis.records import hash_key_range
+from kinesumer.testing.kinesis.shards import hash_key_range
 from kinesumer.testing.kinesis.tokens import ListingToken
 
 if TYPE_CHECKING:

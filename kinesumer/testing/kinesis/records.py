@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.testing.kinesis.errors import AwsError, invalid_argument, invalid_request
+from kinesumer.testing.kinesis.shards import child_description
 from kinesumer.testing.kinesis.streams import AUTO
 from kinesumer.testing.kinesis.tokens import ShardIterator, hash_key
 
@@ -121,23 +122,6 @@ def get_records(stream: Stream, request: rq.GetRecords, now: float) -> ReadPage:
         following = iterator._replace(at=end, issued_at=now).encode()
     behind = shard.millis_behind(start, end, now)
     return ReadPage(shard.log[start:end], following, behind, shard.children)
-
-
-def child_description(child: Shard) -> dict[str, Any]:
-    """Return a child as the last response of a closed shard names it."""
-    return {
-        "ShardId": child.shard_id,
-        "ParentShards": child.shard.parents,
-        "HashKeyRange": hash_key_range(child),
-    }
-
-
-def hash_key_range(shard: Shard) -> dict[str, str]:
-    """Return the range of a shard's hash keys as Kinesis's responses have it."""
-    return {
-        "StartingHashKey": str(shard.first_hash),
-        "EndingHashKey": str(shard.last_hash),
-    }
 
 
 def _rate_exceeded(stream: Stream, shard: Shard) -> AwsError:

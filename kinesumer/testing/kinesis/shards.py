@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -107,10 +107,11 @@ class Shard:
         return bisect_left(self.log, timestamp, key=attrgetter("arrived_at"))
 
     def expire(self, before: float) -> None:
-        """Expire the records that arrived before a time."""
+        """Expire the records that arrived before a time, and free their data."""
         log = self.log
-        if self.trimmed < len(log) and log[self.trimmed].arrived_at < before:
-            self.trimmed = self.place_since(before)
+        while self.trimmed < len(log) and log[self.trimmed].arrived_at < before:
+            log[self.trimmed].data = b""
+            self.trimmed += 1
 
     def page(self, start: int, records: int, most_bytes: float) -> tuple[int, int]:
         """Return where the page that begins at an index ends, and its size in bytes.
@@ -139,3 +140,20 @@ def _order(sequence_number: str) -> tuple[int, str]:
 
 def _record_order(record: StoredRecord) -> tuple[int, str]:
     return _order(record.sequence_number)
+
+
+def child_description(child: Shard) -> dict[str, Any]:
+    """Return a child as the last response of a closed shard names it."""
+    return {
+        "ShardId": child.shard_id,
+        "ParentShards": child.shard.parents,
+        "HashKeyRange": hash_key_range(child),
+    }
+
+
+def hash_key_range(shard: Shard) -> dict[str, str]:
+    """Return the range of a shard's hash keys as Kinesis's responses have it."""
+    return {
+        "StartingHashKey": str(shard.first_hash),
+        "EndingHashKey": str(shard.last_hash),
+    }

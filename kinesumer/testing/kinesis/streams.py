@@ -16,9 +16,9 @@ from kinesumer.testing.kinesis.shards import Shard, StoredRecord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.testing.kinesis.consumers import Consumer
     from kinesumer.testing.kinesis.limits import Limits
     from kinesumer.testing.kinesis.numbers import SequenceNumbers
+    from kinesumer.testing.kinesis.subscription import Consumer
 
 # The strategies by which a stream distributes records over its shards.
 BY_KEY, AUTO = "USER_PARTITION_KEY", "AUTO"

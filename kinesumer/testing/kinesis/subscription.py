@@ -1,18 +1,20 @@
-"""Model the subscriptions of registered consumers to shards."""
+"""Model registered consumers, and their subscriptions to shards."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kinesumer.testing.kinesis.frames import event_frame, exception_frame
 from kinesumer.testing.kinesis.limits import Bucket
-from kinesumer.testing.kinesis.records import child_description
+from kinesumer.testing.kinesis.shards import child_description
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesumer.testing.kinesis.limits import Limits
     from kinesumer.testing.kinesis.shards import Shard
-    from kinesumer.testing.kinesis.streams import Stream
 
 # Times are sums of floats: a record is due even if it is this much too young.
 TICK_SECONDS = 1e-5
@@ -29,10 +31,26 @@ class Step(NamedTuple):
     wait_seconds: float = 0.0
 
 
+class SubscribedStream(Protocol):
+    """The parts of a stream that a subscription needs."""
+
+    limits: Limits
+    status: str
+    next_number: int
+
+    def count_of(self, shard: Shard, sequence_number: str) -> int:
+        """Return the count in a sequence number."""
+
+    def number(self, index: int, count: int) -> str:
+        """Return the sequence number of a count in the shard with this index."""
+
+
 class Subscription:
     """One subscription to a shard. ``step()`` returns the next frame to send."""
 
-    def __init__(self, stream: Stream, shard: Shard, index: int, now: float) -> None:
+    def __init__(
+        self, stream: SubscribedStream, shard: Shard, index: int, now: float
+    ) -> None:
         self.began_at = now
         self.ends_at: float = now + stream.limits.subscription_seconds
         self.shard = shard
@@ -107,3 +125,38 @@ class Subscription:
         if index < len(log):
             following = stream.count_of(shard, log[index].sequence_number)
         return stream.number(shard.index, following - 1)
+
+
+@dataclass
+class Consumer:
+    """A registered consumer of a stream."""
+
+    stream_arn: str
+    name: str
+    created_at: float
+    active_at: float
+    gone_at: float = math.inf
+    tags: dict[str, str] = field(default_factory=dict)
+    # By shard id: the last subscription, and the rate of the calls.
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    calls: dict[str, Bucket] = field(default_factory=dict)
+
+    @property
+    def arn(self) -> str:
+        """The consumer's ARN, which ends with the time of its creation."""
+        return f"{self.stream_arn}/consumer/{self.name}:{int(self.created_at)}"
+
+    def status(self, now: float) -> str:
+        """Return CREATING, ACTIVE or DELETING."""
+        if self.gone_at < math.inf:
+            return "DELETING"
+        return "CREATING" if now < self.active_at else "ACTIVE"
+
+    def describe(self, now: float) -> dict[str, Any]:
+        """Return the fields that every description of a consumer has."""
+        return {
+            "ConsumerName": self.name,
+            "ConsumerARN": self.arn,
+            "ConsumerStatus": self.status(now),
+            "ConsumerCreationTimestamp": self.created_at,
+        }

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.streams import Shard, Start
     from kinesumer.ports import Clock, Reservation
-    from kinesumer.testing.kinesis.consumers import Consumer
-    from kinesumer.testing.kinesis.subscription import Subscription
+    from kinesumer.testing.kinesis.subscription import Consumer, Subscription
 
 READS_PER_SECOND = 5  # as AWS permits for each shard
 # AWS's rates of subscriptions and their events. Tests put and list without limits.
