@@ -13,7 +13,6 @@ from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import (
     CLIENT,
     DEFAULT_COMMIT_MS,
-    AppRow,
     GroupRow,
     Key,
     LeaderRow,
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-APPS = "apps"  # the partition that all apps share
 GROUP_SK = "group"
 LEADER_SK = "leader"
 STREAM_PREFIX = "stream#"
@@ -107,11 +105,6 @@ def leader_key(app: str) -> Key:
 def group_key(app: str) -> Key:
     """Return the key of the app's identity row."""
     return Key(f"group#{app}", GROUP_SK)
-
-
-def app_key(app: str) -> Key:
-    """Return the key of the row that tells other apps which streams the app polls."""
-    return Key(APPS, app)
 
 
 def stream_key(app: str, arn: str) -> Key:
@@ -280,15 +273,6 @@ def read_group(row: Row) -> GroupRow:
         paused=get(row, "paused", bool, False),
         pause_reason=get(row, "pause_reason", str, ""),
         resetting=get(row, "resetting", bool, False),
-    )
-
-
-def read_app(row: Row) -> AppRow:
-    """Parse an app's row for other apps. Raise CorruptRowError if it is invalid."""
-    return AppRow(
-        app=get(row, "sk", str),
-        streams=get(row, "streams", frozenset[str], frozenset()),
-        updated_at=count(row, "updated_at") / 1000,
     )
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from kinesumer.model.positions import Position, Tip
     from kinesumer.model.rows import (
-        AppRow,
         Key,
         LeaderRow,
         Liveness,
@@ -245,15 +244,6 @@ def create_group(app: str, group_id: str) -> Write:
     """Create the row with the app's identity."""
     values: dict[str, Value] = {"group_id": group_id, "version": 1}
     return Write(rows.group_key(app), Compare("pk", "absent"), values)
-
-
-def announce_app(
-    app: str, streams: frozenset[str], stored: AppRow | None, wall: float
-) -> Write:
-    """Tell other apps which streams the app polls, unless ``stored`` has changed."""
-    before = None if stored is None else round(1000 * stored.updated_at)
-    values: dict[str, Value] = {"streams": streams, "updated_at": round(1000 * wall)}
-    return Write(rows.app_key(app), as_read("updated_at", before), values)
 
 
 def create_stream(app: str, stream: StreamRow) -> Write:

@@ -17,7 +17,7 @@ from kinesumer.model.rows import Key
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.context import report_partial_failure, require_no_clients
 from kinesumer.runtime.text import escape_unprintable
-from kinesumer.wire import admin_writes, rows, writes
+from kinesumer.wire import admin_writes, app_rows, rows, writes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -135,7 +135,7 @@ async def _delete_all(
         inventory.leader,
     ):
         await _delete(context, deleted)
-    await context.write(admin_writes.delete(rows.app_key(context.app)))
+    await context.write(admin_writes.delete(app_rows.app_key(context.app)))
     await context.write(admin_writes.delete(own))
 
 

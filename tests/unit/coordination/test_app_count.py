@@ -14,7 +14,7 @@ from kinesumer.coordination.app_count import (
     AppCount,
 )
 from kinesumer.errors import AccessDeniedError
-from kinesumer.wire import rows
+from kinesumer.wire import app_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Polling:
 
 
 def stored(world: World) -> list[str]:
-    return [str(row["sk"]) for row in world.table.rows(rows.APPS)]
+    return [str(row["sk"]) for row in world.table.rows(app_rows.PARTITION)]
 
 
 async def test_apps_learn_how_many_of_them_poll_each_stream(world: World) -> None:

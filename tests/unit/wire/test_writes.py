@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.model.positions import Position, Tip
-from kinesumer.model.rows import QUERY, AppRow, LeaderRow, ShardRow
+from kinesumer.model.rows import QUERY, LeaderRow, ShardRow
 from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import HASH_KEYS, Interval
 from kinesumer.ports import WriteResult
@@ -289,14 +289,3 @@ def test_other_streams_need_another_load_and_range() -> None:
     after = rows.read_member(row_after(before, write))
     assert (after.load, after.range, after.fan_out) == ("", None, {})
     assert after.incidents == ""
-
-
-def test_an_app_row_is_replaced_only_as_it_was_read() -> None:
-    stored = AppRow(APP, frozenset({ARN}), updated_at=1_700_000_000.123)
-    first = row_after(None, writes.announce_app(APP, stored.streams, None, 1.7e9))
-    later = writes.announce_app(APP, stored.streams, rows.read_app(first), 1.8e9)
-    assert rows.read_app(row_after(first, later)).updated_at == 1.8e9
-    assert not write_over(row_after(first, later), later).applied
-    again = writes.announce_app(APP, stored.streams, None, stored.updated_at)
-    assert rows.read_app(row_after(None, again)) == stored
-    assert not write_over(first, again).applied
