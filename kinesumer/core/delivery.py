@@ -177,13 +177,18 @@ class Delivery(Generic[S]):
 
         A batch in ``turns`` may be next. Batches of revoked shards are dropped.
         """
-        for handout in [h for h in self.handouts if h.is_free and h.shard.revoked]:
-            handout.shard.dropped += handout.orphaned()
-            self._end(handout)
-        free = (handout for handout in self.handouts if handout.is_free)
-        first = min(free, key=lambda h: turns.last_turn(h.shard), default=None)
-        if first is None or turns.last_turn(first.shard) > turns.next_turn:
+        if not self.handouts:  # usual, and checked without a call
             return None
+        first, turn = None, turns.next_turn
+        for handout in list(self.handouts):
+            if not handout.is_free:
+                continue
+            if handout.shard.revoked:
+                handout.shard.dropped += handout.orphaned()
+                self._end(handout)
+            elif (own := turns.last_turn(handout.shard)) <= turn:
+                if first is None or own < turn:
+                    first, turn = handout, own
         return first
 
     def _hand_over(
@@ -334,8 +339,8 @@ class Delivery(Generic[S]):
             self._effects.append(Processed(handout.shard, count, size))
 
     def _count_orphaned(self, shard: S) -> None:
-        own = (handout for handout in self.handouts if handout.shard is shard)
-        shard.set_orphaned(shard.dropped + sum(handout.orphaned() for handout in own))
+        own = [each.orphaned() for each in self.handouts if each.shard is shard]
+        shard.set_orphaned(shard.dropped + sum(own))
 
     def _split(self, handout: Handout[S], more: int = 0) -> None:
         """Free the records that weren't handed out, except for ``more``."""

@@ -137,13 +137,13 @@ class Phase(Enum):
     ABANDONED = auto()
     ENDED = auto()  # user code gets no more records of it
 
+    following: tuple[Phase, ...]  # in a tuple, a phase is found without a hash
 
-NEXT_PHASES = {
-    Phase.WAITING: {Phase.IN_HAND, Phase.ENDED},
-    Phase.IN_HAND: {Phase.WAITING, Phase.ABANDONED},
-    Phase.ABANDONED: {Phase.WAITING},
-    Phase.ENDED: set[Phase](),
-}
+
+Phase.WAITING.following = (Phase.IN_HAND, Phase.ENDED)
+Phase.IN_HAND.following = (Phase.WAITING, Phase.ABANDONED)
+Phase.ABANDONED.following = (Phase.WAITING,)
+Phase.ENDED.following = ()
 
 
 class Handout(Generic[S]):
@@ -338,7 +338,7 @@ class Handout(Generic[S]):
         return handed - counted, self.batch.data_bytes(counted, handed)
 
     def _enter(self, phase: Phase) -> None:
-        if phase not in NEXT_PHASES[self.phase]:
+        if phase not in self.phase.following:
             raise RuntimeError(
                 f"no step leads from {self.phase.name} to {phase.name}; please report "
                 "this"
