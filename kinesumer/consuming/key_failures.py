@@ -23,11 +23,10 @@ class KeyFailures:
     def __init__(self, context: ClientContext, stream: OpenStream) -> None:
         self._context, self._stream = context, stream
         self._count = 0
-        self.is_last: bool = False  # whether the last call failed so
 
     def failed(self, error: KinesumerError) -> None:
         """Note a failed read. The second one in a row is an incident."""
-        self._count, self.is_last = self._count + 1, True
+        self._count += 1
         self._context.failure_log.record_failure(self._stream.label, error)
         if self._count > 1:
             kind, arn = IncidentKind.KMS, self._stream.arn

@@ -125,6 +125,7 @@ class PageFetch(Reservation):
         except StartInFutureError:
             place.iterator = None
         except ShardThrottledError as error:
+            self._stream.throttled_at = self._context.clock.now()
             log.record_throttled_read(self._stream.name, error)
             return Failure.THROTTLED
         except (KeyThrottledError, KeyUnavailableError) as error:

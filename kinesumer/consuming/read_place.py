@@ -93,6 +93,7 @@ class ReadPlace:
 
     def max_records(self) -> int:
         """Return the record limit of the next read; slow answers make it lower."""
+        self._pacing.share_among(self.stream.apps)
         most = self._pacing.page_records(self.context.config.max_records_per_read)
         if self.owned.suspects is not None and self.owned.suspects.is_isolated:
             most = min(most, RECORDS_PER_READ)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.core.fair_share import FEWEST_READS_PER_SECOND
+from kinesumer.core.fair_share import CALL_SECONDS, FEWEST_READS_PER_SECOND
 from kinesumer.errors import (
     ExpiredIteratorError,
     KeyThrottledError,
@@ -159,29 +159,23 @@ async def test_a_page_is_limited_to_a_shards_second(world: World) -> None:
     assert all(150 <= limit <= 300 for limit in limits[1:])
 
 
-async def test_three_apps_share_a_shard_fairly(world: World) -> None:
-    desks = [ReaderDesk(world) for _ in range(3)]
-    for desk in desks:
-        desk.stream.apps = 3
-        desk.start()
-        await asyncio.sleep(0.3)
+async def test_a_reader_takes_its_part_of_a_shard_that_four_apps_read(
+    world: World,
+) -> None:
+    desk = ReaderDesk(world)
+    desk.stream.apps = 4
+    desk.start()
     await asyncio.sleep(20)
-    throttled = world.kinesis.throttled
-    first = [len(desk.source.reads) for desk in desks]
-    took: list[list[float]] = [[] for _ in desks]
-    for count in range(1, 150):
-        world.put("x")
-        put = world.clock.now()
-        await world.until(
-            lambda seen=count: all(len(desk.records) >= seen for desk in desks)  # type: ignore[misc]
-        )
-        for times in took:
-            times.append(world.clock.now() - put)
-        await asyncio.sleep(0.37)
-    reads = sum(len(d.source.reads) - f for d, f in zip(desks, first, strict=True))
-    assert (world.kinesis.throttled - throttled) / reads < 0.02
-    for times in took:
-        assert sorted(times)[int(0.99 * len(times))] <= 1.3
+    gaps = [after - before for before, after in pairwise(desk.source.reads)]
+    assert min(gaps) == pytest.approx(4 * CALL_SECONDS)
+
+
+async def test_a_throttled_read_makes_the_client_count_the_apps(world: World) -> None:
+    desk = ReaderDesk(world)
+    desk.source.errors.append(ShardThrottledError("too many reads"))
+    desk.start()
+    await asyncio.sleep(1)
+    assert desk.stream.throttled_at == desk.source.reads[0]
 
 
 async def test_an_unreachable_kinesis_is_awaited(
