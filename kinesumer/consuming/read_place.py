@@ -1,4 +1,4 @@
-"""Where a shard is read next, and what its last pages tell about the next one."""
+"""Keep the place of a shard's next read, and what its last pages tell about it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Failure(Enum):
 
 
 class ReadPlace:
-    """Where one shard is read next, and when."""
+    """The place and the time of the next read of one shard."""
 
     def __init__(
         self,

@@ -224,7 +224,7 @@ class Delivery(Generic[S]):
 
     @property
     def _remaining(self) -> float:
-        """How many more records may be handed out."""
+        """The number of records that may still be handed out."""
         if self._most == math.inf:
             return math.inf
         return self._most - self.records - sum(h.claimed for h in self.handouts)
@@ -329,7 +329,7 @@ class Delivery(Generic[S]):
 
     @property
     def busy_since(self) -> float | None:
-        """When user code received the oldest record that it has now, or None."""
+        """The time at which user code received its oldest present record, or None."""
         since = [h.busy_since for h in self.handouts if h.busy_since is not None]
         return min(since, default=None)
 

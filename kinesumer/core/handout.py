@@ -42,11 +42,11 @@ class Shard(Protocol):
 
     @property
     def is_finished(self) -> bool:
-        """Whether all fetched records are done."""
+        """True if all fetched records are done."""
 
     @property
     def wants_commit(self) -> bool:
-        """Whether enough records are done for an early commit."""
+        """True if enough records are done for an early commit."""
 
     def set_delivered(self, count: int) -> None:
         """Record that user code got all records before offset ``count``."""
@@ -205,7 +205,7 @@ class Handout(Generic[S]):
 
     @property
     def is_free(self) -> bool:
-        """Whether a loop may take the rest of the batch's records."""
+        """True if a loop may take the rest of the batch's records."""
         return self.phase is Phase.WAITING and self.rest > 0
 
     # --- what user code gets --------------------------------------------------------

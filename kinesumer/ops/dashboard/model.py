@@ -30,7 +30,7 @@ class DashboardInfo(msgspec.Struct, frozen=True):
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
-    """What the band of one stream shows beside the stream's report."""
+    """The values in one stream's band that the stream's report lacks."""
 
     slot: int  # the number of its colour in charts, fixed while the server runs
     lanes: int

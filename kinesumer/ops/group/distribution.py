@@ -130,7 +130,7 @@ class BusyShard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DistributionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``kinesumer distribution`` reports; see docs/distribution.md."""
+    """The report of ``kinesumer distribution``; see docs/distribution.md."""
 
     by: str
     shards: int

@@ -107,7 +107,7 @@ class StreamLag(LagFigures, frozen=True, kw_only=True):
 
 
 class LagReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``kinesumer lag`` reports."""
+    """The report of ``kinesumer lag``."""
 
     app: str
     table: str

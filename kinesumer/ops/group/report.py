@@ -82,7 +82,7 @@ class ShardReport(_Part, frozen=True, kw_only=True):
 
     @property
     def is_unconsumed(self) -> bool:
-        """Whether no live client owns the shard, although it isn't paused."""
+        """True if no live client owns the shard, although it isn't paused."""
         return self.state in ("unowned", "orphaned") and self.paused is None
 
 

@@ -9,7 +9,7 @@ _LENGTH = 56
 
 
 class SequenceNumbers(Protocol):
-    """How the count of a stream's records becomes their sequence numbers.
+    """Turns the count of a stream's records into their sequence numbers.
 
     All shards of a stream share the count, so children have higher numbers than their
     parents.

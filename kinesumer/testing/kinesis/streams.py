@@ -76,7 +76,7 @@ class Stream:
 
     @property
     def max_consumers(self) -> int:
-        """How many consumers can be registered."""
+        """The greatest number of registered consumers."""
         if self.has_advantage and self.mode == "ON_DEMAND":
             return self.limits.advantage_consumers_per_stream
         return self.limits.consumers_per_stream

@@ -84,7 +84,7 @@ class MemoryKinesis:
 
     @property
     def reads_per_second(self) -> float:
-        """How often each shard can be read."""
+        """The number of reads per second that each shard allows."""
         return self._limits.read_calls_per_second
 
     @reads_per_second.setter
@@ -361,7 +361,7 @@ class MemorySource(PollingSource):
 
 
 class _Unsigned:
-    """The keys of calls in memory, which nobody refuses: ``aws.errors.CallKeys``."""
+    """The keys of calls in memory: ``aws.errors.CallKeys``. They are never refused."""
 
     def may_recover(self, _: AwsFailure) -> bool:
         """Return False."""

@@ -44,7 +44,7 @@ class Run(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a run broke, and the records that it repeated."""
+    """The promises that a run broke, and the records that it repeated."""
 
     broken: dict[str, list[str]]  # the violations of each promise
     repeated: dict[ShardKey, int]
