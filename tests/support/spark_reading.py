@@ -17,11 +17,11 @@ from pyspark.sql.types import (
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Stream
-from kinesumer.spark.columnar.arrow import Columns
 from kinesumer.spark.offsets.model import BEGINNING, After
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.planning.tasks import ShardRange, Task
+from kinesumer.spark.reading.columns import Columns
 from kinesumer.spark.reading.range_fetcher import ReadContext
 from kinesumer.spark.reading.task_reader import TaskReader
 from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache

@@ -23,11 +23,10 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.spark.columnar.rows import RecordRows, parse
 from kinesumer.spark.offsets.model import After, At, End
 from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, seen_at
 from kinesumer.spark.reading.range_filter import RangeFilter
-from kinesumer.spark.reading.reserved_memory import ReservedMemory
+from kinesumer.spark.reading.rows import RecordRows, parse
 
 if TYPE_CHECKING:
     import random
@@ -39,11 +38,11 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Stream
     from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.columnar.arrow import Columns
-    from kinesumer.spark.columnar.rows import Rows
     from kinesumer.spark.offsets.model import ShardPosition
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.tasks import ShardRange
+    from kinesumer.spark.reading.columns import Columns
+    from kinesumer.spark.reading.rows import Rows
     from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
@@ -201,10 +200,8 @@ class RangeFetcher:
         if self._iterator is None:
             self._iterator = await self._begin(source)
         if isinstance(source, KinesisSource):
-            names = self._context.columns.names
-            decode = partial(parse, names=names, deaggregate=deaggregate)
-            reserved = ReservedMemory()
-            return await source.read(self._iterator, self._limit, decode, reserved)
+            decode = partial(parse, deaggregate=deaggregate)
+            return await source.read(self._iterator, self._limit, decode, _Reserved())
         page = await source.get_records(self._iterator, self._limit)
         return page, RecordRows(page.records, deaggregate=deaggregate)
 
@@ -374,6 +371,20 @@ class RangeFetcher:
         if self._context.options.fail_on_data_loss:
             raise DataLossError(message)
         logger.error("%s", message)
+
+
+class _Reserved:
+    """Memory for a response of any size, which the task has reserved."""
+
+    def covers(self, _size: int | None) -> bool:
+        """Return True."""
+        return True
+
+    def shrink(self, _size: int) -> None:
+        """Do nothing: the task releases the memory after it has decoded the page."""
+
+    async def grow(self, _size: int | None) -> None:
+        """Do nothing."""
 
 
 def _describe(place: ShardPosition) -> str:

@@ -6,13 +6,13 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from kinesumer.model.positions import Position
-from kinesumer.spark.columnar.rows import Slice
 from kinesumer.spark.offsets.model import After, At, End
+from kinesumer.spark.reading.rows import Slice
 
 if TYPE_CHECKING:
     from kinesumer.model.streams import Start
-    from kinesumer.spark.columnar.rows import Rows
     from kinesumer.spark.planning.tasks import ShardRange
+    from kinesumer.spark.reading.rows import Rows
 
 
 class RangeFilter:

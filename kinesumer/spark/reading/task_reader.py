@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.tasks import gather_or_cancel
-from kinesumer.spark.columnar.arrow import Columns, cut, joined
+from kinesumer.spark.reading.columns import Columns, cut, joined
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
 from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache, sources
 

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesumer.model.records import Record
-from kinesumer.spark.columnar.arrow import Columns
-from kinesumer.spark.columnar.rows import Slice, parse
 from kinesumer.spark.options.table import COLUMNS
+from kinesumer.spark.reading.columns import Columns
+from kinesumer.spark.reading.rows import Slice, parse
 from kinesumer.wire import aggregate_readers, aggregation
 from kinesumer.wire.aggregate_readers import RECORD_BYTES
 from kinesumer.wire.aggregation import MAGIC, open_in_steps, open_records
@@ -96,7 +96,7 @@ def test_spark_opens_a_frame_like_other_clients(data: bytes) -> None:
         "Data": base64.b64encode(data).decode(),
     }
     body = json.dumps({"Records": [entry], "MillisBehindLatest": 0}).encode()
-    _, rows = parse(body, ALL.names, deaggregate=True)
+    _, rows = parse(body, deaggregate=True)
     read = rows.batch(SHARD, ALL, Slice(0, len(rows))).to_pylist()
     opened = open_records([Record("1", data)], UPPER_HALF)
     assert [row["data"] for row in read] == [r.data for r in opened.records]

@@ -15,9 +15,9 @@ from kinesumer.core.liveness import HeartbeatWatch, Lease
 from kinesumer.model.records import Record
 from kinesumer.model.rows import MemberRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
-from kinesumer.spark.columnar.arrow import Columns
-from kinesumer.spark.columnar.rows import Slice, parse
 from kinesumer.spark.options.table import COLUMNS
+from kinesumer.spark.reading.columns import Columns
+from kinesumer.spark.reading.rows import Slice, parse
 from kinesumer.wire import rows, writes
 from kinesumer.wire.aggregation import MAGIC, open_records
 from kinesumer.wire.records import decode_page
@@ -64,7 +64,7 @@ def test_one_byte_records_remain_columns_in_spark() -> None:
     columns = Columns(schema(*COLUMNS))
 
     def read(body: bytes) -> object:
-        _, rows = parse(body, columns.names, deaggregate=True)
+        _, rows = parse(body, deaggregate=True)
         return rows.batch(SHARD, columns, Slice(0, len(rows)))
 
     read(page_of_tiny_records(1_000))  # imports modules

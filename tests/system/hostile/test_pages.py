@@ -12,9 +12,9 @@ from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.cli.record_output import as_json
-from kinesumer.spark.columnar.arrow import Columns
-from kinesumer.spark.columnar.rows import RecordRows, Slice, parse
 from kinesumer.spark.options.table import COLUMNS
+from kinesumer.spark.reading.columns import Columns
+from kinesumer.spark.reading.rows import RecordRows, Slice, parse
 from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.put_records import decode_results
 from kinesumer.wire.records import decode_iterator, decode_page
@@ -28,7 +28,7 @@ from tests.system.hostile.strategies import (
 )
 
 if TYPE_CHECKING:
-    from kinesumer.spark.columnar.rows import Rows
+    from kinesumer.spark.reading.rows import Rows
 
 SOURCE = Source(Fence(SHARD, 1), 0, HASH_KEYS // 2)
 ALL = Columns(schema(*COLUMNS))
@@ -139,7 +139,7 @@ def one_by_one(answer: bytes) -> Any:
 
 
 def in_columns(answer: bytes) -> Any:
-    page, rows = parse(answer, ALL.names, deaggregate=True)
+    page, rows = parse(answer, deaggregate=True)
     return page._replace(records=[]), row_values(rows)
 
 

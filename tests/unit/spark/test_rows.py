@@ -1,20 +1,22 @@
-"""Test that pages in CBOR give the same rows in columns as record by record."""
+"""Test that pages read as columns give the same rows as record by record."""
 
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.errors import SourceUnavailableError
+from kinesumer.errors import ConfigurationError, SourceUnavailableError
 from kinesumer.model.streams import ShardKey
-from kinesumer.spark.columnar import cbor_layout
-from kinesumer.spark.columnar.arrow import Columns
-from kinesumer.spark.columnar.rows import RecordRows, Slice, TableRows, parse
 from kinesumer.spark.options.table import COLUMNS
+from kinesumer.spark.reading import rows as spark_rows
+from kinesumer.spark.reading.columns import Columns
+from kinesumer.spark.reading.rows import RecordRows, Slice, TableRows, parse
 from kinesumer.wire import records as wire_records
 from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.decoder import compiled
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 SHARD = ShardKey("arn:aws:kinesis:eu-west-1:123456789012:stream/orders", "shard-7")
 ALL = Columns(schema(*COLUMNS))
-pytestmark = pytest.mark.skipif(
+needs_compiled = pytest.mark.skipif(
     compiled is None, reason="the decoder wasn't compiled: no C compiler"
 )
 
@@ -50,7 +52,7 @@ def page(records: list[Any], **more: object) -> bytes:
 
 
 def rows_of(body: Body, *, deaggregate: bool = True) -> list[dict[str, object]]:
-    _, rows = parse(body, ALL.names, deaggregate=deaggregate)
+    _, rows = parse(body, deaggregate=deaggregate)
     return listed(rows)
 
 
@@ -90,13 +92,14 @@ def indefinite(body: bytes) -> bytes:
     return head + b"\x9f" + rest[:end] + b"\xff" + rest[end:]
 
 
+@needs_compiled
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("frame", [bytes, indefinite])
 def test_any_layout_reads_alike_in_columns(
     seed: int, frame: Callable[[bytes], bytes]
 ) -> None:
     body = frame(page(records(random.Random(seed))))
-    found, rows = parse(body, ALL.names, deaggregate=True)
+    found, rows = parse(body, deaggregate=True)
     assert found._replace(records=[]) == decode_page(body)._replace(records=[])
     assert isinstance(rows, TableRows)
     assert listed(rows) == one_by_one(body)
@@ -104,11 +107,12 @@ def test_any_layout_reads_alike_in_columns(
         len(each.data) + len((each.partition_key or "").encode())
         for each in decode_page(body).records
     )
-    assert abs(rows.payload - payload) <= len(rows)
+    assert rows.payload == payload
     assert rows.arrived(0) == decode_page(body).records[0].approximate_arrival_timestamp
     assert rows.number(0) == decode_page(body).records[0].sequence_number
 
 
+@needs_compiled
 @pytest.mark.parametrize("frame", [bytes, indefinite])
 def test_records_without_keys_read_alike_in_columns(
     frame: Callable[[bytes], bytes],
@@ -117,7 +121,7 @@ def test_records_without_keys_read_alike_in_columns(
     for each in found:
         del each["PartitionKey"]
     body = frame(page(found))
-    _, rows = parse(body, ALL.names, deaggregate=True)
+    _, rows = parse(body, deaggregate=True)
     assert isinstance(rows, TableRows)
     assert {row["partition_key"] for row in listed(rows)} == {None}
     assert listed(rows) == one_by_one(body)
@@ -192,7 +196,68 @@ def test_aggregates_are_opened_unless_asked_for_raw() -> None:
 def test_without_the_compiled_decoder_a_page_in_cbor_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (cbor_layout, wire_records):
+    for module in (spark_rows, wire_records):
         monkeypatch.setattr(module, "compiled", None)
     with pytest.raises(SourceUnavailableError, match="isn't a page of records"):
         rows_of(page([record(1, b"x")]))
+
+
+# --- in any format -------------------------------------------------------------------
+
+
+def test_a_page_in_json_is_read_record_by_record() -> None:
+    body = (
+        b'{"Records":[{"SequenceNumber":"12","ApproximateArrivalTimestamp":'
+        b'1732531200.801,"Data":"aGVsbG8=","PartitionKey":"user-5"}],'
+        b'"NextShardIterator":"AAA="}'
+    )
+    [row] = rows_of(body)
+    assert row.pop("arrived_at").timestamp() == 1732531200.801  # type: ignore[attr-defined]
+    assert row == {
+        "stream": "orders",
+        "stream_arn": SHARD.stream_arn,
+        "shard_id": "shard-7",
+        "sequence_number": "12",
+        "sub_sequence_number": None,
+        "partition_key": "user-5",
+        "explicit_hash_key": None,
+        "data": b"hello",
+    }
+
+
+@needs_compiled
+def test_a_page_becomes_columns_without_pandas() -> None:
+    """Importing pandas takes more CPU than the rest of a small query's task."""
+    pytest.importorskip("pandas")
+    program = (
+        "import sys; from tests.unit.spark.test_rows import *;"
+        "body = page([record(number, b'x') for number in range(9)]);"
+        "_, rows = parse(body, deaggregate=True);"
+        "assert rows.batch(SHARD, ALL, Slice(0, 9)).num_rows == 9;"
+        "print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert done.stdout == b"False\n", done.stderr.decode()
+
+
+def test_a_page_that_looks_like_an_end_has_its_records_as_objects() -> None:
+    body = page([record(1, b"a"), record(2, b"b")], NextShardIterator=None)
+    found, rows = parse(body, deaggregate=True)
+    assert [each.data for each in found.records] == [b"a", b"b"]
+    assert len(rows) == 2
+
+
+def test_only_requested_columns_are_built() -> None:
+    columns = Columns(schema("data", "shard_id"))
+    _, rows = parse(page([record(1, b"a")]), deaggregate=True)
+    batch = rows.batch(SHARD, columns, Slice(0, 1))
+    assert batch.to_pylist() == [{"data": b"a", "shard_id": "shard-7"}]
+
+
+def test_a_schema_of_unknown_columns_is_refused() -> None:
+    from pyspark.sql.types import LongType, StringType, StructType
+
+    with pytest.raises(ConfigurationError, match=r"'color'.*sequence_number"):
+        Columns(StructType().add("color", StringType()))
+    with pytest.raises(ConfigurationError, match=r"'data'.*bigint.*binary"):
+        Columns(StructType().add("data", LongType()))

@@ -1,13 +1,12 @@
-"""Builds Arrow batches with the columns of a query, and decodes Base64 columns."""
+"""Builds Arrow batches with the columns of a query."""
 
 from __future__ import annotations
 
+from array import array
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
-from pybase64 import b64decode
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kinesumer.model.streams import stream_name
@@ -70,20 +69,11 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 
 def _scalar(text: str) -> pa.Scalar:
-    # See from_numpy() for why this isn't pa.scalar().
+    # ``pa.scalar()`` does the same, but imports pandas if it is installed. Pandas takes
+    # more CPU to import than all of kinesumer, and a task doesn't need it.
     data = text.encode()
-    return _array(data, np.array([0, len(data)], np.int32)).cast(pa.string())[0]
-
-
-def from_numpy(integers: np.ndarray[Any, Any], type_: pa.DataType) -> pa.Array:
-    """Return integers as an array of an Arrow type of the same width.
-
-    ``pa.array()`` does the same, but imports pandas if it is installed. Pandas takes
-    more CPU to import than all of kinesumer, and a task does not need it.
-    """
-    return pa.Array.from_buffers(
-        type_, len(integers), [None, pa.py_buffer(np.ascontiguousarray(integers))]
-    )
+    bounds = pa.py_buffer(array("i", [0, len(data)]))
+    return pa.StringArray.from_buffers(1, bounds, pa.py_buffer(data))[0]
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -98,43 +88,3 @@ def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield a batch in pieces of at most MAX_ROWS rows."""
     for first in range(0, batch.num_rows, MAX_ROWS):
         yield batch.slice(first, MAX_ROWS)
-
-
-_PADDING, _ZERO = ord("="), ord("A")
-
-
-def decode(texts: pa.Array) -> pa.Array:
-    """Return the bytes of Base64 texts. Raises ValueError for an invalid text.
-
-    All texts are decoded in one call. For this, their padding is replaced by characters
-    that decode to zeros. These zeros are cut off afterwards.
-    """
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[: len(texts) + 1]
-    text = np.frombuffer(texts.buffers()[2], np.uint8)[: offsets[-1]]
-    # Four characters decode to three bytes, so the offsets of the texts determine the
-    # offsets of the bytes.
-    if (offsets & 3).any():
-        raise ValueError("Base64 comes in groups of four characters")
-    ends = offsets[1:][offsets[1:] > offsets[:-1]]
-    one = text[ends - 1] == _PADDING
-    if not one.any():
-        return _array(b64decode(text.data, validate=True), offsets // 4 * 3)
-    two = one & (text[ends - 2] == _PADDING)
-    text = text if text.flags.writeable else text.copy()
-    text[ends[one] - 1] = _ZERO
-    text[ends[two] - 2] = _ZERO
-    # Each text gets two slices: its bytes, and the zeros that stand for its padding.
-    padding = np.zeros(len(texts), np.int32)
-    padding[offsets[1:] > offsets[:-1]] = one.astype(np.int32) + two
-    bounds = np.repeat(offsets // 4 * 3, 2)[:-1]
-    bounds[1::2] = bounds[2::2] - padding
-    every = _array(b64decode(text.data, validate=True), bounds)
-    places = np.arange(0, 2 * len(texts), 2, dtype=np.int32)
-    return every.take(from_numpy(places, pa.int32()))
-
-
-def _array(
-    data: bytes, offsets: np.ndarray[tuple[int], np.dtype[np.int32]]
-) -> pa.Array:
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import base64
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Fence, Source
-from kinesumer.model.streams import HASH_KEYS, YEAR_10000
-from kinesumer.spark.columnar import json_layout
-from kinesumer.spark.columnar.arrow import decode, from_numpy, joined
-from kinesumer.spark.columnar.cbor_layout import TIMESTAMP, CborTable
-from kinesumer.spark.columnar.json_layout import IrregularError
+from kinesumer.model.streams import HASH_KEYS
+from kinesumer.spark.reading.columns import joined
 from kinesumer.wire.aggregation import MAGIC, open_in_steps
 from kinesumer.wire.cbor import is_map
+from kinesumer.wire.decoder import compiled
 from kinesumer.wire.fields import is_sequence_number
 from kinesumer.wire.records import UNDECODED, decode_page, page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Sequence
 
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page, Record
     from kinesumer.model.streams import ShardKey
-    from kinesumer.spark.columnar.arrow import Columns
+    from kinesumer.spark.reading.columns import Columns
     from kinesumer.wire.records import Body
 
-# The first four Base64 characters of an aggregate. They encode the first three of its
-# four magic bytes.
-MAGIC_TEXT = base64.b64encode(MAGIC)[:4]
+TIMESTAMP = pa.timestamp("us", tz="UTC")
 MICROSECONDS = 1e6
 
 
@@ -48,61 +43,23 @@ class Slice(NamedTuple):
     last: Position | None = None
 
 
-def parse(
-    body: Body, names: Collection[str], *, deaggregate: bool
-) -> tuple[Page, Rows]:
-    """Return a GetRecords answer as a page and its rows with the named columns.
+def parse(body: Body, *, deaggregate: bool) -> tuple[Page, Rows]:
+    """Return a GetRecords answer as a page and its rows.
 
-    The rows are TableRows if all records have the same layout and none is an aggregate
-    that must be deaggregated. The page then has no records. Otherwise, the rows are
-    RecordRows, as for an answer that lacks an iterator and children. Raises
-    SourceUnavailableError for an invalid answer.
+    The rows are TableRows if the answer is in CBOR, all its records have the same
+    fields, and none is an aggregate that must be deaggregated. The page then has no
+    records. Otherwise, the rows are RecordRows, as for an answer that lacks an iterator
+    and children. Raises SourceUnavailableError for an invalid answer.
     """
-    split = _split_cbor if is_map(body) else _split_json
-    try:
-        page, rows = split(body, names, deaggregate)
-        if page.next_iterator is not None or page.children:
-            return page, rows
-    except (IrregularError, SourceUnavailableError, *UNDECODED):
-        pass
+    if compiled is not None and is_map(body):
+        with suppress(SourceUnavailableError, *UNDECODED):
+            table = TableRows(*compiled.read_columns(body, MAGIC))
+            page = page_of([], table.fields, body)
+            is_usual = page.next_iterator is not None or page.children
+            if is_usual and not (deaggregate and table.has_aggregate):
+                return page, table
     page = decode_page(body)
     return page, RecordRows(page.records, deaggregate=deaggregate)
-
-
-def _split_json(
-    body: Body, names: Collection[str], deaggregate: bool
-) -> tuple[Page, TableRows]:
-    """Return a page without records, and its rows.
-
-    Raise IrregularError if a record is unusual, ValueError if a value is invalid, and
-    SourceUnavailableError or one of UNDECODED if a field of the page is.
-    """
-    table = json_layout.Table(body)
-    if deaggregate and table.any_begins(json_layout.DATA, MAGIC_TEXT):
-        raise IrregularError
-    numbers, columns = _text(table, json_layout.NUMBER), {}
-    if "partition_key" in names:
-        columns["partition_key"] = _text(table, json_layout.KEY)
-    if "data" in names:
-        columns["data"] = decode(table.column(json_layout.DATA, pa.binary()))
-    # Four Base64 characters decode to three bytes. Padding reduces that by one byte per
-    # record on average.
-    data_bytes = table.length(json_layout.DATA) * 3 // 4 - table.count
-    payload = max(0, data_bytes) + table.length(json_layout.KEY)
-    rows = TableRows(numbers, _arrivals(table), columns, payload)
-    return decode_page(table.rest)._replace(wire_bytes=len(body)), rows
-
-
-def _split_cbor(
-    body: Body, _names: Collection[str], deaggregate: bool
-) -> tuple[Page, TableRows]:
-    """Do the same as ``_split_json()``. All columns exist, as they cost little."""
-    table = CborTable(body, MAGIC)
-    if deaggregate and table.has_prefix:
-        raise IrregularError
-    columns = {"partition_key": table.keys, "data": table.data}
-    rows = TableRows(table.numbers, table.arrivals, columns, table.payload)
-    return page_of([], table.fields, body), rows
 
 
 class TableRows:
@@ -110,26 +67,42 @@ class TableRows:
 
     def __init__(
         self,
-        numbers: pa.Array,
-        arrivals: pa.Array,
-        columns: Mapping[str, pa.Array],
-        payload: int,
+        count: int,
+        has_aggregate: bool,
+        buffers: Sequence[bytes],
+        fields: dict[str, object],
     ) -> None:
-        """Raise ValueError if a sequence number is invalid."""
-        for number in (numbers[0], numbers[-1]):
+        """Raise ValueError if a sequence number is invalid.
+
+        ``buffers`` are those of the columns. The buffers of keys are empty if no record
+        has one.
+        """
+        self._count = count
+        self.has_aggregate = has_aggregate
+        self.fields = fields  # of the answer, without its records
+        self._numbers = self._column(pa.string(), *buffers[:2])
+        for number in (self._numbers[0], self._numbers[-1]):
             if not is_sequence_number(number.as_py()):
                 raise ValueError("a sequence number that is not a number")
-        self._numbers, self._arrivals = numbers, arrivals
-        self._columns = {**columns, "sequence_number": numbers, "arrived_at": arrivals}
-        self._payload = payload
+        keys = pa.nulls(count, pa.string())
+        if buffers[2]:
+            keys = self._column(pa.string(), *buffers[2:4])
+        self._arrivals = self._column(TIMESTAMP, buffers[6])
+        self._columns = {
+            "partition_key": keys,
+            "data": self._column(pa.binary(), *buffers[4:6]),
+            "sequence_number": self._numbers,
+            "arrived_at": self._arrivals,
+        }
+        # The size of keys and data.
+        self.payload: int = len(buffers[3]) + len(buffers[5])
+
+    def _column(self, type_: pa.DataType, *buffers: bytes) -> pa.Array:
+        parts = [None, *map(pa.py_buffer, buffers)]
+        return pa.Array.from_buffers(type_, self._count, parts)
 
     def __len__(self) -> int:
-        return len(self._numbers)
-
-    @property
-    def payload(self) -> int:
-        """The size of keys and data, with an error of at most one byte per record."""
-        return self._payload
+        return self._count
 
     def number(self, index: int) -> str:
         """Return the sequence number of a record."""
@@ -138,8 +111,8 @@ class TableRows:
 
     def arrived(self, index: int) -> float | None:
         """Return when a record arrived."""
-        micros = self._arrivals[index].value
-        return None if micros is None else micros / MICROSECONDS
+        micros: int = self._arrivals[index].value
+        return micros / MICROSECONDS
 
     def batch(self, shard: ShardKey, columns: Columns, slice_: Slice) -> pa.RecordBatch:
         """Return the user records of a slice as rows."""
@@ -149,23 +122,6 @@ class TableRows:
             for name, column in self._columns.items()
         }
         return columns.batch(shard, sliced, size)
-
-
-def _text(table: json_layout.Table, name: str) -> pa.Array:
-    column = table.column(name, pa.string())
-    column.validate(full=True)
-    return column
-
-
-def _arrivals(table: json_layout.Table) -> pa.Array:
-    texts = table.column(json_layout.ARRIVAL, pa.string())
-    if texts.null_count:
-        return texts.cast(TIMESTAMP)
-    seconds = texts.cast(pa.float64()).buffers()[1]
-    micros = np.frombuffer(seconds, np.float64)[: len(texts)] * MICROSECONDS
-    if not ((micros >= 0) & (micros < YEAR_10000 * MICROSECONDS)).all():
-        raise ValueError("an arrival time that is out of range")
-    return from_numpy(np.rint(micros).astype(np.int64), TIMESTAMP)
 
 
 class RecordRows:

@@ -1,1 +1,0 @@
-"""Converts the records of GetRecords answers to Arrow columns."""
