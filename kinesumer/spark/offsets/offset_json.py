@@ -141,13 +141,13 @@ def _positions_from_json(
     lists = {key: item for key, item in value.items() if isinstance(item, list)}
     if lists and not has_lists:
         raise TypeError("only version 2 has lists of positions")
-    positions = unpack(lists, _position_from_json)
-    for shard_id in value.keys() - lists.keys():
-        if shard_id in positions:
-            raise ValueError(f"{shard_id:.40} has two positions")
-        positions[shard_id] = _position_from_json(value[shard_id])
+    listed = unpack(lists, _position_from_json)
+    single = {key: item for key, item in value.items() if key not in lists}
+    if twice := listed.keys() & single.keys():
+        raise ValueError(f"{min(twice):.40} has two positions")
     return {
-        shard_id: _whole_millis(position) for shard_id, position in positions.items()
+        shard_id: _whole_millis(_position_from_json(position))
+        for shard_id, position in (listed | single).items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Read the positions of many shards from the lists in offsets of version 2.
+"""Expand the lists of positions in offsets of version 2.
 
 A later version does not write these lists.
 
@@ -38,26 +38,16 @@ import re
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.model.positions import WHOLE_RECORD, Position
-from kinesumer.model.streams import YEAR_10000, Start
-from kinesumer.spark.offsets.model import After, At, End
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from kinesumer.spark.offsets.model import ShardPosition
-
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
-_MAX_NUMBER = 10**129  # AWS's API allows sequence numbers of 129 digits
-_MAX_ID_LETTERS = 128  # and shard ids of 128 letters
-_MAX_MILLIS = int(YEAR_10000) * 1000
-# The number of bits in the second column of a table.
-_LOW_BITS = 44
-# The lowest 36 bits of AWS's sequence numbers hold a version and the shard's number.
+_LOW_BITS = 44  # of the second column of a table
+# The lowest bits of AWS's sequence numbers hold a version and the shard's number. The
+# next bits, as many, hold roughly the record's arrival in seconds.
 _SHARD_BITS = 36
-_SECONDS_BITS = 36  # the next bits: roughly the record's arrival, in seconds
-_SHARD_ID = re.compile(r"(.*?)([0-9]{1,18})", re.ASCII | re.DOTALL)
+_SHARD_ID = re.compile(r"(.{0,127}?)([0-9]{1,18})", re.ASCII | re.DOTALL)
 _RECORD = re.compile(
     r"(@?)([0-9A-Za-z+/]{0,75})([:.])(-?[0-9A-Za-z+/]{0,9})(?::([0-9]{1,19}))?",
     re.ASCII,
@@ -70,177 +60,128 @@ _TIME = re.compile(r"([!>])(-?[0-9A-Za-z+/]{0,9})", re.ASCII)
 
 
 def unpack(
-    lists: Mapping[str, list[Any]], from_full: Callable[[Any], ShardPosition]
-) -> dict[str, ShardPosition]:
-    """Return the positions that are written in lists.
+    lists: Mapping[str, list[Any]], check: Callable[[Any], object]
+) -> dict[str, Any]:
+    """Return the positions in lists, each as an object with a full position.
 
+    The caller must check them. ``check`` is called with those that are written in full.
     Raises ValueError, TypeError or KeyError for invalid lists.
     """
-    positions: dict[str, ShardPosition] = {}
-    before = _Before()
+    positions: dict[str, Any] = {}
+    reader = _Reader(check)
     for first_id in sorted(lists):
-        if len(first_id) > _MAX_ID_LETTERS:
-            # Each position of the list would repeat it.
+        if len(first_id) > 128:  # AWS's maximum; each position would repeat it
             raise ValueError(f"{first_id:.40}… is longer than a shard id")
-        split = _split(first_id)
-        prefix, number, width = split or (first_id, 0, 0)
+        split = _SHARD_ID.fullmatch(first_id)
+        number, width = (int(split[2]), len(split[2])) if split else (0, 0)
         for item in _words(lists[first_id]):
             if isinstance(item, str) and (gap := _GAP.fullmatch(item)):
                 number += int(gap[1])
                 continue
-            shard_id = f"{prefix}{number:0{width}}" if split else first_id
+            shard_id = f"{split[1]}{number:0{width}}" if split else first_id
             if shard_id in positions or number >= 10**18:
                 raise ValueError(f"{shard_id:.40} is repeated or out of range")
-            if isinstance(item, str):
-                positions[shard_id] = before.read(item, number)
-            elif isinstance(item, _Row):
-                positions[shard_id] = before.read_row(item, number)
-            else:
-                positions[shard_id] = from_full(item)
-                before.note(positions[shard_id], number)
+            positions[shard_id] = reader.read(item, number)
             number += 1
     return positions
 
 
 class _Row(NamedTuple):
-    """A row of a table. It stands for one position."""
+    """A row of a table, which stands for one position."""
 
-    mark: str
-    numbers: tuple[int, int, int]
+    key: str
+    high: int
+    low: int
+    twice: int
 
 
 def _words(items: list[Any]) -> Iterator[Any]:
     for item in items:
-        if isinstance(item, str):
-            for word in item.split(" "):
-                table = _TABLE.fullmatch(word)
-                yield from [word] if table is None else _rows(table)
-        else:
-            yield item
+        for word in item.split(" ") if isinstance(item, str) else [item]:
+            table = _TABLE.fullmatch(word) if isinstance(word, str) else None
+            yield from [word] if table is None else _rows(table)
 
 
 def _rows(table: re.Match[str]) -> Iterator[_Row]:
     """Yield the rows of a table. Raises ValueError if the last row is incomplete."""
-    mark, cells = table[1], table[5]
+    key, cells = "at" if table[1] else "after", table[5]
     ends = list(accumulate(int(table[column]) for column in (2, 3, 4)))
     if not ends[-1] or len(cells) % ends[-1]:
         raise ValueError(f"the table {table[0][:40]!r} is cut off")
     for start in range(0, len(cells), ends[-1]):
         a, b, c = (start + end for end in ends)
-        numbers = _value(cells[start:a]), _value(cells[a:b]), _value(cells[b:c])
-        yield _Row(mark, numbers)
+        yield _Row(key, *map(_value, (cells[start:a], cells[a:b], cells[b:c])))
 
 
-def _split(shard_id: str) -> tuple[str, int, int] | None:
-    """Split an id such as shardId-007 into the text, the number 7, and its width 3.
+class _Reader:
+    """Reads positions, with the values of the previous ones to which they refer."""
 
-    Return None if the id doesn't end with a number.
-    """
-    match = _SHARD_ID.fullmatch(shard_id)
-    return match and (match[1], int(match[2]), len(match[2]))
+    def __init__(self, check: Callable[[Any], object]) -> None:
+        self._check = check
+        self._position: Any = None
+        self._number = self._millis = -1  # -1: there is none yet
+        self._shard = 0  # the number of the shard of ``_number``
 
+    def read(self, item: Any, shard: int) -> Any:
+        """Return the position that an item stands for. Raises ValueError."""
+        if isinstance(item, _Row):
+            self._position = self._row(item, shard)
+        elif not isinstance(item, str):
+            self._check(item)
+            self._position = item
+        elif item != "=":
+            self._position = self._difference(item, shard)
+        if self._position is None:
+            raise ValueError(f"the position {item!r:.40} lacks a previous one")
+        number = self._position.get("after", self._position.get("at", "-"))
+        if number == "0" or number[:1] not in "-0":
+            self._number, self._shard = int(number), shard
+        seconds = self._position.get("seen", self._position.get("time", -1.0))
+        if seconds >= 0 and round(seconds * 1000) / 1000 == seconds:
+            self._millis = round(seconds * 1000)
+        return self._position
 
-class _Before:
-    """The state that differences refer to: the values of the previous positions."""
+    def _row(self, row: _Row, shard: int) -> Any:
+        number = self._moved(row.high << _LOW_BITS | row.low, shard)
+        late = -(row.twice + 1) // 2 if row.twice % 2 else row.twice // 2
+        passed = _taken_at(number) - _taken_at(self._number)
+        return {row.key: str(number), "seen": self._time(late + 1000 * passed)}
 
-    def __init__(self) -> None:
-        self._place: ShardPosition | None = None
-        self._number: int | None = None
-        self._shard = 0
-        """The number of the shard in which ``_number`` is a sequence number."""
-        self._millis: int | None = None
+    def _difference(self, text: str, shard: int) -> Any:
+        if time := _TIME.fullmatch(text):
+            seconds = self._time(_signed(time[2]))
+            if time[1] == "!":
+                return {"end": True, "seen": seconds}
+            return {"start": "AT_TIMESTAMP", "time": seconds}
+        record = _RECORD.fullmatch(text)
+        if record is None or (record[1] and record[5]):
+            raise ValueError(f"the position {text[:40]!r} is malformed")
+        digits = _value(record[2])
+        number = self._moved(digits, shard) if record[3] == "." else self._xor(digits)
+        seen = self._time(_signed(record[4]))
+        if record[5]:
+            return {"after": str(number), "seen": seen, "sub": int(record[5])}
+        return {"at" if record[1] else "after": str(number), "seen": seen}
 
-    def note(self, position: ShardPosition, shard: int) -> None:
-        """Store a position's values, to which the next differences refer."""
-        self._place = position
-        number = _sequence_number(position)
-        if number is not None:
-            self._number, self._shard = number, shard
-        millis = _millis(position)
-        if millis is not None:
-            self._millis = millis
-
-    def read_row(self, row: _Row, shard: int) -> ShardPosition:
-        """Return the position that a table row stands for. Raises ValueError."""
-        high, low, twice = row.numbers
-        if self._number is None or self._millis is None:
-            raise ValueError("a table of positions has no position before it")
+    def _moved(self, rest: int, shard: int) -> int:
+        """Return a sequence number in a shard, given without the shard's bits."""
         shards = _of_shard(shard) ^ _of_shard(self._shard)
-        rest = high << _LOW_BITS | low
-        number = self._number ^ shards ^ rest << _SHARD_BITS
-        late = -(twice + 1) // 2 if twice % 2 else twice // 2
-        millis = late + _late(self._number, self._millis) - _late(number, 0)
-        if number >= _MAX_NUMBER or not 0 <= millis < _MAX_MILLIS:
-            raise ValueError("a row of a table of positions is out of range")
-        position: ShardPosition = After(Position(str(number)), millis / 1000)
-        if row.mark:
-            position = At(str(number), millis / 1000)
-        self.note(position, shard)
-        return position
+        return self._xor(shards ^ rest << _SHARD_BITS)
 
-    def read(self, text: str, shard: int) -> ShardPosition:
-        """Return the position that a word stands for. Raises ValueError."""
-        position = self._place if text == "=" else self._sum(text, shard)
-        if position is None:
-            raise ValueError(
-                f"the position {text[:40]!r} is malformed or lacks a previous one"
-            )
-        self.note(position, shard)
-        return position
+    def _xor(self, bits: int) -> int:
+        if self._number < 0:
+            raise ValueError("a sequence number lacks a previous one")
+        return self._number ^ bits
 
-    def _sum(self, text: str, shard: int) -> ShardPosition | None:
-        by_time, by_record = _TIME.fullmatch(text), _RECORD.fullmatch(text)
-        if by_time is not None:
-            seconds = self._seconds(by_time[2])
-            if by_time[1] == "!":
-                return End(seconds)
-            return Start(type="AT_TIMESTAMP", timestamp=seconds)
-        if by_record is None or self._number is None:
-            return None
-        at, digits, mark, time, sub = by_record.groups()
-        number = self._number ^ _value(digits)
-        if mark == ".":
-            shards = _of_shard(shard) ^ _of_shard(self._shard)
-            number = self._number ^ shards ^ (_value(digits) << _SHARD_BITS)
-        if number >= _MAX_NUMBER:
-            raise ValueError(f"the sequence number of {text[:40]!r} is too large")
-        if at:
-            return None if sub else At(str(number), self._seconds(time))
-        within = None if sub is None else int(sub)
-        if within is not None and within >= WHOLE_RECORD:
-            raise ValueError(f"the sub-sequence number of {text[:40]!r} is too large")
-        return After(Position(str(number), within), self._seconds(time))
-
-    def _seconds(self, text: str) -> float:
-        difference = _value(text.removeprefix("-"))
-        millis = (self._millis or 0) + (-difference if text[:1] == "-" else difference)
-        if self._millis is None or not 0 <= millis < _MAX_MILLIS:
-            raise ValueError(f"the time {text[:40]!r} is out of range")
-        return millis / 1000
+    def _time(self, difference: int) -> float:
+        if self._millis < 0:
+            raise ValueError("a time lacks a previous one")
+        return (self._millis + difference) / 1000
 
 
-def _sequence_number(position: ShardPosition) -> int | None:
-    """Return a position's sequence number, or None if it has leading zeros."""
-    match position:
-        case After(position=Position(sequence_number=text)) | At(sequence_number=text):
-            number = int(text)
-        case _:
-            return None
-    return number if str(number) == text else None
-
-
-def _millis(position: ShardPosition) -> int | None:
-    """Return a position's time in milliseconds, or None if absent or fractional."""
-    seconds = position.timestamp if isinstance(position, Start) else position.seen
-    if seconds is None:
-        return None
-    millis = round(seconds * 1000)
-    return millis if millis / 1000 == seconds else None
-
-
-def _late(number: int, millis: int) -> int:
-    """Return a time minus the time in one of AWS's sequence numbers, in ms."""
-    return millis - 1000 * (number >> _SHARD_BITS & (1 << _SECONDS_BITS) - 1)
+def _taken_at(number: int) -> int:
+    """Return the time in one of AWS's sequence numbers, in seconds."""
+    return number >> _SHARD_BITS & (1 << _SHARD_BITS) - 1
 
 
 def _of_shard(shard: int) -> int:
@@ -253,3 +194,8 @@ def _value(text: str) -> int:
     for digit in text:
         value = value * 64 + _VALUES[digit]
     return value
+
+
+def _signed(text: str) -> int:
+    value = _value(text.removeprefix("-"))
+    return -value if text[:1] == "-" else value
