@@ -20,7 +20,7 @@ from kinesumer.ops.group.snapshot import Snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kinesumer.ops.group.doctor.finding import Finding, Severity
+    from kinesumer.ops.group.problems import Finding, Severity
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 OTHER = "arn:aws:kinesis:us-east-1:000000000000:stream/clicks"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.config import Config
 from kinesumer.model.streams import Shard
-from kinesumer.ops.group.context import operator_context
+from kinesumer.ops.group.connect import operator_context
 from kinesumer.testing.kinesis.limits import UNTHROTTLED
 from kinesumer.testing.kinesis.numbers import GrowingNumbers
 from kinesumer.testing.kinesis.shards import Shard as MemoryShard

@@ -1,24 +1,38 @@
-"""Print texts and tables for people: on a terminal, within its width."""
+"""Print for people: texts, tables, the progress of a step, and pictures."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import sys
-from typing import TYPE_CHECKING
+import time
+from contextlib import asynccontextmanager, contextmanager
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from kinesumer.errors import TransientError
 from kinesumer.runtime.text import escape_unprintable, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Iterator,
+        Sequence,
+    )
 
 # Of the JSON of every command. It changes only if a field is removed or changes its
 # meaning.
@@ -169,3 +183,149 @@ def _text(cell: Cell) -> str:
     if isinstance(cell, Names):
         return cell.text()
     return cell.plain if isinstance(cell, Text) else cell
+
+
+# Most steps end sooner, and then nothing is shown.
+DELAY_SECONDS = 1.0
+FRAME_SECONDS = 0.1
+FRAMES = "|/-\\"
+CLEAR_LINE = "\r\x1b[K"
+
+
+@asynccontextmanager
+async def progress(text: str | Callable[[], str]) -> AsyncIterator[None]:
+    """Show ``text`` and the elapsed seconds if the block takes longer than a second.
+
+    A function is called for each frame. The line is written to standard error, only if
+    that is a terminal, and is removed at the end. The block must not ask questions, and
+    must write to the terminal only by ``print_above()``.
+    """
+    if not _is_shown():
+        yield
+        return
+    task = asyncio.create_task(_draw(text))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()  # raises the error of a closed terminal
+
+
+def print_above(text: str) -> None:
+    """Print a line to standard error, in place of the line of ``progress()``."""
+    _write(f"{CLEAR_LINE if _is_shown() else ''}{text}\n")
+
+
+def _is_shown() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+async def _draw(text: str | Callable[[], str]) -> None:
+    began = time.monotonic()
+    await asyncio.sleep(DELAY_SECONDS)
+    try:
+        while True:
+            for frame in FRAMES:
+                seconds = int(time.monotonic() - began)
+                shown = text if isinstance(text, str) else text()
+                line = f"{frame} {shown} … {seconds} s"
+                _write(CLEAR_LINE + line[: get_terminal_size().columns - 1])
+                await asyncio.sleep(FRAME_SECONDS)
+    finally:
+        _write(CLEAR_LINE)
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+T = TypeVar("T")
+
+# q, and the character that Ctrl-D sends in cbreak mode.
+QUIT_KEYS = b"qQ\x04"
+
+
+async def watch(
+    first: T,
+    read: Callable[[], Awaitable[T]],
+    draw: Callable[[T, str], RenderableType],
+    interval_seconds: float,
+) -> None:
+    """Draw a report over the last one, until the user presses q.
+
+    If a read fails, the last report stays, and ``draw`` gets the error's text.
+    """
+    quit_, latest = asyncio.Event(), (first, "")
+    with _screen(lambda: draw(*latest)) as show, _read_keys(quit_.set):
+
+        async def redraw() -> None:
+            nonlocal latest
+            while True:
+                show()
+                await asyncio.sleep(interval_seconds)
+                try:
+                    latest = await read(), ""
+                except TransientError as error:
+                    latest = latest[0], f"{error}; trying again"
+
+        tasks = [asyncio.create_task(redraw()), asyncio.create_task(quit_.wait())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def _screen(picture: Callable[[], RenderableType]) -> Iterator[Callable[[], None]]:
+    """Fill the terminal while the block runs. Yield a function that draws again."""
+    loop = asyncio.get_running_loop()
+    live = Live(
+        get_renderable=picture,
+        console=PipeConsole(),
+        screen=True,
+        auto_refresh=False,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        vertical_overflow="crop",
+    )
+    with live:
+        loop.add_signal_handler(signal.SIGWINCH, live.refresh)
+        try:
+            yield live.refresh
+        finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
+
+
+@contextmanager
+def _read_keys(quit_: Callable[[], None]) -> Iterator[None]:
+    """Read single keys while the block runs. Ctrl-C still interrupts the command."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    keyboard, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+    before = termios.tcgetattr(keyboard)
+
+    def on_readable() -> None:
+        keys = os.read(keyboard, 64)
+        # Empty input means that the terminal was closed.
+        if not keys or any(key in QUIT_KEYS for key in keys):
+            quit_()
+
+    # Unlike in raw mode, the terminal still sends SIGINT on Ctrl-C in cbreak mode.
+    tty.setcbreak(keyboard)
+    loop.add_reader(keyboard, on_readable)
+    try:
+        yield
+    finally:
+        loop.remove_reader(keyboard)
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)

@@ -15,9 +15,8 @@ import msgspec
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters.letter import LetterWithoutData
 from kinesumer.model.times import parse_time
-from kinesumer.ops.cli.console import print_json
+from kinesumer.ops.cli.console import print_json, progress
 from kinesumer.ops.cli.options import ROLES, command
-from kinesumer.ops.cli.progress import progress
 from kinesumer.ops.group.redrive import Filter, Redrive, open_letters, read_letters
 from kinesumer.runtime.text import counted, escape_unprintable
 

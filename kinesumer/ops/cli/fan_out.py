@@ -10,9 +10,16 @@ import click
 
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.stream_consumers import CONSUMER_NAME
-from kinesumer.ops.cli.console import Cell, name, plain, print_json, print_lines, table
+from kinesumer.ops.cli.console import (
+    Cell,
+    name,
+    plain,
+    print_json,
+    print_lines,
+    progress,
+    table,
+)
 from kinesumer.ops.cli.options import ROLES, command
-from kinesumer.ops.cli.progress import progress
 from kinesumer.ops.cli.report_tables import stream_title
 from kinesumer.runtime.text import counted, duration_text, escape_unprintable
 from kinesumer.wire.rows import timestamp_text
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.aws.stream_consumers import StreamConsumer, StreamConsumers
     from kinesumer.ops.cli.options import CommonOptions
-    from kinesumer.ops.group.fan_out import LiveUses
+    from kinesumer.ops.group.client_reports import LiveUses
 
 BILLING = "AWS bills a registered consumer for each shard and hour, used or not."
 
@@ -51,7 +58,7 @@ class _Opened(NamedTuple):
     async def uses(self, state_store: str) -> tuple[LiveUses | None, str]:
         """Return which apps use consumers; or None, and why this is unknown."""
         from kinesumer.aws.dynamodb import open_store
-        from kinesumer.ops.group.fan_out import read_live_uses
+        from kinesumer.ops.group.client_reports import read_live_uses
 
         try:
             store = await open_store(self.clients, state_store)

@@ -8,9 +8,8 @@ import click
 
 from kinesumer.coordination import pauses
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.cli.console import indented, plain, print_lines
+from kinesumer.ops.cli.console import indented, plain, print_lines, progress
 from kinesumer.ops.cli.options import ROLES, TARGET, command, named, shards_json
-from kinesumer.ops.cli.progress import progress
 from kinesumer.ops.group import drain as admin_drain
 from kinesumer.ops.group import seek as admin_seek
 from kinesumer.ops.group.arguments import (
@@ -18,7 +17,7 @@ from kinesumer.ops.group.arguments import (
     parse_position,
     position_text,
 )
-from kinesumer.ops.group.context import report_partial_failure
+from kinesumer.ops.group.connect import report_partial_failure
 from kinesumer.ops.group.drain import (
     still_held_by,
     still_held_in,

@@ -27,7 +27,7 @@ COMMANDS = {
     "init": ("state_store:init", "Create or verify the state store's table."),
     "consume": ("consume:consume", "Write records of streams to standard output."),
     "status": ("status:status", "Show which client consumes what, and the lag."),
-    "apps": ("apps:apps", "List every app of a table."),
+    "apps": ("status:apps", "List every app of a table."),
     "health": ("status:health", "Check for a probe that one client is alive."),
     "dashboard": ("serve:dashboard", "Serve a page that shows the fleet."),
     "metrics": ("serve:metrics", "Serve metrics of fleets for Prometheus."),

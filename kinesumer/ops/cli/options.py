@@ -17,10 +17,9 @@ from kinesumer.aws.state_table import TABLE_VARIABLE
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import stream_name
 from kinesumer.model.validation import validate_name
-from kinesumer.ops.cli.console import print_json
-from kinesumer.ops.cli.progress import progress
+from kinesumer.ops.cli.console import print_json, progress
 from kinesumer.ops.group import connect
-from kinesumer.ops.group.context import operator_context
+from kinesumer.ops.group.connect import operator_context
 from kinesumer.runtime.text import MAX_NAMED, abbreviate, escape_unprintable
 from kinesumer.wire.rows import STATE_STORE
 

@@ -15,9 +15,9 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.coordination.store_queries import unknown_app_text
 from kinesumer.errors import KinesumerError
 from kinesumer.model.times import parse_time
+from kinesumer.ops.cli.console import progress
 from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
-from kinesumer.ops.cli.progress import progress
-from kinesumer.ops.group.context import require_no_clients
+from kinesumer.ops.group.connect import require_no_clients
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.migration import positions
 from kinesumer.ops.migration.apply import plan_file_import

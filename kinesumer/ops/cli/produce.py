@@ -14,9 +14,8 @@ import click
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.ops.cli.console import print_json
+from kinesumer.ops.cli.console import print_above, print_json, progress
 from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
-from kinesumer.ops.cli.progress import print_above, progress
 from kinesumer.ops.group.produce import (
     MAX_LINE_BYTES,
     KeySource,

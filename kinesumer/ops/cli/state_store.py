@@ -9,8 +9,8 @@ import click
 
 from kinesumer.aws.state_table import create_table
 from kinesumer.errors import ConfigurationError
+from kinesumer.ops.cli.console import progress
 from kinesumer.ops.cli.options import command
-from kinesumer.ops.cli.progress import progress
 from kinesumer.ops.group.reset import read_inventory, require_idle
 from kinesumer.ops.group.reset import reset as reset_app
 from kinesumer.runtime.text import escape_unprintable

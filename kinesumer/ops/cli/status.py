@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,12 +14,20 @@ from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.kcl_table import open_leases
 from kinesumer.errors import ConfigurationError, TransientError
 from kinesumer.model.validation import validate_name
-from kinesumer.ops.cli.console import console, plain, print_json, print_lines
+from kinesumer.ops.cli.console import (
+    console,
+    name,
+    plain,
+    print_json,
+    print_lines,
+    progress,
+    table,
+)
+from kinesumer.ops.cli.console import watch as watch_reports
 from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
-from kinesumer.ops.cli.progress import progress
 from kinesumer.ops.cli.report_tables import lag_tables, show_distribution
 from kinesumer.ops.cli.status_tables import status_picture, status_tables
-from kinesumer.ops.cli.watching import watch as watch_reports
+from kinesumer.ops.group.apps import apps_report, read_apps
 from kinesumer.ops.group.distribution import cluster_by, read_distribution, report
 from kinesumer.ops.group.lag import LagMonitor
 from kinesumer.ops.group.observation import check_client
@@ -32,7 +41,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from kinesumer.ops.cli.console import Cell
     from kinesumer.ops.cli.options import CommonOptions
+    from kinesumer.ops.group.apps import AppSummary
 
 T = TypeVar("T")
 
@@ -232,3 +243,37 @@ async def health(common: CommonOptions, client_id: str, ready: bool) -> None:
         print_lines(plain(line))
     if not (finding.ready if ready else finding.alive is not False):
         click.get_current_context().exit(UNHEALTHY)
+
+
+TITLES = "app", "clients", "shards", "unread", "streams", "state", "last seen"
+
+
+@command("table", "region", "as_json")
+async def apps(common: CommonOptions) -> None:
+    """List every app of a table: its clients, streams and unread shards.
+
+    Reads the whole table once, and changes nothing. An app whose clients have ended
+    stays in the list until "kinesumer reset" deletes its rows.
+    """
+    async with common.connect() as (_, store):
+        async with progress("reading the table"):
+            found = await read_apps(store, time.time())
+    if common.as_json:
+        print_json(apps_report(common.table, found))
+        return
+    title = plain(f"table {common.table}", "bold")
+    listed = table(TITLES, [_row(app) for app in found])
+    print_lines(title, listed if found else plain("no app has any rows"))
+
+
+def _row(app: AppSummary) -> list[Cell]:
+    bad = "red" if app.unread else ""
+    return [
+        name(app.app),
+        str(app.clients),
+        str(app.shards),
+        plain(str(app.unread), bad),
+        name(", ".join(app.names)),
+        plain(", ".join(filter(None, ["paused" * app.paused, app.failures]))),
+        app.last_seen,
+    ]

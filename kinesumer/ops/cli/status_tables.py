@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from kinesumer.ops.group.report import (
+    from kinesumer.ops.group.status import (
         GroupReport,
         MemberReport,
         ShardReport,

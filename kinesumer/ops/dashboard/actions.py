@@ -10,7 +10,7 @@ import msgspec
 from kinesumer.coordination import pauses
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.dashboard.letters import LetterIds
+from kinesumer.ops.dashboard.records import LetterIds
 from kinesumer.ops.group import drain, seek
 from kinesumer.ops.group.arguments import (
     describe_count,
@@ -18,7 +18,7 @@ from kinesumer.ops.group.arguments import (
     first_lines,
     parse_position,
 )
-from kinesumer.ops.group.context import operator_context
+from kinesumer.ops.group.connect import operator_context
 from kinesumer.ops.group.drain import still_held_in
 from kinesumer.ops.group.seek import SeekTarget, plan_seeks
 from kinesumer.ops.group.seek_counts import READ_INTERVAL_SECONDS, count_seek, total
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import ShardRow
-    from kinesumer.ops.dashboard.letters import LetterBrowser
+    from kinesumer.ops.dashboard.records import LetterBrowser
     from kinesumer.ops.group.connect import Roles
     from kinesumer.ops.group.seek import SeekPlan
     from kinesumer.ops.group.snapshot import Snapshot

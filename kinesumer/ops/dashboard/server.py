@@ -17,19 +17,19 @@ from aiohttp.http_exceptions import HttpProcessingError
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.ops.dashboard.actions import Action
 from kinesumer.ops.dashboard.auth import protect
-from kinesumer.ops.dashboard.letters import LettersRequest
-from kinesumer.ops.dashboard.records import RecordsRequest
+from kinesumer.ops.dashboard.records import LettersRequest, RecordsRequest
+from kinesumer.ops.group.apps import apps_report, read_apps
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from kinesumer.aws.dynamodb import DynamoStateStore
     from kinesumer.ops.dashboard.actions import ActionHandler
-    from kinesumer.ops.dashboard.apps import AppList
     from kinesumer.ops.dashboard.auth import Guard
-    from kinesumer.ops.dashboard.letters import LetterBrowser
     from kinesumer.ops.dashboard.poller import Poller
-    from kinesumer.ops.dashboard.records import RecordBrowser
+    from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
+    from kinesumer.ports import Clock
 
 T = TypeVar("T")
 
@@ -266,3 +266,25 @@ async def serving(
         polling.cancel()
         await runner.cleanup()
         await asyncio.wait({polling})
+
+
+# Each reading scans the table, so all pages together cause at most one in this time.
+FRESH_SECONDS = 10.0
+
+
+class AppList:
+    """Reads the apps of a table for all open pages."""
+
+    def __init__(self, table: str, store: DynamoStateStore, clock: Clock) -> None:
+        self._table, self._store, self._clock = table, store, clock
+        self._reading = asyncio.Lock()
+        self._answer, self._read_at = b"", -FRESH_SECONDS
+
+    async def read(self) -> bytes:
+        """Return the report of ``kinesumer apps`` as JSON. Raises KinesumerError."""
+        async with self._reading:
+            if self._clock.now() - self._read_at >= FRESH_SECONDS:
+                found = await read_apps(self._store, self._clock.wall())
+                self._answer = msgspec.json.encode(apps_report(self._table, found))
+                self._read_at = self._clock.now()
+        return self._answer

@@ -11,7 +11,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.exporter.scale import CATCH_UP, LOAD, Scale
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,13 +18,14 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from kinesumer.model.streams import ShardKey
-    from kinesumer.ops.group.failures import Failures
+    from kinesumer.ops.exporter.collector import Scale
+    from kinesumer.ops.group.client_reports import Failures
     from kinesumer.ops.group.observation import Observation
-    from kinesumer.ops.group.report import GroupReport, StreamReport
+    from kinesumer.ops.group.status import GroupReport, StreamReport
 
 PREFIX = "kinesumer_group_"
 MEMBER_STATES = ("silent", "degraded", "leaving", "drained", "joining", "up")
-GOALS = (LOAD, CATCH_UP)
+LOAD, CATCH_UP = GOALS = ("load", "catch_up")
 SHARD_STATES = ("owned", "moving", "unowned", "orphaned", "waiting", "ended")
 
 STREAM_LABELS = ("app", "stream", "region", "account")

@@ -6,8 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.failures import failures_of_group
-from kinesumer.ops.group.fan_out import LIVE_SECONDS
+from kinesumer.ops.group.client_reports import LIVE_SECONDS, failures_of_group
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import report as report_group
@@ -53,7 +52,7 @@ async def read_apps(store: DynamoStateStore, now: float) -> list[AppSummary]:
     return [_summary(app, found[app], now) for app in sorted(found)]
 
 
-def report(table: str, apps: Iterable[AppSummary]) -> dict[str, Any]:
+def apps_report(table: str, apps: Iterable[AppSummary]) -> dict[str, Any]:
     """Return the summaries as JSON."""
     listed = [app._asdict() for app in apps]
     return {"table": table, "apps": listed}

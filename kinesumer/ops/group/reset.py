@@ -15,7 +15,7 @@ from kinesumer.coordination.startup_checks import require_no_go_clients
 from kinesumer.errors import GroupBusyError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.context import report_partial_failure, require_no_clients
+from kinesumer.ops.group.connect import report_partial_failure, require_no_clients
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import admin_writes, app_rows, rows, writes
 

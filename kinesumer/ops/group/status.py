@@ -1,4 +1,8 @@
-"""Compute the report of a group: members, streams, shards and lags."""
+"""Compute the report of a group: ``status --json``, and what every view is made of.
+
+docs/status-json.md describes its fields. ``report`` computes it once for each reading.
+The tables, the dashboard and the metrics are functions of it.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,29 @@ import asyncio
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import HASH_KEYS, stream_name
+from kinesumer.ops.group.client_reports import (
+    ConsumerUse,
+    Failures,
+    IncidentReport,
+    failures_of_group,
+    failures_of_stream,
+    incident_reports,
+    uses_of_stream,
+)
 from kinesumer.ops.group.connect import NO_ROLES, Roles
-from kinesumer.ops.group.failures import failures_of_group, failures_of_stream
-from kinesumer.ops.group.fan_out import uses_of_stream
-from kinesumer.ops.group.incidents import incident_reports
 from kinesumer.ops.group.lag import read_lags
-from kinesumer.ops.group.loads import rates
+from kinesumer.ops.group.loads import Rates, rates
 from kinesumer.ops.group.observation import (
     FleetView,
     HeartbeatObserver,
     stall_limit_seconds,
 )
+from kinesumer.ops.group.plan_reasons import PlanReport
 from kinesumer.ops.group.problems import INCIDENTS, find_problems
-from kinesumer.ops.group.report import (
-    GroupReport,
-    MemberReport,
-    RangeReport,
-    ShardReport,
-    StreamReport,
-)
 from kinesumer.ops.group.snapshot import read_known_snapshot
 from kinesumer.wire import rows as wire
 
@@ -35,9 +41,114 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import GroupRow, MemberRow, ShardRow, StreamRow
-    from kinesumer.ops.group.doctor.finding import Finding
+    from kinesumer.ops.group.problems import Finding
     from kinesumer.ops.group.snapshot import Snapshot
     from kinesumer.ports import StateStore
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the report."""
+
+
+class RangeReport(_Part, frozen=True, kw_only=True):
+    """A contiguous range of hash keys that the plan gives to a client."""
+
+    stream_arn: str
+    first_hash: str
+    last_hash: str
+
+
+class MemberReport(_Part, frozen=True, kw_only=True):
+    """A client that isn't marked dead."""
+
+    client_id: str
+    kind: str
+    session: str
+    index: int | None
+    leader: bool
+    state: str
+    states: list[str]  # ``up``, or some of silent, degraded, leaving, drained, joining
+    drained: bool
+    heartbeat: int
+    heartbeat_unchanged_seconds: float | None
+    heartbeat_late_seconds: float
+    stalled: bool
+    last_update: str
+    weight: int
+    label: str
+    max_shards: int | None
+    streams: list[str]
+    range: list[RangeReport] | None
+    shards: int
+    millis_behind_latest: int | None
+    caught_up: bool | None
+    load: Rates | None
+    load_share: float | None
+    incidents: list[IncidentReport]
+    failures: Failures | None
+
+
+class ShardReport(_Part, frozen=True, kw_only=True):
+    """A shard, its owners and its position."""
+
+    shard_id: str
+    first_hash: str
+    last_hash: str
+    share: float
+    state: str
+    paused: str | None
+    pause_reason: str | None
+    owner: str | None
+    planned_owner: str | None
+    epoch: int
+    isolated: bool
+    poison: str | None
+    sequence_number: str | None
+    sub_sequence_number: int | None
+    parents: list[str]
+    millis_behind_latest: int | None
+    caught_up: bool | None
+    load: Rates | None
+    hot: bool
+
+    @property
+    def is_unconsumed(self) -> bool:
+        """True if no live client owns the shard, although it isn't paused."""
+        return self.state in ("unowned", "orphaned") and self.paused is None
+
+
+class StreamReport(_Part, frozen=True, kw_only=True):
+    """A stream that the app has rows of."""
+
+    stream_arn: str
+    start: str
+    baseline: bool
+    paused: bool
+    pause_reason: str | None
+    retention_hours: int | None
+    lag_problem: str | None
+    millis_behind_latest: int | None
+    caught_up: bool | None
+    fan_out: list[ConsumerUse]
+    failures: Failures | None
+    states: dict[str, int]
+    unassignable_shards: int
+    shards: list[ShardReport]
+
+
+class GroupReport(_Part, frozen=True, kw_only=True):
+    """A group as one reading shows it."""
+
+    app: str
+    table: str
+    leader: str | None
+    paused: bool
+    pause_reason: str | None
+    plan: PlanReport
+    members: list[MemberReport]
+    streams: list[StreamReport]
+    problems: list[str]
+
 
 RESETTING = (
     "a reset of the app isn't complete, and clients can't start: if no other operator "

@@ -15,7 +15,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-from kinesumer.ops.group.doctor.finding import Severity
+from kinesumer.ops.group.problems import Severity
 from kinesumer.ops.group.sampling import Presence, ShardSampler
 from kinesumer.ops.group.shard_reads import PacedReader, for_each_stream
 from kinesumer.ops.group.snapshot import read_known_snapshot, read_snapshot

@@ -9,7 +9,7 @@ from kinesumer.coordination.shard_sync import write_all
 from kinesumer.coordination.startup_checks import check_group
 from kinesumer.coordination.store_queries import read_all
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.ops.group.context import report_partial_failure, require_no_clients
+from kinesumer.ops.group.connect import report_partial_failure, require_no_clients
 from kinesumer.ops.migration.plan import StreamPlan, is_same_position, plan_stream
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import admin_writes, rows, writes

@@ -12,7 +12,7 @@ from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_streams
 from kinesumer.core.shard_end import find, is_past_end
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.ops.group.context import require_no_clients
+from kinesumer.ops.group.connect import require_no_clients
 from kinesumer.ops.group.sampling import ShardSampler
 from kinesumer.ops.group.shard_reads import PacedReader
 from kinesumer.ops.migration.kcl import (

@@ -13,7 +13,7 @@ from kinesumer.ops.cli.status_tables import status_picture
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kinesumer.ops.group.report import GroupReport
+    from kinesumer.ops.group.status import GroupReport
 
 LINE_INTERVAL_SECONDS = 5.0
 MAX_EVENTS = 8

@@ -15,11 +15,9 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.ops.dashboard.events import find_events
-from kinesumer.ops.dashboard.model import DashboardInfo
-from kinesumer.ops.dashboard.view_model import assign_lanes, build_state
-from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS
+from kinesumer.ops.dashboard.model import DashboardInfo, assign_lanes, build_state
+from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS, ScaleObserver
 from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, build_metrics
-from kinesumer.ops.exporter.scale import ScaleObserver
 from kinesumer.ops.group import distribution, status
 from kinesumer.ops.group.distribution import Consumer, Distribution, ShardLoad
 from kinesumer.ops.group.doctor.observation import AppObservation

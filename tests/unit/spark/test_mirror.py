@@ -37,7 +37,7 @@ from tests.support.world import APP, ARN, FaultySource, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import ShardRow
-    from kinesumer.ops.group.report import GroupReport
+    from kinesumer.ops.group.status import GroupReport
 
 
 def row(world: World, shard_id: str = P) -> ShardRow:

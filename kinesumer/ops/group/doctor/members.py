@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.model.rows import QUERY
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.doctor.finding import Check, Finding, Severity
-from kinesumer.ops.group.problems import MEMBERS
+from kinesumer.ops.group.problems import MEMBERS, Check, Finding, Severity
 from kinesumer.runtime.text import first_three
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.core.lineage import ended_but_open, is_complete, repairs
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.ops.group.doctor.finding import Check, Finding, Severity
+from kinesumer.ops.group.problems import Check, Finding, Severity
 from kinesumer.runtime.text import first_three
 from kinesumer.wire.rows import hash_text
 

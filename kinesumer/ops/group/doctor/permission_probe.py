@@ -20,7 +20,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start
-from kinesumer.ops.group.doctor.finding import Check, Finding, Severity
+from kinesumer.ops.group.problems import Check, Finding, Severity
 from kinesumer.ports import Compare, Write
 
 if TYPE_CHECKING:

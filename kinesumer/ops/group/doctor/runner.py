@@ -11,15 +11,13 @@ from kinesumer.aws.dynamodb import open_store
 from kinesumer.coordination.startup_checks import live_go_clients
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.ops.group import problems
+from kinesumer.ops.group.client_reports import uses_of_stream
 from kinesumer.ops.group.doctor import (
-    consumers,
-    lag,
     members,
     ownership,
     permission_probe,
     streams,
 )
-from kinesumer.ops.group.doctor.consumers import ConsumerObservation, observe_consumers
 from kinesumer.ops.group.doctor.observation import (
     AppObservation,
     observe_streams,
@@ -33,7 +31,7 @@ from kinesumer.ops.group.doctor.permission_probe import (
     probe_stream,
     probe_table,
 )
-from kinesumer.ops.group.fan_out import uses_of_stream
+from kinesumer.ops.group.doctor.streams import ConsumerObservation, observe_consumers
 from kinesumer.ops.group.observation import HeartbeatObserver
 from kinesumer.ops.group.sampling import sample_shards
 from kinesumer.ops.group.shard_reads import PacedReader
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import MemberRow
     from kinesumer.ops.group.connect import Roles
-    from kinesumer.ops.group.doctor.finding import Finding
+    from kinesumer.ops.group.problems import Finding
 
 # AWS allows five reads of a shard a second. A client that has caught up uses four of
 # them, so the doctor takes at most one.
@@ -67,13 +65,13 @@ APP_CHECKS = (
     members.FLEETS,
     members.PLAN,
     streams.POSITIONS,
-    lag.LAG,
+    streams.LAG,
     streams.RETENTION,
     streams.HOT_SHARDS,
 )
 APP_CHECK_FUNCTIONS: tuple[Callable[[AppObservation], Iterator[Finding]], ...] = (
     lambda app: problems.find_problems(app.fleet, app.app),
-    lag.growing_lags,
+    streams.growing_lags,
     members.member_problems,
     members.operator_pauses,
     members.split_fleet,
@@ -139,8 +137,8 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
     if observed is not None:
         findings += [f for check in APP_CHECK_FUNCTIONS for f in check(observed)]
     if registered is not None:
-        findings += consumers.unused_consumers(registered)
-        findings += consumers.full_streams(registered)
+        findings += streams.unused_consumers(registered)
+        findings += streams.full_streams(registered)
     findings.sort(key=lambda finding: -finding.severity)
     checks = [
         *GENERAL_CHECKS,

@@ -1,22 +1,37 @@
-"""Check streams: hot and throttled shards, quotas, stored positions, and retention."""
+"""Check streams: hot shards, quotas, positions, retention, lags, and consumers."""
 
 from __future__ import annotations
 
+import asyncio
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.ops.group.doctor.finding import Check, Severity
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.stream_consumers import (
+    MAX_CONSUMERS,
+    QUOTA,
+    StreamConsumer,
+    StreamConsumers,
+)
+from kinesumer.model.streams import stream_name
+from kinesumer.ops.group.client_reports import LiveUses, read_live_uses
 from kinesumer.ops.group.lag import CAUGHT_UP, FALLING, GROWING, STALLED, find_trend
+from kinesumer.ops.group.problems import FAN_OUT, Check, Severity
 from kinesumer.ops.group.sampling import MAX_RECORDS_PER_SECOND, NOISE_MILLIS
 from kinesumer.ops.group.verify import UNCHECKED
-from kinesumer.runtime.text import first_three
+from kinesumer.runtime.text import duration_text, first_three
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kinesumer.aws.account import AccountLimits
-    from kinesumer.ops.group.doctor.finding import Finding
+    from kinesumer.aws.dynamodb import DynamoStateStore
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.model.rows import ShardRow
+    from kinesumer.ops.group.connect import Roles
     from kinesumer.ops.group.doctor.observation import AppObservation, StreamObservation
+    from kinesumer.ops.group.doctor.permission_probe import ProbeLog
+    from kinesumer.ops.group.problems import Finding
     from kinesumer.ops.group.sampling import ArrivalSample, LagSample
     from kinesumer.ops.group.verify import Verdict
 
@@ -178,3 +193,109 @@ def _expiring(
         "raise the stream's retention first (it takes effect at once, for records that "
         "are still there), then add clients or make the handler faster",
     )
+
+
+LAG = Check("lag")
+# A shorter lag may come from commits, or from a short burst of records.
+GROWING_LAG_MILLIS = 60_000
+# A lag that grows by half of the time that passes doesn't grow by chance.
+GROWING_MILLIS_PER_SECOND = 500
+
+
+def growing_lags(app: AppObservation) -> Iterator[Finding]:
+    """Yield a finding for each stream with shards that are read too slowly."""
+    for arn, stream in app.streams.items():
+        rows = app.second.shards.get(arn, [])
+        growing = [row for row in rows if _grows(app, stream, row)]
+        if growing:
+            worst = max(stream.second[row.key].millis or 0 for row in growing)
+            names = first_three(row.key.shard_id for row in growing)
+            yield LAG.warning(
+                arn,
+                f"{names}: up to {duration_text(worst)} behind, and the lag grows",
+                "kinesumer lag shows the trend; if handlers are the limit, make them "
+                "faster or add clients; else split the shards",
+            )
+
+
+def _grows(app: AppObservation, stream: StreamObservation, row: ShardRow) -> bool:
+    after = stream.second.get(row.key)
+    if after is None or (after.millis or 0) < GROWING_LAG_MILLIS:
+        return False
+    if app.second.state(row) != "owned" or app.second.pause(row) is not None:
+        return False  # other checks report shards that nobody reads
+    trend = find_trend(stream.first.get(row.key), after)
+    if trend.trend in (GROWING, STALLED):
+        return True
+    return (trend.millis_per_second or 0) >= GROWING_MILLIS_PER_SECOND
+
+
+# With fewer free places, a deploy of one more app may fail.
+FREE_CONSUMERS = 3
+
+
+class ConsumerObservation(NamedTuple):
+    """The registered consumers of streams, by ARN, and who uses them."""
+
+    registered: Mapping[str, Sequence[StreamConsumer]]
+    uses: LiveUses
+    table: str
+
+
+async def observe_consumers(
+    clients: ClientFactory,
+    roles: Roles,
+    names: Iterable[str],
+    store: DynamoStateStore,
+    table: str,
+    now: float,
+    log: ProbeLog,
+) -> ConsumerObservation | None:
+    """List the consumers of streams, and read who uses them.
+
+    Returns None if the table can't be read. Streams whose consumers can't be listed are
+    left out.
+    """
+
+    async def list_consumers(name: str) -> tuple[str, list[StreamConsumer]]:
+        source = await open_source(clients, roles.stream(name))
+        arn = (await source.describe()).arn
+        return arn, await StreamConsumers(source).list()
+
+    lists = (
+        log.attempt("kinesis:ListStreamConsumers", name, list_consumers(name))
+        for name in names
+    )
+    found = await asyncio.gather(*lists)
+    scan = read_live_uses(store, now)
+    uses = await log.attempt("dynamodb:Scan", f"table {table}", scan)
+    if uses is None:
+        return None
+    return ConsumerObservation(dict(filter(None, found)), uses, table)
+
+
+def unused_consumers(observed: ConsumerObservation) -> Iterator[Finding]:
+    """Yield a finding for each stream with consumers that no live client uses."""
+    for arn, consumers in observed.registered.items():
+        unused = [c.name for c in consumers if not observed.uses.apps(arn, c.name)]
+        if unused:
+            yield FAN_OUT.note(
+                arn,
+                f"no live client in table {observed.table} uses the stream consumer "
+                f"{first_three(unused)}: AWS bills a registered consumer for each "
+                "shard and hour",
+                "unless another program uses it: kinesumer fan-out deregister "
+                f"{stream_name(arn)} {unused[0]}",
+            )
+
+
+def full_streams(observed: ConsumerObservation) -> Iterator[Finding]:
+    """Yield a finding for each stream that can have few further consumers."""
+    for arn, consumers in observed.registered.items():
+        if len(consumers) > MAX_CONSUMERS - FREE_CONSUMERS:
+            yield FAN_OUT.note(
+                arn,
+                f"{len(consumers)} stream consumers are registered: {QUOTA}",
+                "deregister what nobody uses, or raise the quota, before another app "
+                "reads the stream by fan-out",
+            )

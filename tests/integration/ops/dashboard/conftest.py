@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
     from kinesumer.ops.dashboard.actions import ActionHandler
-    from kinesumer.ops.dashboard.apps import AppList
-    from kinesumer.ops.dashboard.letters import LetterBrowser
     from kinesumer.ops.dashboard.poller import FleetSource
-    from kinesumer.ops.dashboard.records import RecordBrowser
+    from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
+    from kinesumer.ops.dashboard.server import AppList
 
 ABOUT = DashboardInfo("billing", "kinesumer-state-store", "eu-central-1")
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")

@@ -17,9 +17,8 @@ from kinesumer import Config, Kinesumer, Start
 from kinesumer.dead_letters import DeadLetter, open_dead_letters
 from kinesumer.handlers.dead_letters.letter import decode_letter
 from kinesumer.ops.dashboard.actions import ActionHandler
-from kinesumer.ops.dashboard.letters import LetterBrowser
 from kinesumer.ops.dashboard.poller import StoreFleetSource
-from kinesumer.ops.dashboard.records import RecordBrowser
+from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
 from kinesumer.ops.group.connect import NO_ROLES, connect
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing import EmbeddedAws

@@ -15,7 +15,7 @@ from playwright.async_api import expect
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.model.loads import Load, LoadReport
 from kinesumer.model.records import Record
-from kinesumer.ops.group.apps import AppSummary, report
+from kinesumer.ops.group.apps import AppSummary, apps_report
 from kinesumer.wire.loads import load_text
 from tests.integration.ops.dashboard.conftest import served, shown_page
 from tests.support.dashboard import FakeActions, FakeRecords
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from kinesumer.errors import KinesumerError
     from kinesumer.ops.dashboard.actions import Action, ActionHandler, Preview
-    from kinesumer.ops.dashboard.apps import AppList
     from kinesumer.ops.dashboard.records import (
         RecordBrowser,
         RecordsAnswer,
         RecordsRequest,
     )
+    from kinesumer.ops.dashboard.server import AppList
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -215,7 +215,7 @@ async def test_all_apps_of_the_table_are_on_one_page(browser: Browser) -> None:
                 AppSummary("billing", 2, arns, 8, 0, False, "", "2026-01-01"),
                 AppSummary("<b>evil", 0, arns[:1], 4, 3, True, "9 dead letters", ""),
             ]
-            return msgspec.json.encode(report("state", apps))
+            return msgspec.json.encode(apps_report("state", apps))
 
     apps = FakeApps()
     async with (

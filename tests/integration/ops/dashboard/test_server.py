@@ -11,7 +11,7 @@ import pytest
 
 from kinesumer.model.records import Record
 from kinesumer.ops.dashboard.auth import TOKEN_HEADER
-from kinesumer.ops.dashboard.letters import LetterBrowser
+from kinesumer.ops.dashboard.records import LetterBrowser
 from kinesumer.ops.group.connect import NO_ROLES
 from tests.integration.ops.dashboard.conftest import served
 from tests.support.dashboard import FakeRecords

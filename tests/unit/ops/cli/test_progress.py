@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kinesumer.ops.cli import progress as module
-from kinesumer.ops.cli.progress import CLEAR_LINE, print_above, progress
+from kinesumer.ops.cli import console as module
+from kinesumer.ops.cli.console import CLEAR_LINE, print_above, progress
 
 
 class Terminal(io.StringIO):

@@ -27,12 +27,12 @@ from kinesumer.ops.group.distribution import (
     ClusterSpread,
     DistributionReport,
 )
-from kinesumer.ops.group.doctor.finding import Finding, Severity
 from kinesumer.ops.group.doctor.runner import DoctorOptions, DoctorResult
 from kinesumer.ops.group.lag import LagReport, Lags, ShardLag, StreamLag
 from kinesumer.ops.group.loads import Rates
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.plan_reasons import PlanReport
+from kinesumer.ops.group.problems import Finding, Severity
 from kinesumer.ops.group.seek import SeekPlan
 from kinesumer.ops.group.seek_counts import Count
 from kinesumer.ops.group.status import report

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.ops.dashboard.model import DashboardInfo
+from kinesumer.ops.dashboard.model import (
+    DashboardInfo,
+    assign_lanes,
+    assign_slots,
+    build_state,
+)
 from kinesumer.ops.dashboard.throughput import LagHistory
-from kinesumer.ops.dashboard.view_model import assign_lanes, assign_slots, build_state
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import observe
 from kinesumer.ops.group.status import report
@@ -14,7 +18,7 @@ from tests.support.toy_fleet import ToyFleet, shard
 
 if TYPE_CHECKING:
     from kinesumer.ops.dashboard.model import State
-    from kinesumer.ops.group.report import GroupReport
+    from kinesumer.ops.group.status import GroupReport
 
 
 def drawn(fleet: ToyFleet) -> State:

@@ -17,7 +17,7 @@ from kinesumer.model.rows import (
     StreamRow,
 )
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
-from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS
+from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS, Scale, ScaleObserver
 from kinesumer.ops.exporter.metrics import (
     COUNTERS,
     GAUGES,
@@ -26,7 +26,6 @@ from kinesumer.ops.exporter.metrics import (
     AppReading,
     build_metrics,
 )
-from kinesumer.ops.exporter.scale import Scale, ScaleObserver
 from kinesumer.ops.group.lag import NO_LAGS, Lags
 from kinesumer.ops.group.observation import Observation, observe
 from kinesumer.ops.group.snapshot import Snapshot

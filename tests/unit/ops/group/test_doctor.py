@@ -11,7 +11,6 @@ from kinesumer.aws.account import AccountLimits
 from kinesumer.model.rows import QUERY, QUERY_ID, GroupRow, LeaderRow
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.ops.group import verify
-from kinesumer.ops.group.doctor.finding import Finding, Severity, worst
 from kinesumer.ops.group.doctor.members import (
     group_by_streams,
     member_problems,
@@ -33,6 +32,7 @@ from kinesumer.ops.group.doctor.streams import (
     shard_quota,
     throttled_shards,
 )
+from kinesumer.ops.group.problems import Finding, Severity, worst
 from kinesumer.ops.group.sampling import ArrivalSample
 from tests.support.doctor import (
     ARN,

@@ -11,13 +11,13 @@ import pytest
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import LeaderRow
 from kinesumer.model.streams import Start
-from kinesumer.ops.group.doctor.finding import Severity
-from kinesumer.ops.group.doctor.lag import growing_lags
+from kinesumer.ops.group.client_reports import failures_of_group, failures_of_stream
 from kinesumer.ops.group.doctor.members import waiting_plans
 from kinesumer.ops.group.doctor.ownership import repeated_claims
 from kinesumer.ops.group.doctor.runner import APP_CHECK_FUNCTIONS
-from kinesumer.ops.group.failures import failures_of_group, failures_of_stream
+from kinesumer.ops.group.doctor.streams import growing_lags
 from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.problems import Severity
 from kinesumer.ops.group.status import report
 from tests.support.doctor import (
     ARN,

@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.aws.stream_consumers import StreamConsumer
 from kinesumer.model.stream_consumers import FanOutUse
+from kinesumer.ops.exporter.collector import Scale
 from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, build_metrics
-from kinesumer.ops.exporter.scale import Scale
-from kinesumer.ops.group.doctor.consumers import (
-    ConsumerObservation,
-    full_streams,
-    unused_consumers,
-)
-from kinesumer.ops.group.doctor.finding import Severity
-from kinesumer.ops.group.fan_out import (
+from kinesumer.ops.group.client_reports import (
     LIVE_SECONDS,
     ConsumerUse,
     LiveUses,
@@ -23,8 +17,14 @@ from kinesumer.ops.group.fan_out import (
     read_live_uses,
     uses_of_stream,
 )
+from kinesumer.ops.group.doctor.streams import (
+    ConsumerObservation,
+    full_streams,
+    unused_consumers,
+)
 from kinesumer.ops.group.lag import NO_LAGS
 from kinesumer.ops.group.observation import observe
+from kinesumer.ops.group.problems import Severity
 from kinesumer.ops.group.status import report
 from kinesumer.wire.rows import timestamp_text
 from tests.support.doctor import ARN, OTHER, check_finding, member, snapshot

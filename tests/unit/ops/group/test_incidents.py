@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kinesumer.model.incidents import IncidentKind
-from kinesumer.ops.group.incidents import group_incidents
+from kinesumer.ops.group.client_reports import group_incidents
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
 from tests.support.doctor import ARN, member, snapshot

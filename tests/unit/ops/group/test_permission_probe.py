@@ -13,7 +13,6 @@ from kinesumer.errors import (
     StateStoreMissingError,
     StreamMissingError,
 )
-from kinesumer.ops.group.doctor.finding import Severity
 from kinesumer.ops.group.doctor.permission_probe import (
     ClockReading,
     Probe,
@@ -21,6 +20,7 @@ from kinesumer.ops.group.doctor.permission_probe import (
     failed_probes,
     unusable_store,
 )
+from kinesumer.ops.group.problems import Severity
 from tests.support.doctor import check_finding
 
 NOTE, WARNING, CRITICAL = Severity

@@ -10,10 +10,9 @@ from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Deaths
 from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.ops.group.doctor.finding import Severity
 from kinesumer.ops.group.doctor.runner import APP_CHECK_FUNCTIONS
 from kinesumer.ops.group.observation import FleetView
-from kinesumer.ops.group.problems import find_problems
+from kinesumer.ops.group.problems import Severity, find_problems
 from kinesumer.ops.group.status import report
 from tests.support.doctor import ARN, app, check_finding, member, row, snapshot
 

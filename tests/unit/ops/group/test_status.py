@@ -14,8 +14,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import GroupRow, LeaderRow
 from kinesumer.ops.group.lag import NO_LAGS, Lags
 from kinesumer.ops.group.observation import FleetView
-from kinesumer.ops.group.report import GroupReport
-from kinesumer.ops.group.status import report
+from kinesumer.ops.group.status import GroupReport, report
 from tests.support.doctor import ARN, HALF, member, row, snapshot
 
 SHARDS = [

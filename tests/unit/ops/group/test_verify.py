@@ -9,7 +9,7 @@ import pytest
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.ops.group import verify
-from kinesumer.ops.group.doctor.finding import Severity
+from kinesumer.ops.group.problems import Severity
 from kinesumer.ops.group.sampling import Peek, Presence
 from kinesumer.ops.group.verify import contradictions, decide_verdict
 from tests.support.doctor import BOUNDS, HALF, row

@@ -1,0 +1,287 @@
+"""Put in words what clients report: failures of user code, incidents, and fan-out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from kinesumer.model.failures import Outcomes
+from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.streams import stream_name
+from kinesumer.runtime.text import counted, duration_text, first_three
+from kinesumer.wire import rows
+from kinesumer.wire.failures import read_failures
+from kinesumer.wire.incidents import read_incidents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kinesumer.aws.dynamodb import DynamoStateStore
+    from kinesumer.model.failures import StreamFailures
+    from kinesumer.model.incidents import Incident
+    from kinesumer.model.rows import MemberRow
+
+
+class ErrorReport(msgspec.Struct, frozen=True):
+    """The last failure of a stream, without the error's text and the record's data."""
+
+    type: str
+    shard_id: str
+    position: str
+    at: float  # seconds since 1970
+
+
+class Failures(msgspec.Struct, frozen=True, kw_only=True):
+    """The failures of one stream in the last minute, in one or several clients."""
+
+    clients: list[str]  # the ids of the clients that report them
+    since: float  # seconds since 1970
+    records_done: int
+    calls: int
+    failed_calls: int
+    dead_letters: int
+    skipped_records: int
+    last_error: ErrorReport | None
+    text: str  # "94 % of calls fail, 616 dead letters in the last minute"
+
+    @property
+    def failing_share(self) -> float:
+        """The share of the calls that failed, from 0 to 1."""
+        return self.failed_calls / max(1, self.calls)
+
+    def explain(self, now: float | None) -> str:
+        """Return the last error, the counts, and who reports them for how long.
+
+        ``now`` is in seconds since 1970; None if unknown.
+        """
+        about = f"reported by {first_three(self.clients)}"
+        if now is not None:
+            about += f", for {_age(self.since, now)}"
+        return f"{self._error_text(now)}{self.text} ({about})"
+
+    def _error_text(self, now: float | None) -> str:
+        error = self.last_error
+        if error is None:
+            return ""
+        ago = "" if now is None else f", {_age(error.at, now)} ago"
+        place = f"record {error.position} of {error.shard_id}"
+        return f"last {error.type} at {place}{ago}: "
+
+
+def _counts(outcomes: Outcomes) -> str:
+    _, calls, failed, letters, skipped = outcomes
+    percent = 100 * failed / max(1, calls)
+    words = [
+        *([f"{max(1, int(percent))} % of {calls:,} calls fail"] if failed else []),
+        *([counted(letters, "dead letter")] if letters else []),
+        *([counted(skipped, "skipped record")] if skipped else []),
+    ]
+    return f"{', '.join(words)} in the last minute"
+
+
+def _age(at: float, now: float) -> str:
+    return duration_text(1000 * max(0.0, now - at))
+
+
+def failures_of_stream(members: Iterable[MemberRow], arn: str) -> Failures | None:
+    """Return the failures of a stream in all members; None if there are none."""
+    return _sum([it for it in _reported(members) if it[1].stream_arn == arn])
+
+
+def failures_of_group(members: Iterable[MemberRow]) -> Failures | None:
+    """Return the failures of all streams in all members; None if there are none."""
+    return _sum(list(_reported(members)))
+
+
+def _reported(members: Iterable[MemberRow]) -> Iterator[tuple[str, StreamFailures]]:
+    for member in members:
+        for failures in read_failures(member.failures, member.streams):
+            yield member.client_id, failures
+
+
+def _sum(found: list[tuple[str, StreamFailures]]) -> Failures | None:
+    if not found:
+        return None
+    outcomes = Outcomes()
+    for _, one in found:
+        outcomes = outcomes.plus(one.outcomes)
+    errors = [one.error for _, one in found if one.error is not None]
+    latest = max(errors, key=lambda error: error.at, default=None)
+    return Failures(
+        clients=list(dict.fromkeys(client_id for client_id, _ in found)),
+        since=min(one.since for _, one in found),
+        records_done=outcomes.done,
+        calls=outcomes.calls,
+        failed_calls=outcomes.failed,
+        dead_letters=outcomes.letters,
+        skipped_records=outcomes.skipped,
+        last_error=None if latest is None else ErrorReport(*latest),
+        text=_counts(outcomes),
+    )
+
+
+class IncidentReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A lasting failure that a client reports about itself."""
+
+    kind: str
+    stream_arn: str | None
+    shard_id: str | None
+    since: float  # seconds since 1970
+    count: int
+    error: str
+    meaning: str
+    remedy: str
+
+
+class IncidentGroup(NamedTuple):
+    """All incidents of one kind about one stream, or about clients themselves."""
+
+    kind: IncidentKind
+    stream_arn: str
+    clients: tuple[str, ...]  # the ids of the clients that report them
+    incidents: tuple[Incident, ...]
+
+    @property
+    def subject(self) -> str:
+        """What the incidents concern, in words."""
+        if not self.stream_arn:
+            return first_three(self.clients)
+        return f"stream {stream_name(self.stream_arn)}"
+
+    def text(self, now: float | None) -> str:
+        """Return the last error, what it means, and who reports it for how long.
+
+        ``now`` is in seconds since 1970; None if unknown.
+        """
+        latest = max(self.incidents, key=lambda incident: incident.since)
+        error = f"{latest.error}: " if latest.error else ""
+        about = []
+        shards = sorted({it.shard_id for it in self.incidents if it.shard_id})
+        if shards:
+            about.append(first_three(shards))
+        if self.stream_arn:
+            about.append(f"reported by {first_three(self.clients)}")
+        if now is not None:
+            seconds = max(0.0, now - min(it.since for it in self.incidents))
+            about.append(f"for {duration_text(1000 * seconds)}")
+        count = sum(it.count for it in self.incidents)
+        about.append("noted once" if count == 1 else f"noted {count:,} times")
+        return f"{error}{self.kind.meaning} ({', '.join(about)})"
+
+
+def group_incidents(members: Iterable[MemberRow]) -> list[IncidentGroup]:
+    """Return the members' incidents by kind and stream; the worst kinds come first."""
+    found: dict[tuple[IncidentKind, str], list[tuple[str, Incident]]]
+    found = defaultdict(list)
+    for member in members:
+        for incident in read_incidents(member.incidents, member.streams):
+            key = incident.kind, incident.stream_arn
+            found[key].append((member.client_id, incident))
+    kinds = list(IncidentKind)
+    order = sorted(found, key=lambda key: (kinds.index(key[0]), key[1]))
+    return [
+        IncidentGroup(
+            *key,
+            tuple(dict.fromkeys(client_id for client_id, _ in found[key])),
+            tuple(incident for _, incident in found[key]),
+        )
+        for key in order
+    ]
+
+
+def incident_reports(member: MemberRow) -> list[IncidentReport]:
+    """Return a member's incidents for a report."""
+    return [
+        IncidentReport(
+            kind=incident.kind.value,
+            stream_arn=incident.stream_arn or None,
+            shard_id=incident.shard_id or None,
+            since=incident.since,
+            count=incident.count,
+            error=incident.error,
+            meaning=incident.kind.meaning,
+            remedy=incident.kind.remedy,
+        )
+        for incident in read_incidents(member.incidents, member.streams)
+    ]
+
+
+# A client writes the time into its row every two minutes. If an app's last client was
+# killed, no other client marks its row as dead, so an old time must end its use.
+LIVE_SECONDS = 300.0
+
+
+class PollingClient(msgspec.Struct, frozen=True):
+    """A client that polls although it requests fan-out, and why."""
+
+    client_id: str
+    problem: str
+
+
+class ConsumerUse(msgspec.Struct, frozen=True):
+    """The live clients of an app that request a stream consumer of one stream."""
+
+    consumer: str
+    clients: list[str]  # the ids of the clients that read by fan-out
+    polling: list[PollingClient]
+
+    @property
+    def text(self) -> str:
+        """The use in words: "fan-out billing (1 client, 1 polls instead)"."""
+        clients, polling = len(self.clients), len(self.polling)
+        counts = [
+            *([counted(clients, "client")] if clients else []),
+            *([f"{polling} poll{'s' * (polling == 1)} instead"] if polling else []),
+        ]
+        return f"fan-out {self.consumer} ({', '.join(counts)})"
+
+    def problems(self) -> Iterator[str]:
+        """Yield why clients poll, with one text for all clients of the same problem."""
+        clients: dict[str, list[str]] = defaultdict(list)
+        for one in self.polling:
+            clients[one.problem].append(one.client_id)
+        for problem, ids in clients.items():
+            names = first_three(ids)
+            verb = "polls" if len(ids) == 1 else "poll"
+            yield f"{names} {verb} instead of fan-out {self.consumer}: {problem}"
+
+
+def uses_of_stream(members: Iterable[MemberRow], arn: str) -> list[ConsumerUse]:
+    """Return how the members use each consumer of a stream, by the consumer's name."""
+    found: dict[str, ConsumerUse] = {}
+    for member in members:
+        if (use := member.fan_out.get(arn)) is None:
+            continue
+        known = found.setdefault(use.consumer, ConsumerUse(use.consumer, [], []))
+        if use.problem:
+            known.polling.append(PollingClient(member.client_id, use.problem))
+        else:
+            known.clients.append(member.client_id)
+    return [found[name] for name in sorted(found)]
+
+
+class LiveUses:
+    """The apps in one table whose live clients request stream consumers."""
+
+    def __init__(self, clients: Mapping[tuple[str, str], Counter[str]]) -> None:
+        self._clients = clients
+
+    def apps(self, stream_arn: str, consumer: str) -> Counter[str]:
+        """Return the number of live clients of each app that request a consumer."""
+        return self._clients.get((stream_arn, consumer), Counter())
+
+
+async def read_live_uses(store: DynamoStateStore, now: float) -> LiveUses:
+    """Read the rows of all clients in the table. ``now`` is in seconds since 1970."""
+    clients: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for row in await store.scan(rows.member_key("", "").pk):
+        # Only people see the result, so unreadable rows don't matter.
+        for member in rows.parse_rows(rows.read_member, [row])[0]:
+            at = rows.timestamp_seconds(member.last_update)
+            if not member.dead and now - at <= LIVE_SECONDS:
+                app = str(row["pk"]).removeprefix(rows.member_key("", "").pk)
+                for arn, use in member.fan_out.items():
+                    clients[arn, use.consumer][app] += 1
+    return LiveUses(clients)
