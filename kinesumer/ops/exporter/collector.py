@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core import plan
@@ -17,6 +16,7 @@ from kinesumer.ops.exporter.metrics import (
     LOAD,
     AppMetrics,
     AppReading,
+    Scale,
     build_metrics,
 )
 from kinesumer.ops.group.connect import NO_ROLES, Roles
@@ -45,15 +45,6 @@ class ScaleOptions(NamedTuple):
     catch_up_seconds: float = 600.0
     # This many shards have metrics of their own: the busiest and the furthest behind.
     top_shards: int = 20
-
-
-class Scale(NamedTuple):
-    """The number of clients that a group needs, and the group's busiest shards."""
-
-    # By goal: ``load`` or ``catch_up``. Empty if no load is known.
-    wanted: Mapping[str, int] = MappingProxyType({})
-    busiest: tuple[ShardKey, ...] = ()
-    slowest: tuple[ShardKey, ...] = ()
 
 
 class ScaleObserver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -13,12 +14,11 @@ from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import stream_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from prometheus_client.core import Metric
 
     from kinesumer.model.streams import ShardKey
-    from kinesumer.ops.exporter.collector import Scale
     from kinesumer.ops.group.client_reports import Failures
     from kinesumer.ops.group.observation import Observation
     from kinesumer.ops.group.status import GroupReport, StreamReport
@@ -136,6 +136,15 @@ GAUGES = {
         "the busiest shards.",
     ),
 }
+
+
+class Scale(NamedTuple):
+    """The number of clients that a group needs, and the group's busiest shards."""
+
+    # By goal: ``load`` or ``catch_up``. Empty if no load is known.
+    wanted: Mapping[str, int] = MappingProxyType({})
+    busiest: tuple[ShardKey, ...] = ()
+    slowest: tuple[ShardKey, ...] = ()
 
 
 class AppReading(NamedTuple):
