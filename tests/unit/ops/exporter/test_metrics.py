@@ -17,13 +17,14 @@ from kinesumer.model.rows import (
     StreamRow,
 )
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
-from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS, Scale, ScaleObserver
+from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS, ScaleObserver
 from kinesumer.ops.exporter.metrics import (
     COUNTERS,
     GAUGES,
     PREFIX,
     AppMetrics,
     AppReading,
+    Scale,
     build_metrics,
 )
 from kinesumer.ops.group.lag import NO_LAGS, Lags

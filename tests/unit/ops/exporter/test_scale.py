@@ -12,11 +12,16 @@ from kinesumer.model.rows import Deaths, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
 from kinesumer.ops.exporter.collector import (
     DEFAULT_OPTIONS,
-    Scale,
     ScaleObserver,
     ScaleOptions,
 )
-from kinesumer.ops.exporter.metrics import PREFIX, AppMetrics, AppReading, build_metrics
+from kinesumer.ops.exporter.metrics import (
+    PREFIX,
+    AppMetrics,
+    AppReading,
+    Scale,
+    build_metrics,
+)
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import Observation, observe
 from kinesumer.ops.group.snapshot import Snapshot

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.aws.stream_consumers import StreamConsumer
 from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.ops.exporter.collector import Scale
-from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, build_metrics
+from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, Scale, build_metrics
 from kinesumer.ops.group.client_reports import (
     LIVE_SECONDS,
     ConsumerUse,
