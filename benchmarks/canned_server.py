@@ -17,7 +17,7 @@ from aiohttp import web
 
 from benchmarks.http_server import serve
 from benchmarks.pages import LAYOUTS, iterator, numbered
-from kinesumer.testing.embedded_aws import cbor
+from kinesumer.testing.embedded_aws.request import from_json, to_json
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR
 
 JSON = "application/x-amz-json-1.1"
@@ -36,7 +36,7 @@ class Canned:
         operation = request.headers["X-Amz-Target"].rpartition(".")[2]
         content_type, body = request.content_type, await request.read()
         if content_type == CBOR:
-            body = cbor.to_json(body)
+            body = to_json(body)
         given = json.loads(body or b"{}")
         if operation == "GetRecords":
             page = self._page(content_type, int(given["ShardIterator"]))
@@ -48,7 +48,7 @@ class Canned:
         key = content_type, number
         if key not in self._pages:
             page = numbered(self._body, number)
-            self._pages[key] = cbor.from_json(page) if content_type == CBOR else page
+            self._pages[key] = from_json(page) if content_type == CBOR else page
         return self._pages[key]
 
     def _DescribeStream(self, given: dict[str, str]) -> object:

@@ -30,8 +30,8 @@ from random import Random
 from statistics import median
 from typing import NamedTuple
 
+from benchmarks.load_fleet import LoadFleet, zipf
 from kinesumer.config import Config
-from kinesumer.testing.simulation.load_fleet import LoadFleet, zipf
 
 AIM = 1.15
 SETTLE_SECONDS = 60

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks.canned_server import JSON, Canned
 from benchmarks.pages import Layout, numbered
-from kinesumer.testing.kinesis.frames import encode_frame
+from kinesumer.testing.kinesis.subscription import encode_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

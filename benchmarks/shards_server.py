@@ -19,7 +19,7 @@ import msgspec
 
 from benchmarks.canned_server import HASH_KEYS, JSON
 from benchmarks.http_server import tls_context
-from kinesumer.testing.embedded_aws import cbor
+from kinesumer.testing.embedded_aws.request import from_json, to_json
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR
 
 LISTING_SHARDS = 1_000  # shards of one page of ListShards
@@ -162,10 +162,10 @@ class ServerConnection(asyncio.Protocol):
         self._received = b""
         content_type = JSON
         if CBOR.encode() in head:
-            content_type, body = CBOR, cbor.to_json(body)
+            content_type, body = CBOR, to_json(body)
         answer = self._server.answer(target[1].decode(), body)
         if content_type == CBOR:
-            answer = cbor.from_json(answer)
+            answer = from_json(answer)
         loop = asyncio.get_running_loop()
         wait = self._server.latency_seconds
         loop.call_later(wait, self._send, content_type.encode(), answer)

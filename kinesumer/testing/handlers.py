@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from kinesumer.consuming.assignment_callbacks import read_callbacks
 from kinesumer.handlers.signature import read_function
 from kinesumer.model.validation import require_error_types
-from kinesumer.testing.simulation.event_log import format_events
-from kinesumer.testing.simulation.invariants.base import ViolationError
-from kinesumer.testing.simulation.run import Outcome, draw_run, play
+from kinesumer.testing.simulation.invariants.base import ViolationError, format_events
+from kinesumer.testing.simulation.run import Outcome, draw_run, parse_rates, play
 from kinesumer.testing.simulation.scenarios import Scenario
-from kinesumer.testing.simulation.schedule import parse_rates
 from kinesumer.testing.simulation.simulation import Simulation
-from kinesumer.testing.simulation.world import UserCode
+from kinesumer.testing.simulation.user_code import UserCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

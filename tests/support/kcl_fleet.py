@@ -13,10 +13,10 @@ from kinesumer.config import Config
 from kinesumer.model.streams import Shard
 from kinesumer.ops.group.connect import operator_context
 from kinesumer.testing.kinesis.limits import UNTHROTTLED
-from kinesumer.testing.kinesis.numbers import GrowingNumbers
 from kinesumer.testing.kinesis.shards import Shard as MemoryShard
 from kinesumer.testing.kinesis.shards import StoredRecord
 from kinesumer.testing.kinesis.streams import Stream
+from kinesumer.testing.kinesis.tokens import GrowingNumbers
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.support.clock import StillClock
 

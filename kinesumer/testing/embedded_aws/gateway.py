@@ -10,14 +10,17 @@ import msgspec
 from aiohttp import web
 
 from kinesumer.runtime.partitions import is_region
-from kinesumer.testing.embedded_aws import cbor, dynamodb, identity
+from kinesumer.testing.embedded_aws import dynamodb, identity
 from kinesumer.testing.embedded_aws.dynamodb import Answer
 from kinesumer.testing.embedded_aws.faults import Call
 from kinesumer.testing.embedded_aws.pushing import KEY_TEXT, ConnectionAborted, Pushes
-from kinesumer.testing.embedded_aws.request import Request, parse_request
-from kinesumer.testing.kinesis.arns import resource_arn
-from kinesumer.testing.kinesis.errors import AwsError, limit_exceeded
-from kinesumer.testing.kinesis.frames import without_iterator
+from kinesumer.testing.embedded_aws.request import (
+    Request,
+    from_json,
+    parse_request,
+    to_json,
+)
+from kinesumer.testing.kinesis.errors import AwsError, limit_exceeded, resource_arn
 from kinesumer.testing.kinesis.records import ReadPage
 from kinesumer.testing.kinesis.requests import (
     AnyRequest,
@@ -26,7 +29,7 @@ from kinesumer.testing.kinesis.requests import (
     RegisterStreamConsumer,
 )
 from kinesumer.testing.kinesis.service import Caller, decode
-from kinesumer.testing.kinesis.subscription import Subscription
+from kinesumer.testing.kinesis.subscription import Subscription, without_iterator
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 
 if TYPE_CHECKING:
@@ -81,7 +84,7 @@ class Gateway:
             return web.Response()
         content_type, body = _CONTENT_TYPES[request.service], answer.body
         if request.content_type == CBOR_TYPE:
-            content_type, body = CBOR_TYPE, cbor.from_json(body)
+            content_type, body = CBOR_TYPE, from_json(body)
         headers = {
             "Content-Type": content_type,
             "Date": formatdate(self._state.clock.now(), usegmt=True),
@@ -149,7 +152,7 @@ class Gateway:
             if http.service == "kinesis":
                 body = http.body
                 if http.content_type == CBOR_TYPE:
-                    body = cbor.to_json(body)
+                    body = to_json(body)
                 request = decode(http.operation, body)
                 resource, shard = state.kinesis.target(request, origin)
             elif http.service == "dynamodb":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from kinesumer.testing.embedded_aws.faults import PUSHED_EVENT
-from kinesumer.testing.kinesis.frames import (
+from kinesumer.testing.kinesis.subscription import (
     exception_frame,
     initial_response,
     without_continuation,

@@ -1,15 +1,24 @@
-"""Parse requests to AWS, and create the error of a denied request."""
+"""Parse requests to AWS, and create the error of a denied request.
+
+Kinesis speaks CBOR, too. The service itself handles JSON only.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from base64 import b64decode
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from kinesumer.testing.kinesis.errors import AwsError
+import msgspec
+
+from kinesumer.testing.kinesis.errors import AwsError, invalid_request
+from kinesumer.wire.cbor import Milliseconds, encode
+from kinesumer.wire.decoder import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/[^/,]*/([^/,]*)/")
 _SERVICES = {"Kinesis_20131202": "kinesis", "DynamoDB_20120810": "dynamodb"}
@@ -58,3 +67,33 @@ def access_denied(caller: str, action: str, resource: str, why: str = "") -> Aws
         f"User: {caller} is not authorized to perform: {action} "
         f"on resource: {resource} because {reason}",
     )
+
+
+_DATA = "Data"
+
+
+def to_json(body: bytes) -> bytes:
+    """Return a request in JSON. Raise AwsError if it isn't CBOR."""
+    if compiled is None:
+        raise invalid_request("CBOR needs the compiled decoder: use JSON.")
+    try:
+        return msgspec.json.encode(compiled.decode(body))
+    except ValueError as error:
+        raise invalid_request(f"The request is not CBOR: {error}.") from None
+
+
+def from_json(body: bytes) -> bytes:
+    """Return an answer in CBOR."""
+    return encode(_typed("", msgspec.json.decode(body)))
+
+
+def _typed(name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _typed(key, inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_typed(name, inner) for inner in value]
+    if name == _DATA:
+        return b64decode(value)
+    if name.endswith("Timestamp"):
+        return Milliseconds(round(value * 1000))
+    return value

@@ -8,7 +8,6 @@ import msgspec
 
 from kinesumer.model.stream_consumers import CONSUMER_ARN
 from kinesumer.testing.kinesis import requests as rq
-from kinesumer.testing.kinesis.arns import resource_arn
 from kinesumer.testing.kinesis.changes import (
     lengthen,
     merge,
@@ -39,13 +38,18 @@ from kinesumer.testing.kinesis.errors import (
     invalid_request,
     limit_exceeded,
     not_found,
+    resource_arn,
     unknown_operation,
 )
 from kinesumer.testing.kinesis.limits import Bucket, Limits
 from kinesumer.testing.kinesis.listing import (
     describe,
     describe_summary,
+    list_resource_tags,
     list_shards,
+    list_stream_tags,
+    tag_resource,
+    tag_stream,
 )
 from kinesumer.testing.kinesis.records import (
     ReadPage,
@@ -56,12 +60,6 @@ from kinesumer.testing.kinesis.records import (
 )
 from kinesumer.testing.kinesis.streams import BY_KEY, Stream
 from kinesumer.testing.kinesis.subscription import Subscription
-from kinesumer.testing.kinesis.tags import (
-    list_resource_tags,
-    list_stream_tags,
-    tag_resource,
-    tag_stream,
-)
 from kinesumer.testing.kinesis.tokens import ListingToken, ShardIterator
 
 if TYPE_CHECKING:

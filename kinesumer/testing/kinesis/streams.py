@@ -10,14 +10,13 @@ from kinesumer.model.streams import HASH_KEYS
 from kinesumer.model.streams import Shard as Description
 from kinesumer.testing.kinesis.errors import AwsError, invalid_argument, not_found
 from kinesumer.testing.kinesis.limits import Bucket
-from kinesumer.testing.kinesis.numbers import AwsNumbers
 from kinesumer.testing.kinesis.shards import Shard, StoredRecord
+from kinesumer.testing.kinesis.tokens import AwsNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.testing.kinesis.limits import Limits
-    from kinesumer.testing.kinesis.numbers import SequenceNumbers
     from kinesumer.testing.kinesis.subscription import Consumer
 
 # The strategies by which a stream distributes records over its shards.
@@ -41,7 +40,7 @@ class Stream:
         limits: Limits,
         *,
         mode: str = "PROVISIONED",
-        numbers: SequenceNumbers | None = None,
+        numbers: AwsNumbers | None = None,
     ) -> None:
         self.arn = arn
         self.account, self.name = arn.split(":")[4], arn.rpartition("/")[2]
@@ -60,9 +59,9 @@ class Stream:
         self.open: list[Shard] = []
         self._serial = 0
         self._expired_at = now
-        self.numbers: SequenceNumbers = numbers or AwsNumbers()
+        self.numbers: AwsNumbers = numbers or AwsNumbers()
         self.first_number: int = self.numbers.first
-        # Shards share this count: see ``SequenceNumbers``.
+        # Shards share this count: see ``AwsNumbers``.
         self.next_number: int = self.first_number
         self.status: str = "CREATING"
         self._due = now + limits.creating_seconds

@@ -1,20 +1,28 @@
-"""Model registered consumers, and their subscriptions to shards."""
+"""Model registered consumers, and their subscriptions to shards.
+
+Events are frames of AWS's ``application/vnd.amazon.eventstream``. Source:
+https://smithy.io/2.0/aws/amazon-eventstream.html.
+"""
 
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
-from kinesumer.testing.kinesis.frames import event_frame, exception_frame
+import msgspec
+
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.kinesis.shards import child_description
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from kinesumer.testing.kinesis.limits import Limits
     from kinesumer.testing.kinesis.shards import Shard
+    from kinesumer.testing.kinesis.streams import Stream
+
 
 # Times are sums of floats: a record is due even if it is this much too young.
 TICK_SECONDS = 1e-5
@@ -31,26 +39,10 @@ class Step(NamedTuple):
     wait_seconds: float = 0.0
 
 
-class SubscribedStream(Protocol):
-    """The parts of a stream that a subscription needs."""
-
-    limits: Limits
-    status: str
-    next_number: int
-
-    def count_of(self, shard: Shard, sequence_number: str) -> int:
-        """Return the count in a sequence number."""
-
-    def number(self, index: int, count: int) -> str:
-        """Return the sequence number of a count in the shard with this index."""
-
-
 class Subscription:
     """One subscription to a shard. ``step()`` returns the next frame to send."""
 
-    def __init__(
-        self, stream: SubscribedStream, shard: Shard, index: int, now: float
-    ) -> None:
+    def __init__(self, stream: Stream, shard: Shard, index: int, now: float) -> None:
         self.began_at = now
         self.ends_at: float = now + stream.limits.subscription_seconds
         self.shard = shard
@@ -160,3 +152,63 @@ class Consumer:
             "ConsumerStatus": self.status(now),
             "ConsumerCreationTimestamp": self.created_at,
         }
+
+
+_EVENT = {
+    ":message-type": "event",
+    ":event-type": "SubscribeToShardEvent",
+    ":content-type": "application/json",
+}
+
+
+def event_frame(event: Mapping[str, object]) -> bytes:
+    """Return the frame of an event with records."""
+    return encode_frame(_EVENT, msgspec.json.encode(event))
+
+
+def without_iterator(body: bytes) -> bytes:
+    """Return a response or an event that names neither a next place nor children."""
+    answer = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    names = ("Records", "MillisBehindLatest")
+    return msgspec.json.encode({name: answer[name] for name in names})
+
+
+def without_continuation(frame: bytes) -> bytes:
+    """Return an event with neither ContinuationSequenceNumber nor ChildShards."""
+    (headers_size,) = struct.unpack_from(">I", frame, 4)
+    return encode_frame(_EVENT, without_iterator(frame[12 + headers_size : -4]))
+
+
+def exception_frame(code: str, message: str) -> bytes:
+    """Return the frame of an exception."""
+    headers = {
+        ":message-type": "exception",
+        ":exception-type": code,
+        ":content-type": "application/json",
+    }
+    return encode_frame(headers, msgspec.json.encode({"message": message}))
+
+
+def initial_response() -> bytes:
+    """Return the frame with which AWS begins an event stream."""
+    headers = {
+        ":message-type": "event",
+        ":event-type": "initial-response",
+        ":content-type": "application/json",
+    }
+    return encode_frame(headers, b"{}")
+
+
+def encode_frame(headers: Mapping[str, str], payload: bytes) -> bytes:
+    """Return a frame with text headers."""
+    encoded = b"".join(
+        struct.pack(">B", len(name))
+        + name.encode()
+        + struct.pack(">BH", 7, len(value.encode()))
+        + value.encode()
+        for name, value in headers.items()
+    )
+    sizes = struct.pack(">II", 16 + len(encoded) + len(payload), len(encoded))
+    head = sizes + struct.pack(">I", crc32(sizes)) + encoded
+    checksum = crc32(payload, crc32(head))
+    return b"%b%b%b" % (head, payload, struct.pack(">I", checksum))

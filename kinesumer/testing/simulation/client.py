@@ -16,7 +16,6 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.testing.simulation.bandwidth import SharedLink
-from kinesumer.testing.simulation.callbacks import SimulatedCallbacks
 from kinesumer.testing.simulation.fan_out import (
     LinkedFanOutSource,
     Subscriptions,
@@ -31,6 +30,7 @@ from kinesumer.testing.simulation.network import (
 from kinesumer.testing.simulation.user_code import (
     FaultyUserCode,
     HandlerClient,
+    SimulatedCallbacks,
     UserError,
 )
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Batch, Record
     from kinesumer.ports import StreamSource
     from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.world import World
+    from kinesumer.testing.simulation.simulation import Simulation
 
 
 class Process:
@@ -51,7 +51,7 @@ class Process:
 
     def __init__(
         self,
-        world: World,
+        world: Simulation,
         client_id: str,
         streams: tuple[str, ...],
         rate: float,

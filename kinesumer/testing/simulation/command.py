@@ -17,6 +17,7 @@ from kinesumer.testing.simulation.run import (
     Run,
     draw_run,
     execute_run,
+    parse_rates,
     reduce_logging,
 )
 from kinesumer.testing.simulation.scenarios import (
@@ -30,7 +31,6 @@ from kinesumer.testing.simulation.scenarios import (
     NAMED,
     scenario_for,
 )
-from kinesumer.testing.simulation.schedule import parse_rates
 from kinesumer.testing.simulation.shrink import Shrinker
 
 if TYPE_CHECKING:

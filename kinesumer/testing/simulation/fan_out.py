@@ -12,7 +12,7 @@ from kinesumer.aws.http.event_stream import FrameQueue
 from kinesumer.aws.kinesis_errors import SUBSCRIBE
 from kinesumer.errors import SourceThrottledError, SourceUnavailableError
 from kinesumer.testing.kinesis.errors import AwsError
-from kinesumer.testing.kinesis.frames import without_continuation
+from kinesumer.testing.kinesis.subscription import without_continuation
 from kinesumer.testing.simulation.network import LinkedSource
 
 if TYPE_CHECKING:

@@ -29,12 +29,11 @@ from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import StreamInfo
 from kinesumer.testing.kinesis.errors import AwsError
 from kinesumer.testing.kinesis.limits import MIB, UNTHROTTLED, Bucket, Limits
-from kinesumer.testing.kinesis.numbers import GrowingNumbers
 from kinesumer.testing.kinesis.records import ReadPage, get_records
 from kinesumer.testing.kinesis.requests import GetRecords
 from kinesumer.testing.kinesis.service import STREAM_OPERATIONS, Caller, stream_arn
 from kinesumer.testing.kinesis.streams import AUTO, Stream
-from kinesumer.testing.kinesis.tokens import hash_key
+from kinesumer.testing.kinesis.tokens import GrowingNumbers, hash_key
 from kinesumer.wire.records import JSON_PER_RECORD
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import msgspec
 
 from kinesumer.testing.simulation.final_phases import AT_REST, FATAL, LATENCY
 from kinesumer.testing.simulation.run import Run
-from kinesumer.testing.simulation.subscription_faults import EVERY_KIND
+from kinesumer.testing.simulation.service_faults import EVERY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""Simulate one seed: a time with faults, a time at rest, a final phase, and checks."""
+"""Simulate one seed: a time with faults, a time at rest, a final phase, and checks.
+
+The faults are drawn at random by the rates of their kinds.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +21,123 @@ from kinesumer.testing.simulation.convergence import (
     raise_violation,
     settling_state,
 )
-from kinesumer.testing.simulation.event_log import format_events
 from kinesumer.testing.simulation.event_loop import SpinningError
-from kinesumer.testing.simulation.faults import FaultInjector
+from kinesumer.testing.simulation.faults import KINDS, FaultInjector
 from kinesumer.testing.simulation.final_phases import AT_REST, FATAL, LATENCY
-from kinesumer.testing.simulation.invariants.base import ViolationError
+from kinesumer.testing.simulation.invariants.base import ViolationError, format_events
 from kinesumer.testing.simulation.invariants.liveness import (
     LivenessMonitor,
     LossLogHandler,
 )
-from kinesumer.testing.simulation.scenarios import EACH, Scenario, scenario_for
-from kinesumer.testing.simulation.schedule import Fault, draw_faults, parse_rates
+from kinesumer.testing.simulation.scenarios import (
+    EACH,
+    FAULTS_PER_MINUTE,
+    Scenario,
+    scenario_for,
+)
+from kinesumer.testing.simulation.service_faults import (
+    EVERY_KIND,
+    RARE_KINDS,
+    SERVICE_KINDS,
+    SUBSCRIPTION_KINDS,
+)
 from kinesumer.testing.simulation.simulation import Simulation
-from kinesumer.testing.simulation.subscription_faults import EVERY_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from kinesumer.testing.simulation.schedule import Rate
+
+# Longest duration of a fault; most are much shorter.
+MAX_FAULT_SECONDS = 60.0
+ALL = (*KINDS, *SERVICE_KINDS, *FATAL)
+KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *RARE_KINDS}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault to inject at a given time."""
+
+    # Seconds since the simulation's start.
+    at: float
+    kind: str
+    duration_seconds: float
+    # Seed of the fault's random choices, such as the affected process.
+    draw: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The rate and the maximum duration of a kind of fault."""
+
+    kind: str
+    per_minute: float
+    seconds: float = MAX_FAULT_SECONDS
+
+
+def parse_rates(text: str, per_minute: float = FAULTS_PER_MINUTE) -> tuple[Rate, ...]:
+    """Read ``KIND[:PER_MINUTE[:SECONDS]],…``; ``none`` is no kind.
+
+    ``all`` is every kind but ``poison``, ``auto`` and those of fan-out,
+    ``subscriptions``.
+    Kinds without their own rate share the rate of ``all`` equally. The default rate of
+    ``all`` is ``per_minute``. Raises ValueError.
+    """
+    kinds: dict[str, tuple[float | None, float]] = {}
+    for part in text.split(","):
+        kind, *figures = part.split(":")
+        rate, seconds = _figures(part, figures)
+        if kind == "all":
+            per_minute = rate or per_minute
+            kinds.update((name, (None, seconds)) for name in ALL)
+        elif kind == "subscriptions":
+            kinds.update((name, (rate, seconds)) for name in SUBSCRIPTION_KINDS)
+        elif kind != "none":
+            kinds[kind] = rate, seconds
+    unknown = sorted(kinds.keys() - KNOWN)
+    if unknown:
+        raise ValueError(
+            f"unknown kinds of faults: {', '.join(unknown)}; "
+            f"known are all, subscriptions, none, {', '.join(sorted(KNOWN))}"
+        )
+    sharing = [k for k, (own, _) in kinds.items() if own is None and k not in FATAL]
+    each = per_minute / max(1, len(sharing))
+    return tuple(
+        Rate(kind, each if own is None else own, seconds)
+        for kind, (own, seconds) in kinds.items()
+    )
+
+
+def _figures(part: str, figures: list[str]) -> tuple[float | None, float]:
+    if len(figures) > 2:
+        raise ValueError(f"{part}: write at most KIND:PER_MINUTE:SECONDS")
+    try:
+        values = [float(figure) if figure else None for figure in figures]
+    except ValueError:
+        raise ValueError(f"{part}: rate and length must be numbers") from None
+    if any(value is not None and not value > 0 for value in values):
+        raise ValueError(f"{part}: rate and length must be greater than 0")
+    rate, seconds = [*values, None, None][:2]
+    return rate, MAX_FAULT_SECONDS if seconds is None else seconds
+
+
+def draw_faults(
+    rates: Iterable[Rate], seconds: float, random: random.Random
+) -> tuple[Fault, ...]:
+    """Draw faults that begin and end within the first ``seconds`` of a run."""
+    rates = [rate for rate in rates if rate.kind not in FATAL]
+    weights = [rate.per_minute for rate in rates]
+    if not rates:
+        return ()
+    mean, at = 60 / sum(weights), 0.0
+    faults: list[Fault] = []
+    while (at := at + 2 * mean * random.random()) < seconds:
+        (rate,) = random.choices(rates, weights)
+        # The square makes most faults short, and only some as long as possible.
+        duration_seconds = min(rate.seconds * random.random() ** 2, seconds - at)
+        draw = random.getrandbits(32)
+        faults.append(Fault(round(at, 3), rate.kind, round(duration_seconds, 3), draw))
+    return tuple(faults)
+
 
 # Ownership must match the plan within this time after the faults (L2). If ownership
 # still changes then, wait up to MAX_SETTLE_CHECKS times for it to settle.

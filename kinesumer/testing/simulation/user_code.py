@@ -1,34 +1,108 @@
-"""The user code of simulated clients: handlers that may be slow, hang or fail."""
+"""The user code of simulated clients, which may be slow, hang or fail."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks, ShardCalls
 from kinesumer.errors import DeadLettersUnavailableError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.invokers import refuse_awaitable
 from kinesumer.handlers.runner import HandlerRunner
 from kinesumer.handlers.stream_handlers import read_handlers
-from kinesumer.testing.simulation.invariants.deadly import record_key
+from kinesumer.testing.simulation.invariants.calls import record_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.handlers.dead_letters.letter import DeadLetter
-    from kinesumer.model.owned import AssignedShard, RevokeReason
+    from kinesumer.handlers.signature import HandlerFunction
+    from kinesumer.model.owned import AssignedShard, OnAssigned, OnRevoked, RevokeReason
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Batch, Fence, Record
+    from kinesumer.testing.simulation.invariants.calls import Calls
     from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.world import UserCode, World
+    from kinesumer.testing.simulation.simulation import Simulation
+
+
+class SimulatedCallbacks(AssignmentCallbacks):
+    """Callbacks that report to the checker.
+
+    ``on_revoking`` is called first in each call of ``on_revoked``.
+    """
+
+    machine: Machine
+    checker: Calls
+
+    def __init__(
+        self,
+        machine: Machine,
+        checker: Calls,
+        user_code: FaultyUserCode,
+        on_revoking: Callable[[AssignedShard], None],
+    ) -> None:
+        super().__init__(self._assigned, self._revoked, in_threads=False)
+        self.machine, self.checker = machine, checker
+        self._user_code, self._on_revoking = user_code, on_revoking
+
+    def begin(self, owned: OwnedShard) -> ShardCalls:
+        """Return the calls for a shard that was claimed."""
+        calls = _ReportedCalls(self, owned, self._last.get(owned.key))
+        self._last[owned.key] = calls
+        return calls
+
+    async def _assigned(self, shard: AssignedShard) -> None:
+        self.checker.assigning(self.machine, shard)
+        try:
+            await self._user_code.assigned(shard)
+        except BaseException:
+            self.checker.over(self.machine, shard)
+            raise
+        self.checker.assigned(self.machine, shard)
+
+    async def _revoked(self, shard: AssignedShard, reason: RevokeReason) -> None:
+        self.checker.revoking(self.machine, shard, reason)
+        try:
+            self._on_revoking(shard)
+            await self._user_code.revoked(shard, reason)
+        finally:
+            self.checker.over(self.machine, shard)
+
+
+class _ReportedCalls(ShardCalls):
+    """Reports when a client begins to give its shard up."""
+
+    def revoke(self, reason: RevokeReason) -> asyncio.Task[bool]:
+        """Begin to call ``on_revoked``."""
+        callbacks = self._callbacks
+        assert isinstance(callbacks, SimulatedCallbacks)
+        callbacks.checker.given_up(callbacks.machine, self.owned.source.fence)
+        return super().revoke(reason)
+
 
 # Few attempts, so that some records become dead letters.
 RETRIES = RetryPolicy(max_attempts=2)
 # Share of the dead letters that the target rejects.
 REJECTED_SHARE = 0.3
+
+
+@dataclass(frozen=True)
+class UserCode:
+    """A user's handler and callbacks that simulated clients call."""
+
+    handler: HandlerFunction
+    # The function that returns the nth record's data.
+    data: Callable[[int], bytes] | None = None
+    # Types of user code's errors after which the process is started again.
+    restarts_after: tuple[type[Exception], ...] = ()
+    on_assigned: OnAssigned | None = None
+    on_revoked: OnRevoked | None = None
 
 
 class UserError(Exception):
@@ -40,7 +114,7 @@ class FaultyUserCode:
 
     slow_until: float
 
-    def __init__(self, world: World, machine: Machine, random: Random) -> None:
+    def __init__(self, world: Simulation, machine: Machine, random: Random) -> None:
         self.slow_until = 0.0
         # How many of the next calls will fail.
         self.failures_left: int = 0
@@ -164,7 +238,11 @@ class HandlerClient:
     """The handlers and dead letters of one ``run()``. They report to the checker."""
 
     def __init__(
-        self, world: World, user_code: FaultyUserCode, machine: Machine, random: Random
+        self,
+        world: Simulation,
+        user_code: FaultyUserCode,
+        machine: Machine,
+        random: Random,
     ) -> None:
         self._user_code = user_code
         self._machine, self._random = machine, random

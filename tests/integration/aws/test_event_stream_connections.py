@@ -18,7 +18,7 @@ from kinesumer.aws.http.http2 import (
     Http2Stream,
 )
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.testing.kinesis.frames import encode_frame
+from kinesumer.testing.kinesis.subscription import encode_frame
 
 OK = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 HEADERS = [

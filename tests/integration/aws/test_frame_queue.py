@@ -9,7 +9,7 @@ import pytest
 
 from kinesumer.aws.http.event_stream import SILENCE_SECONDS, FrameQueue
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.testing.kinesis.frames import encode_frame
+from kinesumer.testing.kinesis.subscription import encode_frame
 
 if TYPE_CHECKING:
     from tests.support.world import World

@@ -16,7 +16,7 @@ from kinesumer.aws.http.connection import RECEIVE_BYTES
 from kinesumer.aws.http.event_stream import EventStreamConnection
 from kinesumer.aws.http.http2 import Http2Connection
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.testing.kinesis.frames import encode_frame
+from kinesumer.testing.kinesis.subscription import encode_frame
 from kinesumer.wire.event_stream import (
     MAX_HEADERS_BYTES,
     PRELUDE_BYTES,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import HASH_KEYS, Shard
-from kinesumer.testing.kinesis.frames import encode_frame, exception_frame
+from kinesumer.testing.kinesis.subscription import encode_frame, exception_frame
 from kinesumer.wire.event_stream import (
     MAX_FRAME_BYTES,
     MAX_HEADERS_BYTES,

@@ -1,19 +1,24 @@
-"""Violations, the leases of sessions, and the state that all checks share."""
+"""Violations, events, leases of sessions, and the state that all checks share."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING
 
-from kinesumer.ports import AllOf, Compare
+from kinesumer.ports import AllOf, Compare, Write
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kinesumer.model.rows import Value
-    from kinesumer.ports import Condition, Write, WriteResult
+    from kinesumer.ports import Condition, WriteResult
     from kinesumer.testing.simulation.event_loop import VirtualLoop
     from kinesumer.testing.simulation.machine import Machine
 
-MAX_EVENTS = 400
+    Event = tuple[float, str, object, object]
+
+MAX_EVENTS = 400  # of which the last ones are shown
+SHOWN_EVENTS = 60
 TOLERANCE = 1e-6
 # After a heartbeat, a session may deliver for this share of its lease.
 SAFE_LEASE_SHARE = 0.75
@@ -37,7 +42,7 @@ class Checker:
         self.dead: dict[str, float] = {}
         # The machine whose write is being applied.
         self.writer: Machine | None = None
-        self.events: deque[tuple[float, str, object, object]] = deque(maxlen=MAX_EVENTS)
+        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         # True during a fatal fault, such as the loss of the table. Nothing is checked
         # then.
         self.is_disabled = False
@@ -130,3 +135,40 @@ def _required_session(condition: Condition) -> str:
         return str(condition.value) if is_session else ""
     parts = condition.parts if isinstance(condition, AllOf) else ()
     return next(filter(None, map(_required_session, parts)), "")
+
+
+# --- events ---------------------------------------------------------------------------
+
+
+def format_events(events: Iterable[Event]) -> list[str]:
+    """Return the last events as lines, with only the last heartbeat of each client."""
+    lines: list[str] = []
+    beating: set[object] = set()
+    for at, kind, who, what in reversed([*events]):
+        if isinstance(what, Write):
+            if "beat" in what.set and "session" not in what.set:
+                if what.key in beating:
+                    continue
+                beating.add(what.key)
+            lines.append(f"{at:10.3f}  {who} {_describe(what)}")
+        else:
+            lines.append(f"{at:10.3f}  {kind}: {who} {what}".rstrip(" :"))
+        if len(lines) == SHOWN_EVENTS:
+            break
+    return lines[::-1]
+
+
+def _describe(write: Write) -> str:
+    kind, key = write.key.pk.partition("#")[0], write.key.sk.rpartition("/")[2]
+    stream = write.key.pk.rpartition("/")[2] if kind == "shard" else ""
+    if write.delete:
+        return f"deletes {kind} {stream} {key}"
+    changes = [f"{name} {_short(value)}" for name, value in write.set.items()]
+    changes += [f"no {name}" for name in write.remove]
+    return f"writes {kind} {stream} {key}: {', '.join(changes)}".replace("  ", " ")
+
+
+def _short(value: Value) -> str:
+    """Return a value. Of a long number, return only the last digits."""
+    number, colon, part = str(value).partition(":")
+    return f"…{number[-6:]}{colon}{part}" if len(number) > 50 else str(value)

@@ -1,16 +1,107 @@
-"""Check that callbacks enclose the records of each shard, in pairs (I17)."""
+"""Check the calls of user code: their callbacks, turns and deadly records.
+
+Callbacks enclose the records of each shard, in pairs (I17). Shards that wait get their
+turns (L15). A claim names only a record that killed a process (I16).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesumer.core.turns import TURN_SECONDS
+from kinesumer.model.rows import ISOLATING_DEATHS
+from kinesumer.runtime.clock import MAX_YIELD_SECONDS
+from kinesumer.testing.simulation.invariants.base import TOLERANCE
+from kinesumer.testing.simulation.trace import record_position, row_position
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.handlers.dead_letters.letter import DeadLetter
     from kinesumer.model.owned import AssignedShard, RevokeReason
-    from kinesumer.model.records import Fence, Record
+    from kinesumer.model.records import Fence, Record, Source
+    from kinesumer.model.rows import Row
     from kinesumer.model.streams import ShardKey
+    from kinesumer.ports import Write
     from kinesumer.testing.simulation.invariants.base import Checker
     from kinesumer.testing.simulation.machine import Machine
+    from kinesumer.testing.simulation.trace import ShardTrace
+
+
+class RecordKey(NamedTuple):
+    """A record's shard, sequence number and sub-sequence number."""
+
+    arn: str
+    shard_id: str
+    number: str
+    part: int | None
+
+
+def record_key(at: Record | DeadLetter) -> RecordKey:
+    """Return the key of a record, or of a dead letter's record."""
+    number, part = at.sequence_number, at.sub_sequence_number
+    return RecordKey(at.stream_arn, at.shard_id, number, part)
+
+
+class DeadlyRecords:
+    """The records that kill processes, and checks of what the rows say about them."""
+
+    def __init__(self, checker: Checker) -> None:
+        self.deaths: Counter[RecordKey] = Counter()  # of each record ever deadly
+        # Deaths at each record since the last seek of its shard, which resets them.
+        self._since_seek: Counter[RecordKey] = Counter()
+        self.most_deaths: int = 0
+        self.named: int = 0
+        self.isolated: int = 0
+        self._now: set[RecordKey] = set()
+        self._checker = checker
+
+    def add(self, key: RecordKey) -> None:
+        """Let a record kill each process that gets it from now on."""
+        self._now.add(key)
+        self.deaths[key] = 0
+        self._checker.note("deadly", key.shard_id, f"{key.number} {key.part}")
+
+    def killed(self, key: RecordKey) -> None:
+        """Record that a process died at a record."""
+        self.deaths[key] += 1
+        self._since_seek[key] += 1
+        self.most_deaths = max(self.most_deaths, self._since_seek[key])
+
+    def seeked(self, arn: str, shard_id: str) -> None:
+        """Record that an operator has moved a shard's position."""
+        for key in self._since_seek:
+            if (key.arn, key.shard_id) == (arn, shard_id):
+                self._since_seek[key] = 0
+
+    def clear(self) -> None:
+        """Let no record kill any more, as after a correction of the user's code."""
+        self._now.clear()
+
+    def first_of(self, records: Iterable[Record]) -> RecordKey | None:
+        """Return the first of the records that kills, or None."""
+        if not self._now:
+            return None
+        return next((k for k in map(record_key, records) if k in self._now), None)
+
+    def check_claim(self, trace: ShardTrace, arn: str, write: Write, row: Row) -> None:
+        """Check that a claim names only a record that kills (I16)."""
+        self.isolated += write.set.get("deaths") == ISOLATING_DEATHS
+        if "poison" not in write.set or row.get("poison") == write.set["poison"]:
+            return
+        number, _, part = str(write.set["poison"]).partition(":")
+        named = RecordKey(arn, trace.shard_id, number, int(part) if part else None)
+        position = row_position(row)
+        if position is not None and position >= record_position(number, named.part):
+            return  # read from a stale row, and void
+        self.named += 1
+        if named not in self.deaths:
+            text = f"{trace.shard_id}: record {write.set['poison']} killed no process"
+            self._checker.fail("I16", f"{text}, but is named: {row}")
+
 
 # A release may come early by this share of the time that it waits, since the clocks of
 # machines differ and drift.
@@ -124,3 +215,83 @@ class Calls:
     def _fail(self, machine: Machine, fence: Fence, text: str) -> None:
         name = f"{machine.name}: {fence.shard_id} epoch {fence.epoch}"
         self._checker.fail("I17", f"{name} {text}")
+
+
+# A client pauses for less than this between two turns. If it pauses for longer, it
+# waits for its lease, and handlers notice at different times that it is valid again.
+MOST_PAUSE_SECONDS = MAX_YIELD_SECONDS + TURN_SECONDS
+
+
+class Turns:
+    """Checks each client's turns, from its first record on.
+
+    A shard waits if user code hasn't got all of its records that were read, and has
+    none of them at present. Since it waits, each other shard gets records for the time
+    of one turn at most.
+    """
+
+    def __init__(self, checker: Checker, calls: Calls) -> None:
+        self.most_seconds = TURN_SECONDS
+        self._checker, self._calls = checker, calls
+        self._clients: dict[Machine, _Client] = {}
+
+    def begin(
+        self, machine: Machine, owned_shards: Callable[[], Iterable[OwnedShard]]
+    ) -> None:
+        """Forget a client's former turns, since it begins to consume."""
+        self._clients[machine] = _Client(owned_shards)
+
+    def delivered(self, machine: Machine, record: Record) -> None:
+        """Check a record that user code gets."""
+        client, source, now = self._clients.get(machine), record.source, machine.now()
+        if client is None or source is None:
+            return
+        if self._calls.quiet_seconds(machine) > MOST_PAUSE_SECONDS:
+            client.since.clear()
+        waiting = [
+            each
+            for each in client.waiting()
+            if not (each is source or self._calls.is_busy(machine, each.fence))
+        ]
+        for other in client.since.keys() - waiting:
+            del client.since[other]
+        for other in waiting:
+            began = client.since.setdefault(other, {}).setdefault(source, now)
+            if now - began > self.most_seconds + TOLERANCE:
+                self._fail(machine, source, other, now - began)
+        client.received[source] += 1
+        client.failing.discard(source)
+
+    def failed(self, machine: Machine, record: Record) -> None:
+        """Record that user code failed, so that the shard waits for another try."""
+        if machine in self._clients and record.source is not None:
+            self._clients[machine].failing.add(record.source)
+
+    def _fail(
+        self, machine: Machine, source: Source, other: Source, seconds: float
+    ) -> None:
+        one, waiting = (f"{it.shard_id} of {it.stream}" for it in (source, other))
+        text = f"{one} gets records for {seconds:.3f} s while {waiting} waits"
+        self._checker.fail("L15", f"{machine.name}: {text}")
+
+
+class _Client:
+    def __init__(self, owned_shards: Callable[[], Iterable[OwnedShard]]) -> None:
+        self._owned_shards = owned_shards
+        self.received: Counter[Source] = Counter()
+        self.failing: set[Source] = set()
+        # For each shard that waits, when each other shard had its first record since.
+        self.since: dict[Source, dict[Source, float]] = {}
+
+    def waiting(self) -> list[Source]:
+        """Return the shards that have records which user code hasn't got.
+
+        Leave out those that wait for something else than their turn.
+        """
+        return [
+            owned.source
+            for owned in self._owned_shards()
+            if not (owned.revoked or owned.row.deaths.counted)
+            and owned.queued_records > self.received[owned.source]
+            and owned.source not in self.failing
+        ]

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import AllOf, Compare
 from kinesumer.testing.simulation.invariants.base import TOLERANCE, Checker, require_int
-from kinesumer.testing.simulation.invariants.calls import Calls
-from kinesumer.testing.simulation.invariants.deadly import DeadlyRecords
-from kinesumer.testing.simulation.invariants.turns import Turns
+from kinesumer.testing.simulation.invariants.calls import Calls, DeadlyRecords, Turns
 from kinesumer.testing.simulation.invariants.writes import Membership, Pauses, Seeks
 from kinesumer.testing.simulation.trace import Ownership, ShardTrace, row_position
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Row, Value
     from kinesumer.ports import Write, WriteResult
     from kinesumer.testing.simulation.event_loop import VirtualLoop
-    from kinesumer.testing.simulation.invariants.deadly import RecordKey
+    from kinesumer.testing.simulation.invariants.calls import RecordKey
     from kinesumer.testing.simulation.machine import Machine
 
 _NO_ROW: Row = {}

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from kinesumer.testing.simulation.run import Outcome, draw_run, play
+from kinesumer.testing.simulation.run import Outcome, draw_run, parse_rates, play
 from kinesumer.testing.simulation.scenarios import CALLBACKS
-from kinesumer.testing.simulation.schedule import parse_rates
 from kinesumer.testing.simulation.simulation import Simulation
 
 WAYS: list[dict[str, Any]] = [

@@ -7,9 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.aws.http.event_stream import SILENCE_SECONDS
-from kinesumer.testing.simulation.run import draw_run, execute_run
+from kinesumer.testing.simulation.run import draw_run, execute_run, parse_rates
 from kinesumer.testing.simulation.scenarios import Scenario
-from kinesumer.testing.simulation.schedule import parse_rates
 from tests.integration.testing.simulation.scenario import (
     finish,
     held_by,

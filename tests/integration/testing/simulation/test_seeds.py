@@ -13,11 +13,18 @@ import pytest
 
 from kinesumer.testing.simulation.faults import KINDS
 from kinesumer.testing.simulation.final_phases import AT_REST, FATAL
-from kinesumer.testing.simulation.run import Run, draw_dense_run, draw_run, execute_run
+from kinesumer.testing.simulation.run import (
+    Run,
+    draw_dense_run,
+    draw_run,
+    execute_run,
+    parse_rates,
+)
 from kinesumer.testing.simulation.scenarios import Scenario, scenario_for
-from kinesumer.testing.simulation.schedule import parse_rates
-from kinesumer.testing.simulation.service_faults import SERVICE_KINDS
-from kinesumer.testing.simulation.subscription_faults import SUBSCRIPTION_KINDS
+from kinesumer.testing.simulation.service_faults import (
+    SERVICE_KINDS,
+    SUBSCRIPTION_KINDS,
+)
 
 RUN = (sys.executable, "-m", "kinesumer.testing.simulation")
 

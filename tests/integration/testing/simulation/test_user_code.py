@@ -9,9 +9,8 @@ import pytest
 from kinesumer.handlers.queues import KeyedQueue
 from kinesumer.handlers.shard_queue import ShardQueue
 from kinesumer.testing.handlers import simulate_handler
-from kinesumer.testing.simulation.run import Outcome, draw_run, execute_run
+from kinesumer.testing.simulation.run import Outcome, draw_run, execute_run, parse_rates
 from kinesumer.testing.simulation.scenarios import Scenario
-from kinesumer.testing.simulation.schedule import parse_rates
 
 if TYPE_CHECKING:
     from kinesumer import Record

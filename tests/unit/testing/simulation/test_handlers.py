@@ -34,7 +34,7 @@ def test_an_error_of_the_handler_ends_the_simulation_and_tells_what_happened() -
         )
     (events,) = caught.value.__notes__
     assert "fault: crash" in events
-    assert "declares client-" in events
+    assert "dead True" in events
 
 
 @pytest.mark.parametrize("batches", [False, True])

@@ -9,9 +9,11 @@ import pytest
 
 from kinesumer.testing.simulation.faults import KINDS as FAULTS
 from kinesumer.testing.simulation.final_phases import FATAL
-from kinesumer.testing.simulation.schedule import Rate, draw_faults, parse_rates
-from kinesumer.testing.simulation.service_faults import SERVICE_KINDS
-from kinesumer.testing.simulation.subscription_faults import SUBSCRIPTION_KINDS
+from kinesumer.testing.simulation.run import Rate, draw_faults, parse_rates
+from kinesumer.testing.simulation.service_faults import (
+    SERVICE_KINDS,
+    SUBSCRIPTION_KINDS,
+)
 
 KINDS = FAULTS | SERVICE_KINDS
 

@@ -10,9 +10,8 @@ from kinesumer.model.rows import Key
 from kinesumer.ports import AllOf, Write
 from kinesumer.testing.handlers import simulate_handler
 from kinesumer.testing.simulation.faults import KINDS
-from kinesumer.testing.simulation.run import draw_run, execute_run
+from kinesumer.testing.simulation.run import draw_run, execute_run, parse_rates
 from kinesumer.testing.simulation.scenarios import Scenario, scenario_for
-from kinesumer.testing.simulation.schedule import parse_rates
 from tests.unit.testing.simulation.checked_trace import ARN, NEW, Trace
 
 if TYPE_CHECKING:
