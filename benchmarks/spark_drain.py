@@ -28,8 +28,8 @@ from benchmarks.http_server import served
 from benchmarks.report import Report
 from benchmarks.spark_read import SHARDS
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import BEGINNING, After
 from kinesumer.model.streams import Stream
-from kinesumer.spark.offsets.model import BEGINNING, After
 from kinesumer.spark.options.parser import Connection, ReadOptions
 from kinesumer.spark.planning.tasks import ShardRange, Task
 from kinesumer.spark.reading.task_reader import read

@@ -27,8 +27,8 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import SourceThrottledError
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import BEGINNING, After
 from kinesumer.model.streams import Start
-from kinesumer.spark.offsets.model import BEGINNING, After
 from kinesumer.spark.options.parser import connection_from, parse_read
 from kinesumer.spark.planning.tasks import ShardRange, Task
 from kinesumer.spark.reading.task_reader import read

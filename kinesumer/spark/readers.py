@@ -12,11 +12,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import ConfigurationError
-from kinesumer.spark.offsets.offset_json import from_json, to_json
+from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.options.parser import FromCheckpoint
 from kinesumer.spark.options.table import requested
-from kinesumer.spark.planning.limits import Limits
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.runtime.event_loop import event_loop_thread
 from kinesumer.spark.runtime.garbage import collect_garbage_rarely
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
+    from kinesumer.model.query_offsets import Offset
     from kinesumer.spark.mirror.mirror import Mirror
-    from kinesumer.spark.offsets.model import Offset
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.driver import Driver
 

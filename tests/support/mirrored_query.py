@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.model.records import Fence, Source
-from kinesumer.model.rows import QUERY_ID
-from kinesumer.model.streams import ShardKey
-from kinesumer.spark.mirror.mirror import Mirror
-from kinesumer.spark.offsets.model import (
+from kinesumer.model.query_offsets import (
     BEGINNING,
     END,
     After,
@@ -18,15 +14,19 @@ from kinesumer.spark.offsets.model import (
     Offset,
     StreamOffset,
 )
+from kinesumer.model.records import Fence, Source
+from kinesumer.model.rows import QUERY_ID
+from kinesumer.model.streams import ShardKey
+from kinesumer.spark.mirror.mirror import Mirror
 from kinesumer.wire.aggregation import open_records
 from tests.support.world import FaultySource, FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
+    from kinesumer.model.query_offsets import ShardPosition
     from kinesumer.model.records import Record
     from kinesumer.model.streams import Shard
-    from kinesumer.spark.offsets.model import ShardPosition
     from tests.support.world import World
 
 LARGE = 10_000

@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import DataLossError, SourceUnavailableError
+from kinesumer.model.query_offsets import After, At, End, ShardPosition
 from kinesumer.model.streams import Stream
-from kinesumer.spark.offsets.model import After, At, End, ShardPosition
-from kinesumer.spark.offsets.offset_json import from_json, to_json
+from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.driver import Driver
-from kinesumer.spark.planning.limits import Limits
 from kinesumer.testing.memory import MemoryKinesis
 from tests.support.odd_pages import OddPages
 from tests.support.world import in_virtual_time

@@ -16,13 +16,13 @@ from pyspark.sql.types import (
 )
 
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import BEGINNING, After
 from kinesumer.model.streams import Stream
-from kinesumer.spark.offsets.model import BEGINNING, After
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.planning.tasks import ShardRange, Task
-from kinesumer.spark.reading.columns import Columns
 from kinesumer.spark.reading.range_fetcher import ReadContext
+from kinesumer.spark.reading.rows import Columns
 from kinesumer.spark.reading.task_reader import TaskReader
 from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache
 from kinesumer.testing.memory import MemoryKinesis, MemorySource
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from kinesumer.model.query_offsets import ShardPosition
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Start
     from kinesumer.ports import Reservation
-    from kinesumer.spark.offsets.model import ShardPosition
 
 TYPES = {
     "string": StringType(),

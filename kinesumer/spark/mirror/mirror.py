@@ -31,6 +31,7 @@ from kinesumer.coordination.startup_checks import check_group, require_no_go_cli
 from kinesumer.coordination.store_queries import read_stream_row, read_with_listing
 from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.query_offsets import END, After, Offset, StreamOffset
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
 from kinesumer.model.validation import validate_name
@@ -41,7 +42,6 @@ from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.spark.mirror.membership import Membership
 from kinesumer.spark.mirror.shard_row_mirror import ShardRowMirror
-from kinesumer.spark.offsets.model import END, After, Offset, StreamOffset
 from kinesumer.spark.options.streams import UNKNOWN
 from kinesumer.spark.runtime.process_cache import sources
 
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.coordination.startup_checks import Identity
+    from kinesumer.model.query_offsets import Offset, ShardPosition
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import Shard
-    from kinesumer.spark.offsets.model import Offset, ShardPosition
     from kinesumer.spark.options.parser import ReadOptions
 
 # The maximum time for writing the last positions when the query stops. It is short,

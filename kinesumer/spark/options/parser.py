@@ -23,8 +23,8 @@ from kinesumer.spark.options.table import BATCH, OPTIONS, STREAM, WRITE, Option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kinesumer.model.query_offsets import Offset
     from kinesumer.model.streams import Stream
-    from kinesumer.spark.offsets.model import Offset
 
 # Options of Spark itself. Spark passes them to sources and sinks, too, which ignore
 # them.

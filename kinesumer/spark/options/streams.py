@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import After, Offset, ShardPosition, StreamOffset
 from kinesumer.model.stream_consumers import check_consumer
 from kinesumer.model.streams import YEAR_10000, Start, Stream, as_start
 from kinesumer.model.times import parse_time
-from kinesumer.spark.offsets.model import After, Offset, ShardPosition, StreamOffset
-from kinesumer.spark.offsets.offset_json import from_json
+from kinesumer.spark.offset_json import from_json
 from kinesumer.wire.fields import is_sequence_number
 
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from kinesumer.core.lineage import ancestors
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
 from kinesumer.model.streams import Start, stream_name
-from kinesumer.spark.offsets.model import BEGINNING, END, After, At, End, StreamOffset
-from kinesumer.spark.planning.tip_search import last_position
+from kinesumer.spark.planning.search import last_position
 from kinesumer.spark.runtime.event_loop import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
+    from kinesumer.core.batch_ranges import Pair
+    from kinesumer.model.query_offsets import Offset, Positions, ShardPosition
     from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.spark.offsets.model import Offset, Positions, ShardPosition
     from kinesumer.spark.planning.stream_state import StreamState
-    from kinesumer.spark.planning.tasks import Pair
 
 FUTURE_SECONDS = 60.0
 
@@ -191,7 +191,7 @@ async def _first_record(
     result = await stream.retry(probe.after, begin, stream.sample())
     if not result.records:
         return begin
-    stream.learn(shard_id, result)
+    stream.learn(shard_id, result.records)
     first = result.records[0]
     return At(first.position.sequence_number, first.arrived_at)
 
@@ -206,8 +206,9 @@ async def _end(
         return END if shard.shard_id in read else BEGINNING
     if ending is None and shard.closed:
         return END
-    before = None if ending is None else ending.timestamp
-    return await last_position(stream, shard.shard_id, before)
+    if ending is None or ending.timestamp is None:
+        return await last_position(stream, shard.shard_id)
+    return await last_position(stream, shard.shard_id, ending.timestamp)
 
 
 def _has_records(first: ShardPosition, last: ShardPosition) -> bool:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from kinesumer.errors import DataLossError, ShardMissingError, TrimmedPositionError
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import BEGINNING, After, At, End
 from kinesumer.model.streams import Start
-from kinesumer.spark.offsets.model import BEGINNING, After, At, End
 
 if TYPE_CHECKING:
+    from kinesumer.model.query_offsets import ShardPosition
     from kinesumer.model.records import Record
     from kinesumer.ports import StreamSource
-    from kinesumer.spark.offsets.model import ShardPosition
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 
@@ -72,16 +72,6 @@ def unproven(seen: float) -> str:
         'SEQUENCE_NUMBER, "seen": TIME} with a time until which none had come, or '
         "begin this shard at AT_TIMESTAMP or TRIM_HORIZON"
     )
-
-
-def seen_at(position: ShardPosition) -> float | None:
-    """Return a time before which no record after a position arrived, or None."""
-    match position:
-        case After(seen=seen) | At(seen=seen):
-            return seen
-        case Start(timestamp=timestamp):
-            return timestamp
-    return None
 
 
 async def holds_all_after(

@@ -9,11 +9,13 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.core.batch_limits import Limits
+from kinesumer.core.batch_ranges import between, seen_at
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.query_offsets import After, At, StreamOffset
 from kinesumer.model.streams import Start, Stream, as_start
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.service_time import ServiceTime
-from kinesumer.spark.offsets.model import After, At, StreamOffset
 from kinesumer.spark.options.parser import FromCheckpoint
 from kinesumer.spark.planning.batch_end import plan_batch
 from kinesumer.spark.planning.bounds import (
@@ -22,25 +24,24 @@ from kinesumer.spark.planning.bounds import (
     positions_in,
     require_known_streams,
 )
-from kinesumer.spark.planning.data_loss import DataLoss, seen_at
-from kinesumer.spark.planning.limits import Limits
+from kinesumer.spark.planning.data_loss import DataLoss
 from kinesumer.spark.planning.probe import PERIOD_SECONDS
+from kinesumer.spark.planning.search import last_positions
 from kinesumer.spark.planning.stream_state import (
     UNKNOWN_BYTES_PER_SECOND,
     UNKNOWN_SECONDS,
     StreamState,
 )
-from kinesumer.spark.planning.tasks import ShardRange, Task, between, pack
-from kinesumer.spark.planning.tip_search import last_positions
+from kinesumer.spark.planning.tasks import ShardRange, Task, pack
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from kinesumer.core.batch_ranges import Pair
+    from kinesumer.model.query_offsets import Offset
     from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.offsets.model import Offset
     from kinesumer.spark.options.parser import ReadOptions
-    from kinesumer.spark.planning.batch_end import Targets
-    from kinesumer.spark.planning.tasks import Pair
+    from kinesumer.spark.planning.stream_plan import Targets
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from kinesumer.core.lineage import leaves
+from kinesumer.model.query_offsets import After, End
 from kinesumer.runtime.service_time import reached_time
-from kinesumer.spark.offsets.model import After, End
 from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, unproven
 from kinesumer.spark.planning.probe import PERIOD_SECONDS, ShardProbe
-from kinesumer.spark.planning.subscriptions import Subscriptions
 from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, with_retries
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from kinesumer.core.batch_limits import ProbedRecord
     from kinesumer.errors import SourceUnavailableError
+    from kinesumer.model.query_offsets import Positions, ShardPosition
     from kinesumer.model.streams import Shard, Stream, StreamInfo
     from kinesumer.ports import Clock, StreamSource
     from kinesumer.runtime.service_time import ServiceTime
-    from kinesumer.spark.offsets.model import Positions, ShardPosition
     from kinesumer.spark.planning.data_loss import DataLoss
-    from kinesumer.spark.planning.probe import ProbeResult
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -29,13 +28,25 @@ Arguments = TypeVarTuple("Arguments")
 # The period of listing shards and describing the stream. After a reshard, shards are
 # listed at once, since the parents' ends show it.
 REFRESH_SECONDS = 30.0
-SAMPLE_BYTES, SAMPLE_RECORDS = 128_000, 100
-FIRST_SAMPLE, SMALLEST_SAMPLE = 10, 5
+# The maximum size of a sample, by which a probe learns a shard's rate, and the number
+# of records in a sample while their size is unknown.
+SAMPLE_BYTES, SAMPLE_RECORDS, FIRST_SAMPLE = 128_000, 100, 10
+# A page that is read only for its last record. AWS allows one such page a second.
+PAGE_BYTES, PAGE_RECORDS = 2_000_000, 10_000
 # Estimates for a range whose rate or time span is unknown.
 UNKNOWN_BYTES_PER_SECOND, UNKNOWN_SECONDS = 100_000.0, 10.0
-AHEAD_BYTES, MAX_AHEAD, AHEAD_RECORDS = 256_000, 1_000, 100_000
-# The maximum number of records that one trigger probes, over all shards.
+# The maximum number of records that one trigger probes with a call for each shard.
 FLEET_RECORDS = 20_000
+
+
+# A subscription has 2 MB/s of a shard for itself. But Kinesis permits a shard's next
+# subscription only five seconds after the last one began. A page of GetRecords has up
+# to 10 MB, so polling reads a small range at once if no other app reads the shard.
+# Ranges of fewer bytes are polled, unless other apps read the shard.
+POLLED_BYTES = 1_000_000
+# The time between two subscriptions of a shard. The tasks begin some time after their
+# plan, so this is longer than Kinesis's five seconds.
+SUBSCRIPTION_SECONDS = 6.0
 
 
 class StreamState:
@@ -63,6 +74,7 @@ class StreamState:
         # By shard, estimated. The rates only influence how ranges are distributed to
         # tasks, not which records a batch has.
         self.bytes_per_second: dict[str, float] = {}
+        self.records_per_second: dict[str, float] = {}
         # By shard that waits for its parents: the time just before its first record.
         self.first_arrivals: dict[str, float] = {}
         self.subscriptions: Subscriptions = Subscriptions(clock)
@@ -171,12 +183,11 @@ class StreamState:
         """
         rate = self.bytes_per_second.get(shard_id, UNKNOWN_BYTES_PER_SECOND)
         probe = self._probes.get(shard_id)
-        measured = None if probe is None else probe.measured
-        if measured is None or last != After(measured.last, getattr(last, "seen", 0.0)):
-            return int(rate * (span_seconds or UNKNOWN_SECONDS))
-        if measured.exact:
-            return measured.size
-        return max(measured.size, int(rate * span_seconds))
+        if probe is not None and probe.measured is not None:
+            end, size, is_whole = probe.measured
+            if isinstance(last, After) and last.position == end:
+                return size if is_whole else max(size, int(rate * span_seconds))
+        return int(rate * (span_seconds or UNKNOWN_SECONDS))
 
     def subscribes(self, shard_id: str, estimated_bytes: int) -> bool:
         """Return whether a range of a shard is read by a subscription."""
@@ -187,7 +198,12 @@ class StreamState:
     def keep_only(self, shard_ids: Iterable[str]) -> None:
         """Drop the state of all shards except the given ones."""
         kept = set(shard_ids)
-        for by_shard in (self._probes, self.lag_seconds, self.bytes_per_second):
+        for by_shard in (
+            self._probes,
+            self.lag_seconds,
+            self.bytes_per_second,
+            self.records_per_second,
+        ):
             for shard_id in by_shard.keys() - kept:
                 del by_shard[shard_id]
         self.subscriptions.keep_only(kept)
@@ -196,35 +212,28 @@ class StreamState:
         """Return the maximum number of records that one probe reads."""
         if not self._record_bytes:
             return FIRST_SAMPLE
-        return self._fit(SAMPLE_BYTES, max_records, FLEET_RECORDS)
+        return self._fit(SAMPLE_BYTES, max_records)
 
     @property
-    def ahead(self) -> int:
-        """The maximum number of records that are read only to find the tip."""
-        return self._fit(AHEAD_BYTES, MAX_AHEAD, AHEAD_RECORDS)
+    def page_records(self) -> int:
+        """The maximum number of records of a page that is read for its last record."""
+        return self._fit(PAGE_BYTES, PAGE_RECORDS)
 
-    def _fit(self, max_bytes: int, max_records: int, all_shards_records: int) -> int:
-        share = all_shards_records // max(1, len(self.shards))
-        return max(
-            SMALLEST_SAMPLE, min(max_records, share, int(max_bytes / self.record_bytes))
-        )
+    def _fit(self, max_bytes: int, max_records: int) -> int:
+        share = FLEET_RECORDS // max(1, len(self.shards))
+        by_size = int(max_bytes / max(1.0, self._record_bytes))
+        return max(FIRST_SAMPLE // 2, min(max_records, share, by_size))
 
-    @property
-    def record_bytes(self) -> float:
-        """The estimated size of a record; 1 while unknown."""
-        return max(1.0, self._record_bytes)
-
-    def learn(self, shard_id: str, result: ProbeResult) -> None:
-        """Update the estimates of record size and rate from a probe."""
-        records, probe = result.records, self.probe(shard_id)
+    def learn(self, shard_id: str, records: Sequence[ProbedRecord]) -> None:
+        """Update the estimates of record size and rate from probed records."""
+        if not records:
+            return
         size = sum(record.size for record in records)
         self._record_bytes = max(1.0, size / len(records))
         span = records[-1].arrived_at - records[0].arrived_at
         if len(records) >= FIRST_SAMPLE and span > 0:
             self.bytes_per_second[shard_id] = size / span
-            probe.records_per_second = len(records) / span
-        elif probe.records_per_second is None:
-            probe.records_per_second = 0.0
+            self.records_per_second[shard_id] = len(records) / span
 
     def refused(self, probe: ShardProbe, error: SourceUnavailableError) -> None:
         """Note a failed probe. Raise its error after MAX_OUTAGE_SECONDS of failures.
@@ -244,3 +253,49 @@ class StreamState:
         lag = lags.get(worst, 0.0)
         shown = {"behind_ms": round(lag * 1000), "shards": len(lags)}
         return {**shown, "worst_shard": worst} if lag else shown
+
+
+class Subscriptions:
+    """The stream consumer of one stream, and when its subscriptions began."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.consumer_arn: str | None = None
+        self._clock = clock
+        self._created_at: float | None = None  # of the stream with the consumer
+        self._planned_at: dict[str, float] = {}  # by shard id
+
+    async def find_consumer(
+        self,
+        stream: Stream,
+        created_at: float,
+        find: Callable[[Stream], Awaitable[str]],
+    ) -> None:
+        """Find or register the consumer, unless that was done since the creation.
+
+        ``created_at`` is when the stream was created, in seconds since 1970.
+        """
+        if self._created_at != created_at:
+            self.consumer_arn = await find(stream)
+            self._created_at = created_at
+
+    def begin(self, shard_id: str, estimated_bytes: int, *, is_shared: bool) -> bool:
+        """Return whether to subscribe to a shard now, and note it.
+
+        ``is_shared`` is true if Kinesis has recently refused reads of the shard, since
+        others read it, too.
+        """
+        if self.consumer_arn is None:
+            return False
+        if estimated_bytes < POLLED_BYTES and not is_shared:
+            return False
+        now = self._clock.now()
+        last = self._planned_at.get(shard_id)
+        if last is not None and now - last < SUBSCRIPTION_SECONDS:
+            return False
+        self._planned_at[shard_id] = now
+        return True
+
+    def keep_only(self, shard_ids: set[str]) -> None:
+        """Drop the state of all shards except the given ones."""
+        for shard_id in self._planned_at.keys() - shard_ids:
+            del self._planned_at[shard_id]

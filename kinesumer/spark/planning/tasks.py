@@ -10,22 +10,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from kinesumer.core.assignment import Member, assign_range
-from kinesumer.errors import CorruptOffsetError
-from kinesumer.model.streams import Start
-from kinesumer.spark.offsets.model import BEGINNING, After, End, ShardPosition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kinesumer.model.query_offsets import ShardPosition
     from kinesumer.model.streams import Stream
-    from kinesumer.spark.offsets.model import Offset
 
 TASK_BYTES = 4_000_000  # starting a task costs about as much as reading these bytes
 SLOTS_PER_TASK = 64
 BATCH = "batch"
-
-# ``first`` and ``last`` of a ShardRange.
-Pair = tuple[ShardPosition, ShardPosition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,38 +50,6 @@ class Task(InputPartition):
         # and so is ``fan_out``.
         self.streams = streams
         self.ranges = ranges
-
-
-def between(start: Offset, end: Offset) -> dict[str, dict[str, Pair]]:
-    """Return the range that a batch reads in each shard, by stream ARN and shard id.
-
-    The result depends only on the offsets: if Spark repeats a batch after a restart, it
-    must have the same records. A stream that isn't in ``start``, or was recreated,
-    begins at the ``origin`` in ``end``.
-    """
-    ranges: dict[str, dict[str, Pair]] = {}
-    for arn, stream in sorted(end.items()):
-        firsts, before = dict(stream.origin), start.get(arn)
-        if before is not None and before.created_at == stream.created_at:
-            firsts = {**before.shards, **firsts}
-        pairs = ranges[arn] = {}
-        for shard_id, last in sorted(stream.shards.items()):
-            first = firsts.get(shard_id, BEGINNING)
-            if _has_records(first, last):
-                pairs[shard_id] = first, last
-    return ranges
-
-
-def _has_records(first: ShardPosition, last: ShardPosition) -> bool:
-    """Return whether a record may lie after ``first`` and up to ``last``."""
-    if isinstance(first, After) and isinstance(last, After):
-        if last.position < first.position:
-            raise CorruptOffsetError(
-                f"a batch would go back from {first.position} to {last.position}: use "
-                "the query's own checkpoint, and don't change it"
-            )
-        return first.position != last.position
-    return not isinstance(first, End) and not isinstance(last, Start)
 
 
 def pack(ranges: Sequence[ShardRange], max_tasks: int) -> list[tuple[ShardRange, ...]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.core.backoff import max_backoff_seconds
+from kinesumer.core.batch_ranges import seen_at
 from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS
 from kinesumer.errors import (
     DataLossError,
@@ -21,10 +22,10 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import After, At, End
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.spark.offsets.model import After, At, End
-from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, seen_at
+from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed
 from kinesumer.spark.reading.range_filter import RangeFilter
 from kinesumer.spark.reading.rows import RecordRows, parse
 
@@ -35,14 +36,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kinesumer.errors import KinesumerError
+    from kinesumer.model.query_offsets import ShardPosition
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Stream
     from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.offsets.model import ShardPosition
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.tasks import ShardRange
-    from kinesumer.spark.reading.columns import Columns
-    from kinesumer.spark.reading.rows import Rows
+    from kinesumer.spark.reading.rows import Columns, Rows
     from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")

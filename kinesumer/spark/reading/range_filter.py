@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from kinesumer.model.positions import Position
-from kinesumer.spark.offsets.model import After, At, End
+from kinesumer.model.query_offsets import After, At, End
 from kinesumer.spark.reading.rows import Slice
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.tasks import gather_or_cancel
-from kinesumer.spark.reading.columns import Columns, cut, joined
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
+from kinesumer.spark.reading.rows import Columns, cut, joined
 from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache, sources
 
 if TYPE_CHECKING:

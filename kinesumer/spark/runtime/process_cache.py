@@ -28,7 +28,7 @@ V = TypeVar("V")
 
 MAX_CACHED_SHARDS = 10_000
 # Iterators are used for this time. In Kinesis, they expire after five minutes.
-FRESH_SECONDS = 270.0
+ITERATOR_SECONDS = 270.0
 
 
 class Sources:
@@ -126,7 +126,7 @@ class IteratorCache(ShardCache["tuple[ShardKey, Position]", tuple[str, float]]):
     def take(self, shard: ShardKey, after: Position, now: float) -> str | None:
         """Remove and return the iterator after a position, unless it has expired."""
         iterator, since = self._entries.pop((shard, after), (None, now))
-        return None if now - since > FRESH_SECONDS else iterator
+        return None if now - since > ITERATOR_SECONDS else iterator
 
 
 class ShardPace:

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from kinesumer.model.records import Record
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.reading.columns import Columns
-from kinesumer.spark.reading.rows import Slice, parse
+from kinesumer.spark.reading.rows import Columns, Slice, parse
 from kinesumer.wire import aggregate_readers, aggregation
 from kinesumer.wire.aggregate_readers import RECORD_BYTES
 from kinesumer.wire.aggregation import MAGIC, open_in_steps, open_records

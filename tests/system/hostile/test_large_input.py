@@ -16,8 +16,7 @@ from kinesumer.model.records import Record
 from kinesumer.model.rows import MemberRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.reading.columns import Columns
-from kinesumer.spark.reading.rows import Slice, parse
+from kinesumer.spark.reading.rows import Columns, Slice, parse
 from kinesumer.wire import rows, writes
 from kinesumer.wire.aggregation import MAGIC, open_records
 from kinesumer.wire.records import decode_page

@@ -13,8 +13,7 @@ from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.cli.record_output import as_json
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.reading.columns import Columns
-from kinesumer.spark.reading.rows import RecordRows, Slice, parse
+from kinesumer.spark.reading.rows import Columns, RecordRows, Slice, parse
 from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.put_records import decode_results
 from kinesumer.wire.records import decode_iterator, decode_page

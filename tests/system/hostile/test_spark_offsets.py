@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesumer.core.batch_ranges import between
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
-from kinesumer.spark.offsets.offset_json import from_json, to_json
+from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.options.streams import parse_position
-from kinesumer.spark.planning.tasks import between
 from tests.system.hostile.strategies import json_values, with_examples
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"

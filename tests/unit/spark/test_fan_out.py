@@ -16,13 +16,13 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
+from kinesumer.model.query_offsets import BEGINNING, END, After
 from kinesumer.spark import streams_option
-from kinesumer.spark.offsets.model import BEGINNING, END, After
 from kinesumer.spark.options.parser import connection_from, parse_read, parse_write
 from kinesumer.spark.options.table import BATCH, STREAM
-from kinesumer.spark.planning.subscriptions import (
-    PERIOD_SECONDS,
-    SMALL_BYTES,
+from kinesumer.spark.planning.stream_state import (
+    POLLED_BYTES,
+    SUBSCRIPTION_SECONDS,
     Subscriptions,
 )
 from kinesumer.wire.put_records import Entry, aggregate
@@ -137,10 +137,10 @@ async def test_large_ranges_are_subscribed_to_and_small_ones_are_polled(
     query = world.query(streams=(Stream("orders", fan_out="billing"),))
     Found(query)
     chosen = []
-    for size in (10, SMALL_BYTES, SMALL_BYTES, 10):
-        await asyncio.sleep(PERIOD_SECONDS / 2)
+    for size in (10, POLLED_BYTES, POLLED_BYTES, 10):
+        await asyncio.sleep(SUBSCRIPTION_SECONDS / 2)
         world.kinesis.put("orders", b"x" * size)
-        await asyncio.sleep(PERIOD_SECONDS / 2)
+        await asyncio.sleep(SUBSCRIPTION_SECONDS / 2)
         world.kinesis.put("orders", b"x" * size)
         chosen += subscribing(await planned(query))
     assert chosen == [False, True, True, False]
@@ -154,14 +154,14 @@ def test_kinesis_permits_the_next_subscription_only_after_five_seconds(
     def begin(size: int, *, is_shared: bool = False) -> bool:
         return subscriptions.begin(ONE, size, is_shared=is_shared)
 
-    assert not begin(SMALL_BYTES)  # no consumer
+    assert not begin(POLLED_BYTES)  # no consumer
     subscriptions.consumer_arn = CONSUMER
-    assert not begin(SMALL_BYTES - 1)
+    assert not begin(POLLED_BYTES - 1)
     assert begin(1, is_shared=True)
     bench.loop.seconds += 5.9
-    assert not begin(SMALL_BYTES)
+    assert not begin(POLLED_BYTES)
     bench.loop.seconds += 0.2
-    assert begin(SMALL_BYTES)
+    assert begin(POLLED_BYTES)
 
 
 # --- reading --------------------------------------------------------------------------

@@ -16,12 +16,12 @@ from kinesumer.errors import (
     StreamRecreatedError,
 )
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import After
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.group.status import report
 from kinesumer.ports import Compare, Write
-from kinesumer.spark.offsets.model import After
 from kinesumer.wire import rows
 from tests.support.mirrored_query import (
     HIGH,

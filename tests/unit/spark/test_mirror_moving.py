@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.errors import ConfigurationError, GroupBusyError
+from kinesumer.model.query_offsets import END, After
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
-from kinesumer.spark.offsets.model import END, After
 from kinesumer.wire import writes
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.clients import numbers, spread

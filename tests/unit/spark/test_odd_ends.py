@@ -9,9 +9,9 @@ import pytest
 
 from kinesumer.errors import DataLossError
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import After, End, StreamOffset
 from kinesumer.model.streams import Start
-from kinesumer.spark.offsets.model import After, End, StreamOffset
-from kinesumer.spark.offsets.offset_json import from_json, to_json
+from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.planning.stream_state import REFRESH_SECONDS
 from tests.support.spark_query import Query, Row, World, simulated
 

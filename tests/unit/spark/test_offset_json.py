@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
 from kinesumer.model.streams import Start
-from kinesumer.spark.offsets.model import BEGINNING, END, After, At, End, StreamOffset
-from kinesumer.spark.offsets.offset_json import from_json, to_json
+from kinesumer.spark.offset_json import from_json, to_json
 
 if TYPE_CHECKING:
-    from kinesumer.spark.offsets.model import ShardPosition
+    from kinesumer.model.query_offsets import ShardPosition
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 AT = Start(type="AT_TIMESTAMP", timestamp=5.5)

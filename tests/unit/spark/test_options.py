@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kinesumer import ConfigurationError, Position, Start, Stream
+from kinesumer.model.query_offsets import After, StreamOffset
 from kinesumer.spark import streams_option
-from kinesumer.spark.offsets.model import After, StreamOffset
-from kinesumer.spark.offsets.offset_json import to_json
+from kinesumer.spark.offset_json import to_json
 from kinesumer.spark.options.parser import (
     FOREIGN_OPTIONS,
     Connection,

@@ -11,9 +11,9 @@ import pytest
 
 from kinesumer.errors import ConfigurationError, SourceUnavailableError
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import After, StreamOffset
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
-from kinesumer.spark.offsets.model import After, StreamOffset
-from kinesumer.spark.offsets.offset_json import from_json
+from kinesumer.spark.offset_json import from_json
 from tests.support.spark_query import simulated
 
 if TYPE_CHECKING:

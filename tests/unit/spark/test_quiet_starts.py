@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import ConfigurationError, DataLossError
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import After
 from kinesumer.model.streams import Start, Stream
-from kinesumer.spark.offsets.model import After
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.options.streams import parse_position
 from kinesumer.spark.planning.driver import Driver
-from kinesumer.spark.planning.limits import Limits
 from kinesumer.wire.rows import timestamp_text
 from tests.support.mirrored_query import Query as MirroredQuery
 from tests.support.spark_query import AwsSource, simulated
@@ -24,7 +24,7 @@ from tests.support.world import World as Group
 from tests.support.world import in_virtual_time
 
 if TYPE_CHECKING:
-    from kinesumer.spark.offsets.model import Offset, ShardPosition
+    from kinesumer.model.query_offsets import Offset, ShardPosition
     from tests.support.spark_query import Query, Row, World
 
 HOUR = 3600.0

@@ -18,8 +18,8 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import BEGINNING, END, After, At
 from kinesumer.model.streams import Start
-from kinesumer.spark.offsets.model import BEGINNING, END, After, At
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.reading.task_reader import max_waiting_bytes
 from kinesumer.wire.put_records import Entry, aggregate

@@ -15,8 +15,7 @@ from kinesumer.errors import ConfigurationError, SourceUnavailableError
 from kinesumer.model.streams import ShardKey
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.reading import rows as spark_rows
-from kinesumer.spark.reading.columns import Columns
-from kinesumer.spark.reading.rows import RecordRows, Slice, TableRows, parse
+from kinesumer.spark.reading.rows import Columns, RecordRows, Slice, TableRows, parse
 from kinesumer.wire import records as wire_records
 from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.decoder import compiled

@@ -12,8 +12,8 @@ from kinesumer.core.pacing import Pacing
 from kinesumer.errors import ShardThrottledError
 from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.spark.options.parser import ReadOptions
-from kinesumer.spark.reading.columns import Columns
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
+from kinesumer.spark.reading.rows import Columns
 from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache, ShardPace
 from kinesumer.testing.memory import MemorySource
 from tests.support.spark_query import Query, World, simulated

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import After, StreamOffset
 from kinesumer.model.streams import Start, Stream
-from kinesumer.spark.offsets.model import After, StreamOffset
 from tests.support.spark_query import arrivals, assert_each_once, simulated, take
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import AccessDeniedError
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import BEGINNING, END, After, StreamOffset
 from kinesumer.model.rows import QUERY_ID, ShardRow
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start
 from kinesumer.spark.mirror.mirror import positions_of
 from kinesumer.spark.mirror.shard_row_mirror import first_rows
-from kinesumer.spark.offsets.model import BEGINNING, END, After, StreamOffset
 from kinesumer.wire import rows
 from tests.support.clients import numbers, spread
 from tests.support.lease_owner import change
@@ -22,8 +22,8 @@ from tests.support.mirrored_query import stored as stored_number
 from tests.support.world import ARN, FaultySource, World, in_virtual_time
 
 if TYPE_CHECKING:
+    from kinesumer.model.query_offsets import ShardPosition
     from kinesumer.ports import Write, WriteResult
-    from kinesumer.spark.offsets.model import ShardPosition
 
 LOWEST = "shardId-000000000003"
 MIDDLE = HASH_KEYS // 2

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.core.batch_limits import ProbedRecord
 from kinesumer.model.positions import Position
+from kinesumer.model.query_offsets import BEGINNING, After
 from kinesumer.model.streams import Stream
 from kinesumer.runtime.service_time import ServiceTime
-from kinesumer.spark.offsets.model import BEGINNING, After
 from kinesumer.spark.planning.data_loss import DataLoss
-from kinesumer.spark.planning.probe import ProbedRecord
+from kinesumer.spark.planning.search import is_near, last_positions
 from kinesumer.spark.planning.stream_state import StreamState
-from kinesumer.spark.planning.tip_search import is_near, last_positions
 from tests.support.spark_query import simulated
 
 if TYPE_CHECKING:

@@ -1,25 +1,26 @@
-"""Test that two offsets determine a batch's ranges, and that tasks share them."""
+"""Test which shards a batch may read, and that two offsets determine its ranges."""
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from kinesumer.core.batch_ranges import (
+    Readable,
+    between,
+    readable,
+    seen_at,
+    still_needed,
+    vanished,
+)
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import Position
-from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start, Stream
-from kinesumer.spark.offsets.model import BEGINNING, END, After, End, StreamOffset
-from kinesumer.spark.planning.batch_end import readable, still_needed, vanished
-from kinesumer.spark.planning.limits import Limits, Sample, Share, admit
-from kinesumer.spark.planning.probe import ProbedRecord
-from kinesumer.spark.planning.tasks import ShardRange, Task, between, pack
+from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
+from kinesumer.model.streams import HASH_KEYS, Shard, Start
 
 if TYPE_CHECKING:
-    from kinesumer.spark.offsets.model import ShardPosition
+    from kinesumer.model.query_offsets import ShardPosition
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 AT = Start(type="AT_TIMESTAMP", timestamp=5.5)
@@ -64,42 +65,6 @@ def test_a_new_streams_first_batch_begins_where_its_end_says() -> None:
 def test_a_batch_that_goes_back_is_refused() -> None:
     with pytest.raises(CorruptOffsetError, match="would go back"):
         between(offset({"a": after(10)}), offset({"a": after(9)}))
-
-
-# --- packing -------------------------------------------------------------------------
-
-
-def part(number: int, size: int) -> ShardRange:
-    return ShardRange(ARN, f"shardId-{number:012}", BEGINNING, END, 86_400.0, size)
-
-
-@given(
-    st.lists(st.integers(0, 50_000_000), min_size=1, max_size=60), st.integers(1, 20)
-)
-def test_tasks_hold_all_ranges_in_order(sizes: list[int], most: int) -> None:
-    ranges = [part(number, size) for number, size in enumerate(sizes)]
-    tasks = pack(ranges, most)
-    assert [item for task in tasks for item in task] == ranges
-    assert 1 <= len(tasks) <= most
-    share = sum(sizes) / len(tasks)
-    assert all(
-        sum(item.estimated_bytes for item in task) <= 3 * share + max(sizes) + 1
-        for task in tasks
-    )
-
-
-def test_tasks_are_even_by_bytes_and_few_for_little() -> None:
-    even = pack([part(i, 10_000_000) for i in range(8)], 4)
-    assert [len(task) for task in even] == [2, 2, 2, 2]
-    skewed = pack([part(0, 90_000_000), *(part(i, 1_000_000) for i in range(1, 31))], 4)
-    assert len(skewed[0]) == 1
-    assert len(pack([part(i, 1_000) for i in range(100)], 4)) == 1
-    assert pack([], 4) == []
-
-
-def test_a_task_travels_to_executors() -> None:
-    task = Task((Stream(ARN),), (part(0, 1),))
-    assert pickle.loads(pickle.dumps(task)).ranges == task.ranges
 
 
 # --- shards --------------------------------------------------------------------------
@@ -155,46 +120,17 @@ def test_only_a_complete_listing_proves_that_a_shard_is_gone() -> None:
         assert still_needed(known, partial) == known.shards
 
 
-# --- limits --------------------------------------------------------------------------
-
-A, B, C = (ShardKey(ARN, shard_id) for shard_id in "abc")
-
-
-def found(number: int, arrived_at: float, size: int = 100) -> ProbedRecord:
-    return ProbedRecord(Position(str(number)), arrived_at, size)
-
-
-def sample(*arrivals: float, whole: bool = True, size: int = 100) -> Sample:
-    records = [found(i, arrived, size) for i, arrived in enumerate(arrivals)]
-    return Sample(records, whole)
+def test_with_targets_only_shards_with_a_target_are_read() -> None:
+    family = [shard("s1", closed=True), shard("s2"), shard("s3")]
+    targets: dict[str, ShardPosition] = {"s1": after(3), "s2": END}
+    found = readable(offset({})[ARN], family, targets)
+    assert [(item.shard.shard_id, item.ends) for item in found] == [
+        ("s1", False),
+        ("s2", True),
+    ]
+    assert Readable(shard("s1", closed=True), BEGINNING, 0.0).ends
 
 
-def test_the_oldest_records_are_admitted_first() -> None:
-    samples = {A: sample(1.0, 2.0, 3.0, 4.0), B: sample(2.5, 2.6, 9.0)}
-    assert admit(samples, Limits(rows=4)) == {A: Share(2), B: Share(2)}
-    assert admit(samples, Limits(bytes=350)) == {A: Share(2), B: Share(1)}
-
-
-def test_a_batch_makes_progress_whatever_the_limit() -> None:
-    assert admit({A: sample(1.0, size=5_000)}, Limits(bytes=1)) == {A: Share(1)}
-
-
-def test_records_after_the_samples_are_admitted_by_time() -> None:
-    samples = {
-        A: sample(*(i / 10 for i in range(101)), whole=False),
-        B: sample(5.0, 50.0, 60.0, 500.0),
-    }
-    shares = admit(samples, Limits(rows=522))
-    # At 100 rows per ten seconds, another 420 rows arrive within 42 seconds.
-    assert shares[A].until == pytest.approx(51.5, abs=1)
-    assert shares[B].records == 2
-
-
-def test_no_record_is_admitted_that_arrived_after_the_common_end() -> None:
-    samples = {
-        A: sample(1.0, 2.0, 3.0, whole=False),
-        B: sample(2.5, 2.6, 9.0, whole=False).up_to(6.0),
-        C: sample(7.0).up_to(6.0),
-    }
-    assert admit(samples, Limits(), 6.0) == {A: Share(3, 6.0), B: Share(2), C: Share(0)}
-    assert admit(samples, Limits(rows=2), 6.0)[A] == Share(2)
+def test_a_position_tells_when_its_records_arrived_at_the_earliest() -> None:
+    positions: list[ShardPosition] = [after(3, 4.0), At("3", 4.0), AT, BEGINNING, END]
+    assert [seen_at(position) for position in positions] == [4.0, 4.0, 5.5, None, None]

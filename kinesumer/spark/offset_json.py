@@ -33,15 +33,15 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import WHOLE_RECORD, Position
+from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
 from kinesumer.model.streams import YEAR_10000, Start
-from kinesumer.spark.offsets.model import BEGINNING, END, After, At, End, StreamOffset
-from kinesumer.spark.offsets.position_lists import unpack
+from kinesumer.spark.position_lists import unpack
 from kinesumer.wire.fields import is_sequence_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kinesumer.spark.offsets.model import Offset, ShardPosition
+    from kinesumer.model.query_offsets import Offset, ShardPosition
 
 VERSION = 3
 MAX_PLAIN_BYTES = 4096  # some 30 shards

@@ -1,4 +1,4 @@
-"""Divides a batch's limits among the shards, so that they advance evenly in time.
+"""Divide a batch's limits among the shards, so that they advance evenly in time.
 
 If one shard were read ahead of the others, Spark's watermark would pass their unread
 records. So a batch consists of the oldest records of all shards together.
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kinesumer.model.positions import Position
     from kinesumer.model.streams import ShardKey
-    from kinesumer.spark.planning.probe import ProbedRecord
 
 # AWS's write limits of a shard. Only short bursts exceed them.
 MAX_ROWS_PER_SECOND = 1_000.0
@@ -32,6 +32,14 @@ class Limits(NamedTuple):
     def any(self) -> bool:
         """True if there is a limit."""
         return self.rows is not None or self.bytes is not None
+
+
+class ProbedRecord(NamedTuple):
+    """The position, arrival time and size of a record."""
+
+    position: Position
+    arrived_at: float
+    size: int
 
 
 class Sample(NamedTuple):

@@ -1,1 +1,0 @@
-"""The offsets of a query (its positions in all shards), as objects and as JSON."""
