@@ -14,16 +14,23 @@ import asyncio
 import itertools
 import sys
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from benchmarks.canned_source import Engine, Spent, consume, set_up_telemetry
+from benchmarks.canned_source import (
+    STREAMS,
+    Spent,
+    canned_ports,
+    consume,
+    set_up_telemetry,
+)
 from benchmarks.consume import RECORDS
 from benchmarks.handlers import TIMES, batches
 from benchmarks.pages import LAYOUTS, Layout
 from benchmarks.report import Report
-from kinesumer.blocking.delivery import Records, ThreadDelivery
+from kinesumer import Start
+from kinesumer.blocking import Kinesumer
 from kinesumer.blocking.portal import LoopThread
-from kinesumer.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,43 +38,27 @@ if TYPE_CHECKING:
 CROSSINGS = 5_000
 
 
-class Desk:
-    """Runs the engine for a thread, as a client without asyncio does."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self.loop_thread = LoopThread(self, lambda: None)
-        self._delivery = ThreadDelivery(
-            self.loop_thread, SystemClock(), acks_by_asking=True, ack=lambda _: None
-        )
-        self.records = Records(self._delivery, self._start)
-
-    async def __aenter__(self) -> None:
-        self._engine = Engine(self._layout, self._delivery)
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._engine.stop()
-
-    async def _start(self) -> None:
-        await self._engine.begin()
+def new_client(layout: Layout) -> Kinesumer:
+    """Return a client that reads prepared pages."""
+    return Kinesumer("benchmark", _ports=canned_ports(layout))
 
 
 def by_record(layout: Layout, records: int) -> Spent:
     """Iterate over records. The clock starts after the first record."""
-    desk = Desk(layout)
-    with desk.loop_thread:
-        next(desk.records)
+    with new_client(layout) as client:
+        taken = client.consume(STREAMS, start=Start.TRIM_HORIZON)
+        next(taken)
         began = time.process_time()
-        for _ in itertools.islice(desk.records, records):
+        for _ in itertools.islice(taken, records):
             pass
         return Spent(records, time.process_time() - began)
 
 
 def by_batch(layout: Layout, records: int) -> Spent:
     """Iterate over batches. The clock starts after the first batch."""
-    desk, count = Desk(layout), 0
-    with desk.loop_thread:
-        taken = desk.records.batches()
+    count = 0
+    with new_client(layout) as client:
+        taken = client.consume(STREAMS, start=Start.TRIM_HORIZON).batches()
         next(taken)
         began = time.process_time()
         for batch in taken:
@@ -77,13 +68,12 @@ def by_batch(layout: Layout, records: int) -> Spent:
         return Spent(count, time.process_time() - began)
 
 
-def by_crossing(layout: Layout, _: int) -> Spent:
-    """Call the event loop from the thread, as if for each record."""
-    desk = Desk(layout)
-    with desk.loop_thread:
+def by_crossing(_layout: Layout, _records: int) -> Spent:
+    """Call an event loop in a thread, as if for each record."""
+    with LoopThread(nullcontext(), lambda: None) as loop_thread:
         began = time.process_time()
         for _ in range(CROSSINGS):
-            desk.loop_thread.call(asyncio.sleep, 0)
+            loop_thread.call(asyncio.sleep, 0)
         return Spent(CROSSINGS, time.process_time() - began)
 
 

@@ -14,33 +14,26 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
 from benchmarks.pages import Layout, iterator, numbered
-from kinesumer.config import Config
-from kinesumer.consuming.delivery import RecordDelivery
-from kinesumer.consuming.records import Records
-from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask
-from kinesumer.decoding.decoders import read_policy
+from kinesumer import Kinesumer
 from kinesumer.model.records import Page
 from kinesumer.model.streams import HASH_KEYS, Shard, Start, Stream, StreamInfo
 from kinesumer.ports import Polled
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.telemetry.otel import OpenTelemetry
-from kinesumer.testing.memory import MemoryStore
+from kinesumer.testing.memory import MemoryStore, memory_ports
 from kinesumer.wire.records import decode_page
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
+    from kinesumer.consuming.records import Records
+    from kinesumer.coordination.connections import Ports
     from kinesumer.model.positions import Position
     from kinesumer.ports import Reservation
 
 PAGES_PER_SHARD = 8
 # The read rate of one shard is limited, but so many streams keep the CPU busy.
-STREAMS = 200
+STREAMS = [f"stream-{number}" for number in range(200)]
 
 
 class CannedSource(Polled):
@@ -90,51 +83,32 @@ class Spent(NamedTuple):
         return self.records / self.cpu_seconds
 
 
-class Engine:
-    """The engine of a client that reads prepared pages, with telemetry."""
+def canned_ports(layout: Layout, store: MemoryStore | None = None) -> Ports:
+    """Return the ports of a client that reads prepared pages, with telemetry."""
+    clock, body = SystemClock(), layout.body()
+    bodies = [numbered(body, number) for number in range(PAGES_PER_SHARD)]
 
-    def __init__(self, layout: Layout, taker: DeliveryProtocol) -> None:
-        clock, body = SystemClock(), layout.body()
-        self._bodies = [numbered(body, number) for number in range(PAGES_PER_SHARD)]
-        telemetry = OpenTelemetry("benchmark", clock)
-        self.store = MemoryStore(clock)
-        context = ClientContext(
-            app="benchmark",
-            client_id="one",
-            config=Config(),
-            store=self.store,
-            clock=clock,
-            random=random.Random(),
-            new_id=lambda: uuid.uuid4().hex,
-            failure_log=FailureLog(clock, telemetry),
-            incidents=IncidentLog(clock),
-            telemetry=telemetry,
-        )
-        self._group = GroupConsumer(context, self._open, HeartbeatTask(context), taker)
-        telemetry.watch(self._group.read_gauges)
+    async def open_source(stream: Stream) -> CannedSource:
+        return CannedSource(stream.name, bodies)
 
-    async def begin(self) -> None:
-        """Start to consume."""
-        names = [f"stream-{number}" for number in range(STREAMS)]
-        await self._group.start(names, Start.TRIM_HORIZON)
-
-    async def stop(self) -> None:
-        """Leave the group without waiting for user code."""
-        await self._group.stop(wait_for_user=False)
-
-    async def _open(self, stream: Stream) -> CannedSource:
-        return CannedSource(stream.name, self._bodies)
+    return memory_ports(
+        clock,
+        random.Random(),
+        lambda: uuid.uuid4().hex,
+        store or MemoryStore(clock),
+        open_source,
+        telemetry=OpenTelemetry("benchmark", clock),
+    )
 
 
 async def consume(layout: Layout, records: int, decode: Any = None) -> Spent:
     """Consume this number of records by ``async for``, and commit them."""
-    clock = SystemClock()
-    policy = read_policy(decode, "raise", clock)
-    delivery = RecordDelivery(clock, acks_by_asking=True, policy=policy)
-    engine = Engine(layout, delivery)
-    spent = await drain(Records(delivery, engine.begin), records)
-    await engine.stop()
-    return spent._replace(writes=engine.store.usage.requests["write"])
+    store = MemoryStore(SystemClock())
+    ports = canned_ports(layout, store)
+    async with Kinesumer("benchmark", _ports=ports) as client:
+        taken = client.consume(STREAMS, start=Start.TRIM_HORIZON, decode=decode)
+        spent = await drain(taken, records)
+    return spent._replace(writes=store.usage.requests["write"])
 
 
 async def drain(stream: Records, records: int, skip: int = 1) -> Spent:

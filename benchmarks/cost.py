@@ -22,15 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from benchmarks.fleet import fleet, producing
 from benchmarks.report import Report
-from kinesumer import Config, Start, Stream
-from kinesumer.consuming.delivery import RecordDelivery
-from kinesumer.consuming.records import Records
-from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask
-from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.runtime.incidents import IncidentLog
-from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer import Config, Kinesumer, Start, Stream
+from kinesumer.testing.memory import MemoryKinesis, MemoryStore, memory_ports
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -198,31 +191,23 @@ class World:
             await asyncio.sleep(2.5)
 
     async def _consume(self, client_id: str, assignor: Any = "range") -> None:
-        context = ClientContext(
-            app="app",
-            client_id=client_id,
-            config=Config(assignor=assignor),
-            store=self.store,
-            clock=self.clock,
-            random=random.Random(client_id),
-            new_id=lambda: f"id-{next(self._ids)}",
-            failure_log=FailureLog(self.clock),
-            incidents=IncidentLog(self.clock),
-        )
-
         async def open_source(stream: Stream) -> MemorySource:
             return self.kinesis.source(stream.name)
 
-        delivery = RecordDelivery(self.clock, acks_by_asking=True)
-        group = GroupConsumer(context, open_source, HeartbeatTask(context), delivery)
-
-        async def begin() -> None:
-            # Read rarely to save time: reads don't use the state store.
-            streams = [Stream(n, min_read_interval_seconds=2.5) for n in self.streams]
-            await group.start(streams, Start.TRIM_HORIZON)
-
-        async for _ in Records(delivery, begin):
-            pass
+        ports = memory_ports(
+            self.clock,
+            random.Random(client_id),
+            lambda: f"id-{next(self._ids)}",
+            self.store,
+            open_source,
+        )
+        config = Config(assignor=assignor)
+        client = Kinesumer("app", client_id=client_id, config=config, _ports=ports)
+        # Read rarely to save time: reads don't use the state store.
+        streams = [Stream(n, min_read_interval_seconds=2.5) for n in self.streams]
+        async with client:
+            async for _ in client.consume(streams, start=Start.TRIM_HORIZON):
+                pass
 
 
 if __name__ == "__main__":

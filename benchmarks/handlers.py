@@ -10,20 +10,22 @@ to consume runs three times, and its best run counts.
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.canned_source import Engine, Spent, consume, set_up_telemetry
+from benchmarks.canned_source import (
+    STREAMS,
+    Spent,
+    canned_ports,
+    consume,
+    set_up_telemetry,
+)
 from benchmarks.consume import RECORDS
 from benchmarks.pages import LAYOUTS, Layout
 from benchmarks.report import Report
-from kinesumer.consuming.delivery import RecordDelivery
-from kinesumer.consuming.records import Records
-from kinesumer.handlers.runner import HandlerRunner
-from kinesumer.handlers.stream_handlers import read_handlers
-from kinesumer.runtime.clock import SystemClock
+from kinesumer import Kinesumer, Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,25 +47,20 @@ class Count:
         self.began: float | None = None
         self.spent: Spent | None = None
         self._enough = records
-        self._handling: HandlerRunner
         self._close: Callable[[], object] = lambda: None
 
     async def run(
         self, layout: Layout, handler: Any, options: HandlerDefaults
     ) -> Spent:
-        """Let the engine call one of this object's handlers."""
-        self._handling = HandlerRunner(
-            read_handlers("orders", handler, options),
-            app="benchmark",
-            clock=SystemClock(),
-            random=random.Random(),
-            drain=30.0,
-        )
-        engine = Engine(layout, self._handling)
-        loop = asyncio.get_running_loop()
-        self._close = lambda: loop.call_soon_threadsafe(self._handling.close)
-        await self._handling.run(engine.begin)
-        await engine.stop()
+        """Let a client call one of this object's handlers."""
+        loop, ports = asyncio.get_running_loop(), canned_ports(layout)
+        async with Kinesumer("benchmark", _ports=ports) as client:
+
+            def leave() -> None:
+                self._leaving = loop.create_task(client.leave())
+
+            self._close = partial(loop.call_soon_threadsafe, leave)
+            await client.run(STREAMS, handler, start=Start.TRIM_HORIZON, **options)
         assert self.spent is not None
         return self.spent
 
@@ -98,29 +95,27 @@ class Count:
 
 async def batches(layout: Layout, records: int) -> Spent:
     """Consume batches by ``async for``."""
-    delivery = RecordDelivery(SystemClock(), acks_by_asking=True)
-    engine, count, began = Engine(layout, delivery), 0, 0.0
-    async for batch in Records(delivery, engine.begin).batches():
-        if not began:
-            began = time.process_time()
-        else:
-            count += len(batch)
-        if count >= records:
-            break
-    spent = Spent(count, time.process_time() - began)
-    await engine.stop()
-    return spent
+    count, began = 0, 0.0
+    async with Kinesumer("benchmark", _ports=canned_ports(layout)) as client:
+        taken = client.consume(STREAMS, start=Start.TRIM_HORIZON)
+        async for batch in taken.batches():
+            if not began:
+                began = time.process_time()
+            else:
+                count += len(batch)
+            if count >= records:
+                break
+        return Spent(count, time.process_time() - began)
 
 
 async def calling(layout: Layout, records: int) -> Spent:
     """Consume records by ``async for``, and await a function for each of them."""
-    delivery = RecordDelivery(SystemClock(), acks_by_asking=True)
-    engine, count = Engine(layout, delivery), Count(records)
-    async for record in Records(delivery, engine.begin):
-        await count.each(record)
-        if count.spent is not None:
-            break
-    await engine.stop()
+    count = Count(records)
+    async with Kinesumer("benchmark", _ports=canned_ports(layout)) as client:
+        async for record in client.consume(STREAMS, start=Start.TRIM_HORIZON):
+            await count.each(record)
+            if count.spent is not None:
+                break
     assert count.spent is not None
     return count.spent
 

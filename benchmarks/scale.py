@@ -29,20 +29,17 @@ from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.report import Report
-from kinesumer.config import Config
-from kinesumer.consuming.delivery import RecordDelivery
-from kinesumer.consuming.records import Records
-from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask
+from kinesumer import Kinesumer
 from kinesumer.errors import SourceThrottledError, StoreThrottledError
 from kinesumer.model.streams import Start, Stream
-from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.testing.kinesis.tokens import ShardIterator
+from kinesumer.testing.memory import (
+    MemoryKinesis,
+    MemorySource,
+    MemoryStore,
+    memory_ports,
+)
 from kinesumer.testing.simulation.event_loop import VirtualLoop
-from kinesumer.testing.simulation.memory_kinesis import MemoryKinesis, MemorySource
-from kinesumer.testing.simulation.memory_store import MemoryStore
 from kinesumer.testing.simulation.run import reduce_logging
 
 if TYPE_CHECKING:
@@ -216,12 +213,23 @@ class Client:
         self.client_id = client_id
         self.machine: Machine = fleet.loop.machine(client_id)
         self._fleet = fleet
-        self._group: GroupConsumer
+
+        async def open_source(stream: Stream) -> LimitedSource:
+            return LimitedSource(fleet)
+
+        ports = memory_ports(
+            self.machine,
+            random.Random(client_id),
+            lambda: f"id-{next(fleet.ids)}",
+            LimitedStore(fleet),
+            open_source,
+        )
+        self._client = Kinesumer("app", client_id=client_id, _ports=ports)
         self.task = fleet.loop.spawn(self.machine, self._consume())
 
     def leave(self) -> None:
         """Let the client leave, as after SIGTERM."""
-        self._fleet.loop.spawn(self.machine, self._group.leave())
+        self._fleet.loop.spawn(self.machine, self._client.leave())
 
     def kill(self) -> None:
         """End the process at once."""
@@ -229,32 +237,10 @@ class Client:
 
     async def _consume(self) -> None:
         fleet = self._fleet
-        context = ClientContext(
-            app="app",
-            client_id=self.client_id,
-            config=Config(),
-            store=LimitedStore(fleet),
-            clock=self.machine,
-            random=random.Random(self.client_id),
-            new_id=lambda: f"id-{next(fleet.ids)}",
-            failure_log=FailureLog(self.machine),
-            incidents=IncidentLog(self.machine),
-        )
-
-        async def open_source(stream: Stream) -> LimitedSource:
-            return LimitedSource(fleet)
-
-        delivery = RecordDelivery(self.machine, acks_by_asking=True)
-        group = GroupConsumer(context, open_source, HeartbeatTask(context), delivery)
-        self._group = group
-
-        async def begin() -> None:
-            stream = Stream(STREAM, min_read_interval_seconds=fleet.read_seconds)
-            await group.start(stream, Start.TRIM_HORIZON)
-
-        async for _ in Records(delivery, begin):
-            pass
-        await group.stop(wait_for_user=True)
+        stream = Stream(STREAM, min_read_interval_seconds=fleet.read_seconds)
+        async with self._client:
+            async for _ in self._client.consume(stream, start=Start.TRIM_HORIZON):
+                pass
 
 
 class Fleet:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import uuid
 from contextlib import ExitStack
@@ -20,7 +19,8 @@ from kinesumer.consuming.owned_report import (
 from kinesumer.consuming.records import Records
 from kinesumer.consuming.streams import as_streams, check_until
 from kinesumer.coordination import pauses
-from kinesumer.coordination.lifecycle import ClientLifecycle, Identity
+from kinesumer.coordination.connections import Identity, aws_ports
+from kinesumer.coordination.lifecycle import ClientLifecycle
 from kinesumer.decoding.decoders import read_policy
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.handlers import RetryPolicy
@@ -28,7 +28,6 @@ from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT
 from kinesumer.model.streams import Start, as_start
 from kinesumer.model.times import as_until
 from kinesumer.model.validation import require_flag
-from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.wrong_client import ForAsyncio
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import StreamLike, Streams
+    from kinesumer.coordination.connections import Ports
     from kinesumer.coordination.group import GroupConsumer
     from kinesumer.decoding.decoders import (
         AsyncDecode,
@@ -98,6 +98,7 @@ class Kinesumer(ForAsyncio):
         session: object | None = None,
         config: Config = Config(),  # noqa: B008 - frozen
         stop_signals: bool = False,
+        _ports: Ports | None = None,
     ) -> None:
         if client_id is None:
             client_id = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
@@ -109,7 +110,8 @@ class Kinesumer(ForAsyncio):
         self.client_id: str = client_id
         self.table: str = table
         self.config = config
-        self._lifecycle = ClientLifecycle(identity, session)
+        self._ports = _ports or aws_ports(session)
+        self._lifecycle = ClientLifecycle(identity, self._ports)
         self._stop_signals = stop_signals
         self._signals = ExitStack()
         self._entered = False
@@ -206,7 +208,7 @@ class Kinesumer(ForAsyncio):
         function runs on the event loop. An error of one ends the iteration.
         """
         checked, position, end = self._check(streams, start, until)
-        clock, auto = SystemClock(), self.config.commit == "auto"
+        clock, auto = self._ports.clock, self.config.commit == "auto"
         policy = read_policy(decode, on_decode_error, clock)
         delivery = RecordDelivery(
             clock, acks_by_asking=auto, policy=policy, limit=limit
@@ -313,8 +315,8 @@ class Kinesumer(ForAsyncio):
         runner = HandlerRunner(
             handlers,
             app=self.app,
-            clock=SystemClock(),
-            random=random.Random(),
+            clock=self._ports.clock,
+            random=self._ports.random,
             drain=self.config.drain_timeout_seconds,
             callbacks=read_callbacks(on_assigned, on_revoked, in_threads=True),
             until=end,

@@ -21,7 +21,6 @@ from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT
 from kinesumer.model.streams import Start
 from kinesumer.model.validation import require_flag
-from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.refusals import refusal_errors, require_system_threads
 from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.wrong_client import ForThreads
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.state_table import StateTable
     from kinesumer.consuming.streams import StreamLike, Streams
+    from kinesumer.coordination.connections import Ports
     from kinesumer.decoding.decoders import (
         AsyncDecode,
         ConsumeKeywords,
@@ -75,7 +75,7 @@ class _Client(asynchronous.Kinesumer):
         on_revoked: OnRevoked | None,
     ) -> tuple[Records[Any], ThreadDelivery]:
         checked, position, end = self._check(streams, start, until)
-        clock, auto = SystemClock(), self.config.commit == "auto"
+        clock, auto = self._ports.clock, self.config.commit == "auto"
         policy = read_policy(decode, on_decode_error, clock)
         delivery = ThreadDelivery(
             loop_thread,
@@ -108,6 +108,7 @@ class Kinesumer(ForThreads):
         session: object | None = None,
         config: Config = Config(),  # noqa: B008 - frozen
         stop_signals: bool = False,
+        _ports: Ports | None = None,
     ) -> None:
         require_flag("stop_signals", stop_signals)
         self._client = _Client(
@@ -117,6 +118,7 @@ class Kinesumer(ForThreads):
             client_id=client_id,
             session=session,
             config=config,
+            _ports=_ports,
         )
         self._loop_thread = LoopThread(self._client, self._at_exit)
         self._delivery: ThreadDelivery | None = None

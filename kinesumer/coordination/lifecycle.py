@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import uuid
+from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kinesumer.config import Config
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol
 from kinesumer.consuming.driver import DeliveryDriver
 from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatThread
-from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerError
-from kinesumer.model.rows import QUERY_ID
-from kinesumer.model.validation import require_text, validate_name
-from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
 from kinesumer.runtime.incidents import IncidentLog
@@ -25,45 +18,13 @@ from kinesumer.runtime.refusals import is_refusal
 from kinesumer.runtime.stop_signals import StopSignals
 
 if TYPE_CHECKING:
-    from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.delivery_protocol import Starter
+    from kinesumer.coordination.connections import Identity, Ports
     from kinesumer.model.streams import Start, Stream
-    from kinesumer.telemetry.otel import OpenTelemetry
 
 # The wait for a thread, a descriptor or memory that the system has refused. It only has
 # to be long enough to cost little.
 REFUSED_SECONDS = 1.0
-
-
-class Identity(NamedTuple):
-    """The names of a client, its state store and its settings."""
-
-    app: str
-    client_id: str
-    table: str
-    region: str | None
-    config: Config
-
-    @classmethod
-    def checked(
-        cls, app: str, client_id: str, table: str, region: str | None, config: Config
-    ) -> Self:
-        """Return an identity. Raise ConfigurationError if a value can't be used."""
-        names = {"app": app, "client_id": client_id, "table": table}
-        for what, name in names.items():
-            validate_name(what, name)
-        if client_id == QUERY_ID:
-            raise ConfigurationError(
-                f"client_id={client_id!r} belongs to Spark queries: choose another one"
-            )
-        if region is not None:
-            require_text("region", region)
-        if not isinstance(config, Config):
-            raise ConfigurationError(
-                f"config={config!r:.200} must be a Config: write "
-                "config=Config(lease_duration_seconds=8, …)"
-            )
-        return cls(app, client_id, table, region, config)
 
 
 class Runner(DeliveryProtocol, Protocol):
@@ -88,13 +49,10 @@ class ClientLifecycle:
     A failed start is undone, and the next request starts the client again.
     """
 
-    def __init__(self, identity: Identity, session: object | None) -> None:
+    def __init__(self, identity: Identity, ports: Ports) -> None:
         self.group: GroupConsumer | None = None  # set while the client runs
-        self._identity = identity
-        self._session = session
-        self._clients: ClientFactory | None = None
-        self._thread: StoreThread | None = None
-        self._telemetry: OpenTelemetry | None = None
+        self._identity, self._ports = identity, ports
+        self._connections = AsyncExitStack()
         self._request: _StartRequest | None = None  # the last prepared start
         self._starting: asyncio.Task[None] | None = None
         self._is_leaving = False
@@ -204,24 +162,12 @@ class ClientLifecycle:
         finally:
             if self._leaving is not None:
                 self._leaving.cancel()
-            await self._close_all()
+            await self._connections.aclose()
 
     def _raise_callback_error(self) -> None:
         """Raise the error of a callback that no iteration has raised, if any."""
         if self._request is not None and self._request.delivery.callbacks is not None:
             self._request.delivery.callbacks.raise_error()
-
-    async def _close_all(self) -> None:
-        """Stop the telemetry and the store's thread, and close the AWS clients."""
-        telemetry, self._telemetry = self._telemetry, None
-        thread, self._thread = self._thread, None
-        clients, self._clients = self._clients, None
-        if telemetry is not None:
-            telemetry.unwatch()
-        if thread is not None:
-            await thread.stop()
-        if clients is not None:
-            await clients.__aexit__(None, None, None)
 
     async def _begin(self, request: _StartRequest) -> None:
         try:
@@ -244,7 +190,7 @@ class ClientLifecycle:
                 extra={"client_id": self._identity.client_id},
             )
         finally:
-            await self._close_all()
+            await self._connections.aclose()
             if isinstance(delivery, DeliveryDriver):
                 delivery.reopen()
 
@@ -256,7 +202,7 @@ class ClientLifecycle:
             except Exception as error:
                 if not is_refusal(error):
                     raise
-                await self._close_all()
+                await self._connections.aclose()
                 logger.warning(
                     "the client can't start, trying again: %s",
                     error,
@@ -265,42 +211,27 @@ class ClientLifecycle:
             await asyncio.sleep(REFUSED_SECONDS)
 
     async def _build_group(self, delivery: DeliveryProtocol) -> GroupConsumer:
-        # These imports are slow, so they aren't made when the package is imported.
-        from kinesumer.aws.dynamodb import open_borrowed_store
-        from kinesumer.aws.fan_out import open_reading_source
-        from kinesumer.aws.session import ClientFactory
-        from kinesumer.telemetry.otel import OpenTelemetry
-
-        app, client_id, table, region, config = self._identity
-        clock = SystemClock()
-        incidents = IncidentLog(clock)
-        clients = self._clients = ClientFactory(
-            self._session,
-            region=region,
-            role_session_name=f"kinesumer-{app}",
-            max_connections=config.max_connections,
-            on_trouble=incidents.note_credentials,
+        ports, incidents = self._ports, IncidentLog(self._ports.clock)
+        connections = await self._connections.enter_async_context(
+            ports.connect(self._identity, incidents)
         )
-        loan = await clients.lend()
-        thread = self._thread = StoreThread(lambda: open_borrowed_store(loan, table))
-        telemetry = self._telemetry = OpenTelemetry(app, clock)
         context = ClientContext(
-            app=app,
-            client_id=client_id,
-            config=config,
-            store=await thread.start(),
-            clock=clock,
-            random=random.Random(),
-            new_id=lambda: uuid.uuid4().hex,
-            failure_log=FailureLog(clock, telemetry),
+            app=self._identity.app,
+            client_id=self._identity.client_id,
+            config=self._identity.config,
+            store=connections.store,
+            clock=ports.clock,
+            random=ports.random,
+            new_id=ports.new_id,
+            failure_log=FailureLog(ports.clock, connections.telemetry),
             incidents=incidents,
-            telemetry=telemetry,
+            telemetry=connections.telemetry,
         )
-        runner = HeartbeatThread(context, thread)
-        open_stream = partial(open_reading_source, clients)
-        group = GroupConsumer(context, open_stream, runner, delivery)
-        telemetry.watch(group.read_gauges)
-        await delivery.open(clients)
+        heartbeat = connections.heartbeat(context)
+        group = GroupConsumer(context, connections.open_source, heartbeat, delivery)
+        connections.telemetry.watch(group.read_gauges)
+        if connections.clients is not None:
+            await delivery.open(connections.clients)
         return group
 
     def _is_in_use(self) -> bool:

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
     from kinesumer.model.incidents import Incident
@@ -54,6 +54,9 @@ class ProducerState(NamedTuple):
 
 class Telemetry:
     """Counts, measures and traces. This base class does nothing."""
+
+    def watch(self, state: Callable[[], ClientState]) -> None:
+        """Let gauges read a client's state."""
 
     def count(
         self, name: str, stream_arn: str = "", amount: int = 1, *, service: str = ""

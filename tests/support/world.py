@@ -11,15 +11,12 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kinesumer import Kinesumer
 from kinesumer.aws.polling import PollingSource
 from kinesumer.config import Config
-from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch, memory_size
-from kinesumer.consuming.records import Records
 from kinesumer.consuming.streams import OpenStream
-from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.core.liveness import Lease
 from kinesumer.errors import (
     SourceUnavailableError,
@@ -33,7 +30,7 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.telemetry.api import Telemetry
-from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer.testing.memory import MemoryKinesis, MemoryStore, memory_ports
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire import rows
 
@@ -41,12 +38,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from kinesumer.consuming.records import Records
     from kinesumer.consuming.streams import StreamLike
+    from kinesumer.coordination.connections import Ports
+    from kinesumer.coordination.group import GroupConsumer
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
     from kinesumer.model.rows import Key, Row
     from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ports import Reservation, Write, WriteResult
+    from kinesumer.ports import Clock, Reservation, Write, WriteResult
     from kinesumer.testing.memory import MemorySource
 
 APP = "app"
@@ -112,6 +112,32 @@ class World:
             telemetry=telemetry or Telemetry(),
         )
 
+    def ports(
+        self,
+        clock: Clock | None = None,
+        *,
+        store: Any = None,
+        source: Callable[[str], Any] | None = None,
+        telemetry: Telemetry | None = None,
+        connect_seconds: float = 0.0,
+    ) -> Ports:
+        """Return the ports of a client, with memory in place of AWS."""
+        no_aws: Any = object()
+
+        async def open_source(stream: Stream) -> Any:
+            await asyncio.sleep(connect_seconds)
+            return (source or self.kinesis.source)(stream.name)
+
+        return memory_ports(
+            clock or self.clock,
+            Random(1),
+            self.new_id,
+            self.table if store is None else store,
+            open_source,
+            telemetry=telemetry,
+            clients=no_aws,
+        )
+
     def open(self, source: Any, **stream: Any) -> OpenStream:
         """Return an opened stream of a client, which is read through ``source``."""
         info = source.describe_now()
@@ -145,6 +171,34 @@ class World:
                 await asyncio.sleep(0.01)
 
 
+class InMemory(Kinesumer):
+    """A client in which memory replaces AWS."""
+
+    def __init__(
+        self,
+        world: World,
+        client_id: str = "c1",
+        *,
+        ports: Ports | None = None,
+        **config: Any,
+    ) -> None:
+        self.world = world
+        self.store = FaultyStore(world.table)
+        super().__init__(
+            APP,
+            table="table",
+            client_id=client_id,
+            config=Config(**config),
+            _ports=ports or world.ports(store=self.store, connect_seconds=0.5),
+        )
+
+    @property
+    def group(self) -> GroupConsumer:
+        """What the client runs."""
+        assert self._lifecycle.group is not None
+        return self._lifecycle.group
+
+
 class Client:
     """A complete client with heartbeats, and user code that only collects records."""
 
@@ -163,22 +217,24 @@ class Client:
     ) -> None:
         self.world = world
         self.machine = world.loop.machine(client_id)
-        self.context = world.context(
-            client_id, store=store, telemetry=telemetry, **config
+        self.client = InMemory(
+            world,
+            client_id,
+            ports=world.ports(
+                self.machine, store=store, source=source, telemetry=telemetry
+            ),
+            **config,
         )
-        self.delivery = RecordDelivery(
-            self.machine, acks_by_asking=self.context.config.commit == "auto"
-        )
-        self.group = GroupConsumer(
-            self.context, self._open, HeartbeatTask(self.context), self.delivery
-        )
-        self.records = Records(self.delivery, self._begin)
+        self.records: Records | None = None
         self.seen: list[Record] = []
         self._handle = handle
-        self._source = source or world.kinesis.source
         self._streams, self._start = list(streams), start
-        self._begun = False
         self.task = world.loop.spawn(self.machine, self._consume())
+
+    @property
+    def group(self) -> GroupConsumer:
+        """What the client runs."""
+        return self.client.group
 
     @property
     def texts(self) -> list[str]:
@@ -188,7 +244,7 @@ class Client:
     @property
     def held(self) -> list[str]:
         """The ids of the shards that the client owns."""
-        return sorted(h.key.shard_id for h in self.group.owned_shards())
+        return sorted(key.shard_id for key in self.client.assignment())
 
     @property
     def leads(self) -> bool:
@@ -207,15 +263,10 @@ class Client:
         """Run a coroutine of the client on its machine."""
         return self.world.loop.spawn(self.machine, work)
 
-    async def _open(self, stream: Stream) -> Any:
-        return self._source(stream.name)
-
-    async def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
-            await self.group.start(self._streams, self._start)
-
     async def _consume(self) -> None:
+        if self.records is None:
+            await self.client.__aenter__()
+            self.records = self.client.consume(self._streams, start=self._start)
         async for record in self.records:
             self.seen.append(record)
             if self._handle is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -12,7 +11,6 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from kinesumer import (
-    Config,
     Kinesumer,
     ShardAssignment,
     ShardKey,
@@ -21,9 +19,8 @@ from kinesumer import (
     Start,
     Stream,
 )
-from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.errors import (
+    AccessDeniedError,
     ConfigurationError,
     GroupBusyError,
     KinesumerError,
@@ -35,50 +32,15 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
-from tests.support.world import APP, ARN, FaultyStore, World, in_virtual_time
+from tests.support.world import APP, ARN, FaultyStore, InMemory, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer import Record
-    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
     from kinesumer.consuming.records import Records
     from kinesumer.model.rows import ShardRow
+    from kinesumer.ports import WriteResult
 
 P = "shardId-000000000000"
-
-
-class InMemory(Kinesumer):
-    """A client in which memory replaces AWS."""
-
-    def __init__(self, world: World, client_id: str = "c1", **config: Any) -> None:
-        super().__init__(
-            APP, table="table", client_id=client_id, config=Config(**config)
-        )
-        self.world = world
-        self.store = FaultyStore(world.table)
-        # The errors that the last step of a start raises, one for each start.
-        self.start_errors: list[Exception] = []
-        self._lifecycle._build_group = self._in_memory  # type: ignore[method-assign]
-
-    async def _in_memory(self, delivery: DeliveryProtocol) -> GroupConsumer:
-        await asyncio.sleep(0.5)
-        delivery._clock = self.world.clock  # type: ignore[attr-defined]
-        no_clients: Any = None
-        await delivery.open(no_clients)
-        made = self.world.context(self.client_id, store=self.store)
-        context = replace(made, config=self.config)
-        group = GroupConsumer(context, self._open, HeartbeatTask(context), delivery)
-        start = group.start
-
-        async def start_and_fail(*arguments: Any) -> None:
-            await start(*arguments)
-            if self.start_errors:
-                raise self.start_errors.pop()
-
-        group.start = start_and_fail  # type: ignore[assignment, method-assign]
-        return group
-
-    async def _open(self, stream: Stream) -> Any:
-        return self.world.kinesis.source(stream.name)
 
 
 OLDEST = Start.TRIM_HORIZON
@@ -271,15 +233,24 @@ async def test_after_a_failed_start_consume_may_be_called_again(world: World) ->
     assert seen == [b"a"]
 
 
+class DeniesAfterRegistration(FaultyStore):
+    """A store whose first write of a member is applied, and gets an error."""
+
+    async def write(self, write: Write) -> WriteResult:
+        written = await super().write(write)
+        if write.key.pk == f"member#{APP}" and len(self.sent) == 1:
+            raise AccessDeniedError("dynamodb:GetItem", "table")
+        return written
+
+
 @in_virtual_time
 async def test_a_registered_client_may_retry_its_start(world: World) -> None:
     world.put("a")
-    async with InMemory(world) as client:
-        client.start_errors.append(ValueError("broken"))
+    ports = world.ports(store=DeniesAfterRegistration(world.table))
+    async with InMemory(world, ports=ports) as client:
         records = client.consume("orders", start=OLDEST)
-        with pytest.raises(ValueError, match="broken"):
+        with pytest.raises(AccessDeniedError):
             await anext(records)
-        assert world.members()["c1"].dead
         assert (await anext(records)).data == b"a"
         assert not world.members()["c1"].dead
     assert len(asyncio.all_tasks()) == 1

@@ -198,10 +198,10 @@ async def test_a_client_that_asks_now_and_then_keeps_its_shards(
 async def test_other_code_that_blocks_the_loop_is_reported(world: World) -> None:
     client = world.client("c1", max_processing_seconds=60)
     await world.until(lambda: client.held)
-    loop_clock = client.context.loop_clock
+    loop_clock = client.group.context.loop_clock
 
     def oldest() -> InFlightWork | None:
-        return oldest_of(client.delivery, (), loop_clock)
+        return oldest_of(client.group.delivery, (), loop_clock)
 
     this_test = test_other_code_that_blocks_the_loop_is_reported.__name__
     assert oldest() is None

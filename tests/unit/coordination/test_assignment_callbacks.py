@@ -12,7 +12,8 @@ from kinesumer.errors import CommitTimeoutError, ConfigurationError
 from kinesumer.model.positions import Position
 from kinesumer.ops.group.seek import plan_seek
 from kinesumer.ops.group.seek import seek as seek_planned
-from tests.unit.test_client import OLDEST, InMemory, P, shard
+from tests.support.world import InMemory
+from tests.unit.test_client import OLDEST, P, shard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,7 +9,8 @@ import pytest
 from anyio import move_on_after
 
 from kinesumer.errors import CommitTimeoutError
-from tests.unit.test_client import OLDEST, InMemory, consume, place, shard
+from tests.support.world import InMemory
+from tests.unit.test_client import OLDEST, consume, place, shard
 
 if TYPE_CHECKING:
     from tests.support.world import World

@@ -16,8 +16,8 @@ from kinesumer.ops.group import drain, seek
 from kinesumer.ops.group.drain import wait_until_free
 from kinesumer.wire import rows, writes
 from tests.support.operator import Operator, P, resharded
-from tests.support.world import APP, ARN, FaultyStore, World
-from tests.unit.test_client import InMemory, consume
+from tests.support.world import APP, ARN, FaultyStore, InMemory, World
+from tests.unit.test_client import consume
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Key

@@ -14,8 +14,7 @@ from kinesumer import Batch, Middleware, Record
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.signature import read_function
-from tests.support.world import World, in_virtual_time
-from tests.unit.test_client import InMemory
+from tests.support.world import InMemory, World, in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

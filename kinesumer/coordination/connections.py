@@ -1,0 +1,129 @@
+"""Define where a client gets its clock, its random numbers and its services."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from kinesumer.config import Config
+from kinesumer.coordination.heartbeat_thread import HeartbeatTask, HeartbeatThread
+from kinesumer.coordination.store_thread import StoreThread
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.rows import QUERY_ID
+from kinesumer.model.validation import require_text, validate_name
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.telemetry.api import Telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.model.streams import Stream
+    from kinesumer.ports import Clock, StateStore, StreamSource
+    from kinesumer.runtime.context import ClientContext
+    from kinesumer.runtime.incidents import IncidentLog
+
+
+class Identity(NamedTuple):
+    """The names of a client, its state store and its settings."""
+
+    app: str
+    client_id: str
+    table: str
+    region: str | None
+    config: Config
+
+    @classmethod
+    def checked(
+        cls, app: str, client_id: str, table: str, region: str | None, config: Config
+    ) -> Self:
+        """Return an identity. Raise ConfigurationError if a value can't be used."""
+        names = {"app": app, "client_id": client_id, "table": table}
+        for what, name in names.items():
+            validate_name(what, name)
+        if client_id == QUERY_ID:
+            raise ConfigurationError(
+                f"client_id={client_id!r} belongs to Spark queries: choose another one"
+            )
+        if region is not None:
+            require_text("region", region)
+        if not isinstance(config, Config):
+            raise ConfigurationError(
+                f"config={config!r:.200} must be a Config: write "
+                "config=Config(lease_duration_seconds=8, …)"
+            )
+        return cls(app, client_id, table, region, config)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Connections:
+    """A client's open connections to its state store and to streams."""
+
+    store: StateStore
+    open_source: Callable[[Stream], Awaitable[StreamSource]]
+    heartbeat: Callable[[ClientContext], HeartbeatTask] = HeartbeatTask
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    # The AWS clients for the targets of dead letters; None if there is no AWS.
+    clients: ClientFactory | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ports:
+    """A client's clock, random numbers and ids, and how it opens its connections.
+
+    The connections are open while the context of ``connect`` is.
+    """
+
+    clock: Clock
+    random: random.Random
+    new_id: Callable[[], str]
+    connect: Callable[[Identity, IncidentLog], AbstractAsyncContextManager[Connections]]
+
+
+def aws_ports(session: object | None) -> Ports:
+    """Return the ports of a client that uses AWS with this session."""
+    return Ports(
+        clock=SystemClock(),
+        random=random.Random(),
+        new_id=lambda: uuid.uuid4().hex,
+        connect=partial(_connect_to_aws, session),
+    )
+
+
+@asynccontextmanager
+async def _connect_to_aws(
+    session: object | None, identity: Identity, incidents: IncidentLog
+) -> AsyncIterator[Connections]:
+    # These imports are slow, so they aren't made when the package is imported.
+    from kinesumer.aws.dynamodb import open_borrowed_store
+    from kinesumer.aws.fan_out import open_reading_source
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.telemetry.otel import OpenTelemetry
+
+    clients = ClientFactory(
+        session,
+        region=identity.region,
+        role_session_name=f"kinesumer-{identity.app}",
+        max_connections=identity.config.max_connections,
+        on_trouble=incidents.note_credentials,
+    )
+    async with clients:
+        loan = await clients.lend()
+        thread = StoreThread(lambda: open_borrowed_store(loan, identity.table))
+        telemetry = OpenTelemetry(identity.app, SystemClock())
+        try:
+            yield Connections(
+                store=await thread.start(),
+                open_source=partial(open_reading_source, clients),
+                heartbeat=partial(HeartbeatThread, thread=thread),
+                telemetry=telemetry,
+                clients=clients,
+            )
+        finally:
+            telemetry.unwatch()
+            await thread.stop()
