@@ -15,8 +15,8 @@ from tests.support.toy_fleet import ToyFleet
 if TYPE_CHECKING:
     from kinesumer.model.records import Record
     from kinesumer.ops.dashboard.actions import Action
-    from kinesumer.ops.dashboard.poller import StreamMeasurements
     from kinesumer.ops.dashboard.records import RecordsAnswer, RecordsRequest
+    from kinesumer.ops.group.lag import Lags
     from kinesumer.ops.group.snapshot import Snapshot
 
 
@@ -61,7 +61,7 @@ class CountedFleet(ToyFleet):
         self.reads += 1
         return await super().read()
 
-    async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
+    async def read_lags(self, snapshot: Snapshot) -> Lags:
         if self.slow:
             await asyncio.sleep(3600)
-        return await super().measure(snapshot)
+        return await super().read_lags(snapshot)

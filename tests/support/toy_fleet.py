@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kinesumer.model.loads import Load
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import GroupRow, LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
-from kinesumer.ops.dashboard.poller import StreamMeasurements
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.snapshot import Snapshot
 from tests.support.stored_loads import stored_loads
@@ -66,7 +66,6 @@ class ToyFleet:
         self.shards: dict[ShardKey, ShardRow] = {}
         self.group = GroupRow("group")
         self.millis: dict[ShardKey, int] = {}
-        self.rates: dict[str, float] = {}
         self.trouble: KinesumerError | None = None
         self.answers = asyncio.Event()
         self.answers.set()
@@ -128,6 +127,19 @@ class ToyFleet:
             }
             text = stored_loads(loads, member.streams)
             self.members[client_id] = member._replace(load=text)
+
+    def report_rates(self, records_per_second: Mapping[str, float]) -> None:
+        """Let owners report an equal part of each stream's rate for each shard."""
+        owned = Counter(key.stream_arn for key, row in self.shards.items() if row.owner)
+        for client_id, member in self.members.items():
+            loads = {
+                (key, row.first_hash): Load(
+                    0.0, records_per_second[key.stream_arn] / owned[key.stream_arn], 0.0
+                )
+                for key, row in self.shards.items()
+                if row.owner == member.session and key.stream_arn in records_per_second
+            }
+            self.change(client_id, load=stored_loads(loads, member.streams))
 
     def settle(self) -> None:
         """Let every client own those of its planned shards that may be claimed."""
@@ -206,6 +218,6 @@ class ToyFleet:
             raise self.trouble
         return self.snapshot()
 
-    async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
-        """Return the lags and rates that the test has set."""
-        return StreamMeasurements(Lags(dict(self.millis), {}), dict(self.rates))
+    async def read_lags(self, snapshot: Snapshot) -> Lags:
+        """Return the lags that the test has set."""
+        return Lags(dict(self.millis), {})

@@ -94,9 +94,7 @@ async def dashboard(
             records=browse_records,
             letters=dead_letters is not None,
         )
-        poller = Poller(
-            about, StoreFleetSource(app, clients, store, clock, roles), clock
-        )
+        poller = Poller(about, StoreFleetSource(app, clients, store, roles), clock)
         letters = actions = None
         if dead_letters is not None:
             letters = LetterBrowser(app, dead_letters, clients, roles)

@@ -112,17 +112,12 @@ HUES, PATTERNS = 8, 4  # the page's palette; the first pattern is plain
 
 def build_state(
     report: GroupReport,
-    rates: Mapping[str, float] = MappingProxyType({}),
     stream_slots: Mapping[str, int] = MappingProxyType({}),
     **fields: Any,
 ) -> State:
     """Return the page's model. ``fields`` are other fields of ``State``."""
     bands = {
-        stream.stream_arn: _band(
-            stream,
-            stream_slots.get(stream.stream_arn, 0),
-            rates.get(stream.stream_arn, _reported_rate(stream)),
-        )
+        stream.stream_arn: _band(stream, stream_slots.get(stream.stream_arn, 0))
         for stream in report.streams
     }
     return State(report=report, totals=_totals(report, bands), bands=bands, **fields)
@@ -168,13 +163,14 @@ def _all_caught_up(report: GroupReport) -> bool | None:
     return False if False in found else True if found == {True} else None
 
 
-def _band(stream: StreamReport, slot: int, rate: float | None) -> Band:
+def _band(stream: StreamReport, slot: int) -> Band:
     lane = assign_lanes(stream.shards)
     lanes = 1 + max(lane.values(), default=0)
+    rate = reported_rate(stream)
     return Band(slot=slot, lanes=lanes, lane=lane, records_per_second=rate)
 
 
-def _reported_rate(stream: StreamReport) -> float | None:
+def reported_rate(stream: StreamReport) -> float | None:
     """Return the records per second that clients report; None if they report none."""
     loads = [shard.load for shard in stream.shards if shard.load is not None]
     return sum(load.records_per_second for load in loads) if loads else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from kinesumer.errors import KinesumerError
 from kinesumer.ops.dashboard import events
+from kinesumer.ops.dashboard.history import StreamHistory
 from kinesumer.ops.dashboard.model import assign_slots, build_state
-from kinesumer.ops.dashboard.throughput import LagHistory, Throughput
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.lag import NO_LAGS, Lags, read_lags
 from kinesumer.ops.group.observation import Observation, observe
@@ -20,7 +20,7 @@ from kinesumer.ops.group.status import report
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.ops.dashboard.model import DashboardInfo, Event
@@ -35,17 +35,7 @@ SHARDS_PER_SECOND = 250
 # The time for which a poll waits for results from Kinesis. Later ones are shown by
 # the next poll.
 MEASURING_SECONDS = 1.0
-# Clients store positions every five seconds, so rates are measured over longer times.
-COUNTING_SECONDS = 10.0
 RETAINED_EVENTS = 200
-
-
-class StreamMeasurements(NamedTuple):
-    """The lags and rates that were measured by reading the streams."""
-
-    lags: Lags
-    # Records per second by stream ARN. Streams with an unknown rate are missing.
-    rates: Mapping[str, float]
 
 
 class FleetSource(Protocol):
@@ -55,8 +45,8 @@ class FleetSource(Protocol):
         """Return all rows. Raises KinesumerError."""
         ...
 
-    async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
-        """Measure lags and rates, and name the streams that can't be read."""
+    async def read_lags(self, snapshot: Snapshot) -> Lags:
+        """Read the lags, and name the streams that can't be read."""
         ...
 
 
@@ -68,40 +58,21 @@ class StoreFleetSource:
         app: str,
         clients: ClientFactory,
         store: StateStore,
-        clock: Clock,
         roles: Roles = NO_ROLES,
     ) -> None:
-        self._app, self._clients, self._store = app, clients, store
-        self._clock, self._roles = clock, roles
-        self._throughput = Throughput(clients, roles)
-        self._rates: Mapping[str, float] = {}
-        self._counted_at = -COUNTING_SECONDS
+        self._app, self._clients = app, clients
+        self._store, self._roles = store, roles
 
     async def read(self) -> Snapshot:
         """Return all rows. Raises KinesumerError."""
         return await read_snapshot(self._store, self._app)
 
-    async def measure(self, snapshot: Snapshot) -> StreamMeasurements:
-        """Measure lags and rates, and name the streams that can't be read."""
-        lags, _ = await asyncio.gather(
-            read_lags(self._clients, snapshot.shards, self._roles),
-            self._measure_rates(snapshot),
-        )
-        return StreamMeasurements(lags, self._rates)
-
-    async def _measure_rates(self, snapshot: Snapshot) -> None:
-        now = self._clock.now()
-        if now - self._counted_at < COUNTING_SECONDS:
-            return
-        self._counted_at = now
-        positions = {
-            row.key: row.position for row in snapshot.rows if row.position is not None
-        }
-        self._rates = await self._throughput.measure(positions, now)
+    async def read_lags(self, snapshot: Snapshot) -> Lags:
+        """Read the lags, and name the streams that can't be read."""
+        return await read_lags(self._clients, snapshot.shards, self._roles)
 
 
 NO_ROWS = Snapshot([], None, [], {})
-NO_MEASUREMENTS = StreamMeasurements(NO_LAGS, {})
 
 
 class Poller:
@@ -111,10 +82,10 @@ class Poller:
         self._info, self._fleet, self._clock = info, fleet, clock
         self._observation: Observation | None = None
         self._report = report(info.app, info.table, Observation(NO_ROWS))
-        self._measured = NO_MEASUREMENTS
+        self._lags = NO_LAGS
         self._measured_at: float | None = None
-        self._measuring: asyncio.Task[StreamMeasurements] | None = None
-        self._history = LagHistory()
+        self._measuring: asyncio.Task[Lags] | None = None
+        self._history = StreamHistory()
         self._events: deque[Event] = deque(maxlen=RETAINED_EVENTS)
         self._event_count = 0
         self._slots: dict[str, int] = {}
@@ -200,32 +171,26 @@ class Poller:
             self._observe(snapshot)
             # The charts get new measurements only, and don't repeat the last values.
             if is_measured:
-                lags = {
-                    one.stream_arn: 0 if one.caught_up else one.millis_behind_latest
-                    for one in self._report.streams
-                }
-                known = {arn: lag for arn, lag in lags.items() if lag is not None}
-                self._history.add(self._clock.wall(), known, self._measured.rates)
+                self._history.add(self._clock.wall(), self._report.streams)
         return self._encode_state(error_text)
 
     async def _measure(self, snapshot: Snapshot) -> bool:
         """Start a measurement if none runs; return whether one has just finished."""
         if self._measuring is None:
             # At most one measurement runs, however slow Kinesis is.
-            self._measuring = asyncio.create_task(self._fleet.measure(snapshot))
+            self._measuring = asyncio.create_task(self._fleet.read_lags(snapshot))
         # Measuring many shards may take several polls.
         await asyncio.wait({self._measuring}, timeout=MEASURING_SECONDS)
         if not self._measuring.done():
             return False
-        self._measured = self._measuring.result()
+        self._lags = self._measuring.result()
         self._measured_at = self._clock.now()
         self._measuring = None
         return True
 
     def _observe(self, snapshot: Snapshot) -> None:
         before = self._observation
-        lags = self._measured.lags
-        observation = observe(before, snapshot, lags, self._clock.now())
+        observation = observe(before, snapshot, self._lags, self._clock.now())
         ids = {member.client_id for member in snapshot.alive}
         self._slots = assign_slots(self._slots, ids)
         # The charts still show streams whose rows were deleted.
@@ -248,7 +213,6 @@ class Poller:
         age_seconds, lag_age_seconds = self._age(read_at), self._age(self._measured_at)
         state = build_state(
             self._report,
-            self._measured.rates,
             self._stream_slots,
             info=self._info,
             at=self._clock.wall() - (age_seconds or 0),

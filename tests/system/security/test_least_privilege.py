@@ -500,7 +500,7 @@ async def problems_shown() -> str:
     """Wait until the lags were read; return the problems that the page shows."""
     clock = SystemClock()
     async with connect(STATE_STORE, None) as (clients, store):
-        fleet = StoreFleetSource("app", clients, store, clock, Roles())
+        fleet = StoreFleetSource("app", clients, store, Roles())
         poller = Poller(DashboardInfo("app", STATE_STORE), fleet, clock)
         polling = asyncio.create_task(poller.run())
         states = poller.states()

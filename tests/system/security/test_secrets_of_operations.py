@@ -195,7 +195,7 @@ async def observe_dashboard(accounts: Accounts, evidence: Evidence) -> None:
         connect(STATE_STORE, None) as (clients, store),
         aiohttp.ClientSession() as http,
     ):
-        fleet = StoreFleetSource("app", clients, store, clock, roles)
+        fleet = StoreFleetSource("app", clients, store, roles)
         poller = Poller(DashboardInfo("app", STATE_STORE, control=True), fleet, clock)
         with listen(0) as opened:
             guard = Guard(opened.getsockname()[1])

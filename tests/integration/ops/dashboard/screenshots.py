@@ -84,11 +84,13 @@ async def lived(fleet: ToyFleet, usual: dict[ShardKey, float], at: Served) -> No
     streams = list(fleet.streams)
     for second in range(0, HOUR_SECONDS, STEP_SECONDS):
         await looked(fleet, at, STEP_SECONDS)
+        rates: dict[str, float] = {}
         for i, arn in enumerate(streams):
             wave = math.sin(second / (400 + 150 * i) + i)
             noise = fleet.random.uniform(0.93, 1.07)
             rate = (1500 - 350 * i) * (1 + 0.35 * wave) * noise
-            fleet.rates[arn] = 0 if fleet.streams[arn].paused else rate
+            rates[arn] = 0 if fleet.streams[arn].paused else rate
+        fleet.report_rates(rates)
         burst = 1 + 9 * math.exp(-(((second - 1700) / 260) ** 2))
         for key, millis in usual.items():
             near = millis * burst * fleet.random.uniform(0.85, 1.18)

@@ -20,7 +20,6 @@ from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.poller import StoreFleetSource
 from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
 from kinesumer.ops.group.connect import NO_ROLES, connect
-from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.integration.ops.dashboard.conftest import served, shown_page
@@ -96,7 +95,7 @@ async def live_page(
             await until(lambda: data == [b"one"])
             if is_reading:
                 stack.push_async_exit(consumers.pop_all())
-        fleet = StoreFleetSource("billing", clients, store, SystemClock())
+        fleet = StoreFleetSource("billing", clients, store)
         letters = None
         if target is not None:
             letters = LetterBrowser("billing", target, clients, NO_ROLES)

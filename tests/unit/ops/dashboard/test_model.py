@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from kinesumer.ops.dashboard.history import StreamHistory
 from kinesumer.ops.dashboard.model import (
     DashboardInfo,
     assign_lanes,
     assign_slots,
     build_state,
 )
-from kinesumer.ops.dashboard.throughput import LagHistory
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import observe
 from kinesumer.ops.group.status import report
-from tests.support.toy_fleet import ToyFleet, shard
+from tests.support.toy_fleet import ToyFleet, arn_of, shard
 
 if TYPE_CHECKING:
     from kinesumer.ops.dashboard.model import State
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 def drawn(fleet: ToyFleet) -> State:
     found = reported(fleet)
     info = DashboardInfo("billing", "table")
-    return build_state(found, fleet.rates, info=info, at=0, every_seconds=2)
+    return build_state(found, info=info, at=0, every_seconds=2)
 
 
 def reported(fleet: ToyFleet) -> GroupReport:
@@ -116,20 +118,23 @@ def test_clients_keep_their_colours_and_plain_ones_go_first() -> None:
 
 
 def test_an_hour_is_retained_in_steps_of_ten_seconds() -> None:
-    hour = LagHistory()
+    hour, fleet = StreamHistory(), ToyFleet(["a"], {"orders": 1})
+    fleet.report_rates({arn_of("orders"): 100.0})
     for second in range(0, 4000, 2):
-        hour.add(second, {"arn:stream/a": second % 10}, {"arn:stream/a": second % 4})
+        fleet.millis[shard(0)] = 10_000 + second % 10
+        hour.add(second, reported(fleet).streams)
     lines = hour.lines({})
     assert (lines.times[0], lines.times[-1], len(lines.times)) == (400, 3990, 360)
     (lag,) = lines.millis_behind
     (rate,) = lines.records_per_second
-    assert (lag.name, set(lag.values)) == ("a", {8})
-    assert set(rate.values) == {0.8, 1.2}
+    assert (lag.name, set(lag.values)) == ("orders", {10_008})
+    assert rate.values == [pytest.approx(100.0, rel=0.16)] * 360
 
 
 def test_of_many_streams_the_busiest_have_lines() -> None:
-    hour = LagHistory()
-    hour.add(0, {f"arn:stream/{i:02d}": i for i in range(20)}, {})
-    hour.add(20, {"arn:stream/00": 5}, {})
+    hour, fleet = StreamHistory(), ToyFleet([], {f"{i:02d}": 1 for i in range(20)})
+    for i in range(20):
+        fleet.millis[shard(0, f"{i:02d}")] = 10_000 + i
+    hour.add(0, reported(fleet).streams)
     names = [line.name for line in hour.lines({}).millis_behind]
     assert names == [f"{i:02d}" for i in range(8, 20)]
