@@ -12,11 +12,6 @@ from kinesumer.ops.cli.console import indented, plain, print_lines, progress
 from kinesumer.ops.cli.options import ROLES, TARGET, command, named, shards_json
 from kinesumer.ops.group import drain as admin_drain
 from kinesumer.ops.group import seek as admin_seek
-from kinesumer.ops.group.arguments import (
-    describe_seek,
-    parse_position,
-    position_text,
-)
 from kinesumer.ops.group.connect import report_partial_failure
 from kinesumer.ops.group.drain import (
     still_held_by,
@@ -24,7 +19,8 @@ from kinesumer.ops.group.drain import (
     still_held_since,
     wait_until_free,
 )
-from kinesumer.ops.group.seek_counts import count_seek
+from kinesumer.ops.group.seek import parse_position, position_text
+from kinesumer.ops.group.seek_counts import count_seek, describe_seek
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.runtime.text import counted, escape_unprintable
 

@@ -12,16 +12,17 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.dashboard.records import LetterIds
 from kinesumer.ops.group import drain, seek
-from kinesumer.ops.group.arguments import (
+from kinesumer.ops.group.connect import operator_context
+from kinesumer.ops.group.drain import still_held_in
+from kinesumer.ops.group.seek import SeekTarget, parse_position, plan_seeks
+from kinesumer.ops.group.seek_counts import (
+    READ_INTERVAL_SECONDS,
+    count_seek,
     describe_count,
     describe_seek,
     first_lines,
-    parse_position,
+    total,
 )
-from kinesumer.ops.group.connect import operator_context
-from kinesumer.ops.group.drain import still_held_in
-from kinesumer.ops.group.seek import SeekTarget, plan_seeks
-from kinesumer.ops.group.seek_counts import READ_INTERVAL_SECONDS, count_seek, total
 from kinesumer.ops.group.shard_reads import PacedReader
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.runtime.tasks import gather_or_cancel

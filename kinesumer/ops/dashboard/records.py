@@ -16,7 +16,6 @@ from kinesumer.coordination.store_queries import find_stream
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.handlers.dead_letters.letter import LetterWithoutData
 from kinesumer.model.streams import Start, stream_name
-from kinesumer.ops.group.arguments import parse_position, position_text
 from kinesumer.ops.group.connect import operator_context
 from kinesumer.ops.group.record_query import (
     MAX_RECORDS,
@@ -25,6 +24,7 @@ from kinesumer.ops.group.record_query import (
     find_records,
 )
 from kinesumer.ops.group.redrive import Filter, Redrive, open_letters, read_letters
+from kinesumer.ops.group.seek import parse_position, position_text
 from kinesumer.ops.group.shard_reads import PacedReader
 from kinesumer.runtime.text import counted, escape_unprintable
 

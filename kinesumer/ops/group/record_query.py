@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.ops.group.sampling import is_at_tip
+from kinesumer.ops.group.sampling import is_at_tip, sample_limit
 from kinesumer.ops.group.tail import TailReader
 
 if TYPE_CHECKING:
@@ -26,14 +25,11 @@ READ_INTERVAL_SECONDS = 0.5
 PAGE_BYTES = 512 * 1024
 # The limits of one query. The last page may exceed the limit of bytes.
 MAX_READS = 16
-MAX_BYTES = 8 * 1024 * 1024
+MAX_BYTES = MAX_READS * PAGE_BYTES
 MAX_RECORDS = 200
-FIRST_PAGE_RECORDS, MAX_PAGE_RECORDS = 10, 1_000
-# The last records are searched within this time before now, then within longer or
-# shorter times.
-FIRST_WINDOW_SECONDS = 1.0
-MAX_WINDOW_READS = 3
-MIN_GROWTH, MAX_GROWTH = 1.5, 10.0
+# The last records are searched within a second before now, then within ten times as
+# long, until they are found.
+FIRST_WINDOW_SECONDS, WINDOW_GROWTH = 1.0, 10.0
 # Empty pages have no record to continue after, so the time of their end is used, less
 # the possible difference between the clocks.
 CLOCK_MARGIN_SECONDS = 1.0
@@ -99,17 +95,12 @@ async def _search(
     start: Position | Start,
     *,
     until: float | None = None,
-    reads: int | None = None,
 ) -> FoundRecords:
-    """Return the first matching records after a start; the last ones up to ``until``.
-
-    ``reads`` limits the reads further.
-    """
+    """Return the first matching records after a start, or the last up to ``until``."""
     scan.begin(start)
     found: deque[Record] = deque(maxlen=query.limit)
     scanned, position, ended_by = 0, start, "budget"
-    most = MAX_READS if reads is None else scan.reads + reads
-    while ended_by == "budget" and scan.reads < most and not scan.is_spent:
+    while ended_by == "budget" and not scan.is_spent:
         page = await scan.next_page()
         async for records in scan.opened(page):
             for record in _after(start, records):
@@ -131,37 +122,20 @@ async def _search(
 async def _find_last(
     scan: _Scan, query: RecordQuery, retention_seconds: float
 ) -> FoundRecords:
-    """Search the time before now. Make it longer or shorter until it is just enough."""
+    """Search ever longer times before now. Return what the longest complete one has."""
     began, seconds = scan.now(), FIRST_WINDOW_SECONDS
-    shortest, longest = 0.0, math.inf
     best = FoundRecords([], 0, 0, _at(began), "budget", began)
-    # The last time that was too long, and where reading it was given up.
-    rest: FoundRecords | None = None
-    while not scan.is_spent and (rest is None or longest > shortest * MIN_GROWTH):
+    while not scan.is_spent:
         is_all = seconds >= retention_seconds
         since = None if is_all else began - seconds
         start = Start.TRIM_HORIZON if since is None else _at(since)
-        window = await _search(scan, query, start, until=began, reads=MAX_WINDOW_READS)
-        if window.ended_by == "budget":
-            rest, longest = window._replace(since=since), seconds
-            seconds = math.sqrt(shortest * longest) or longest / MAX_GROWTH
-            continue
-        best, shortest = window._replace(since=since), seconds
+        found = await _search(scan, query, start, until=began)
+        if found.ended_by == "budget":
+            break
+        best = found._replace(since=since)
         if is_all or len(best.records) == query.limit:
             return best
-        # The density of the records tells how much longer the time must be.
-        count = len(best.records)
-        factor = 1.5 * query.limit / count if count else MAX_GROWTH
-        factor = min(max(factor, MIN_GROWTH), MAX_GROWTH)
-        if rest is not None:
-            factor = min(factor, math.sqrt(longest / shortest))
-        seconds *= factor
-    if rest is not None:
-        last = await _search(scan, query, rest.next, until=began)
-        if last.ended_by != "budget":
-            records = [*rest.records, *last.records][-query.limit :]
-            scanned = rest.scanned + last.scanned
-            return last._replace(records=records, scanned=scanned, since=rest.since)
+        seconds *= WINDOW_GROWTH
     return best._replace(reads=scan.reads, ended_by="budget")
 
 
@@ -178,7 +152,7 @@ class _Scan:
         self._reader, self._source, self._info = reader, source, info
         self._shard, self._key = shard, ShardKey(info.arn, shard.shard_id)
         self._clock_offset = info.now - _clock()
-        self._page_records = FIRST_PAGE_RECORDS
+        self._page_records = sample_limit(None)
         self._bytes = self.reads = 0
 
     @property
@@ -204,9 +178,9 @@ class _Scan:
         page = await self._reader.call(self._key, lambda: self._tail.next(limit))
         self.reads += 1
         self._bytes += page.wire_bytes
-        if page.records and page.wire_bytes:
-            fitting = limit * PAGE_BYTES // page.wire_bytes
-            self._page_records = min(max(fitting, 1), MAX_PAGE_RECORDS)
+        if page.records:
+            record_bytes = page.wire_bytes / len(page.records)
+            self._page_records = sample_limit(record_bytes, PAGE_BYTES)
         return page
 
     def opened(self, page: Page) -> AsyncIterator[list[Record]]:

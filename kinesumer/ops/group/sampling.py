@@ -48,6 +48,7 @@ SAMPLE_RECORDS = 1_000
 DEFAULT_RECORD_BYTES = 1024
 TIP_SECONDS = 10.0  # the current rate is measured over this time
 MAX_EMPTY_PAGES = 50  # pages may be empty although records follow
+LAG_PAGES = 2  # a lag counts so many pages, of which the first has one record
 # Errors that affect a single shard.
 SHARD_ERRORS = (
     InvalidPositionError,
@@ -133,23 +134,34 @@ def is_at_tip(page: Page) -> bool:
     return page.next_iterator is None or page.millis_behind == 0
 
 
-def sample_limit(record_bytes: float | None) -> int:
+def sample_limit(record_bytes: float | None, most_bytes: int = SAMPLE_BYTES) -> int:
     """Return how many records of this size to request; None if the size is unknown."""
     size = DEFAULT_RECORD_BYTES if record_bytes is None else max(record_bytes, 1)
-    return max(1, min(SAMPLE_RECORDS, int(SAMPLE_BYTES / size)))
+    return max(1, min(SAMPLE_RECORDS, int(most_bytes / size)))
 
 
-def estimate_records(
-    read: int, millis_behind: int, samples: Sequence[ArrivalSample]
-) -> int:
-    """Estimate the number of records before the tip.
+def estimate_records(seconds: float, samples: Sequence[ArrivalSample]) -> int:
+    """Estimate how many records arrived within some time.
 
-    ``read`` records were counted. The number of other records follows from the rates of
-    the samples, which are spread evenly over the remaining time.
+    The samples are spread evenly over the time. Between two samples, the rate is
+    assumed to change evenly.
     """
     rates = [sample.records_per_second for sample in samples]
     mean = sum(a + b for a, b in pairwise(rates)) / (2 * (len(rates) - 1))
-    return read + round(mean * millis_behind / 1000)
+    return round(mean * seconds)
+
+
+class ReadPoint(NamedTuple):
+    """The place in a shard at which reading begins."""
+
+    page: Page  # the first page from this place; empty at the shard's tip
+    at: float  # the first record's arrival, in Unix time; the current time at the tip
+
+    @property
+    def sequence_number(self) -> int | None:
+        """The first record's sequence number; None at the tip."""
+        records = self.page.records
+        return int(records[0].sequence_number) if records else None
 
 
 class ShardSampler:
@@ -217,25 +229,46 @@ class ShardSampler:
             first = await self.read(after)
             at, now = time.monotonic(), self.now()
             millis = page_millis_behind(first, now)
-            if is_at_tip(first):
-                return LagSample(at, millis, after, len(first.records), True)
-            if not count:
+            if not (count or is_at_tip(first)):
                 return LagSample(at, millis, after)
-            # The first record's size determines the size of the sample.
-            more = await self.read_more(first)
-            read = len(first.records) + len(more.records)
-            if is_at_tip(more):
-                return LagSample(at, millis, after, read, True)
-            began, now = page_start(first, now), self.now()
-            samples = [
-                sample_page(more, began, now),
-                await self.since(now - more.millis_behind / 2000),
-                await self.arrivals(),
-            ]
+            begin = ReadPoint(first, page_start(first, now))
+            records, exact = await self.count(begin, None, LAG_PAGES)
         except SHARD_ERRORS as error:
             return LagSample(time.monotonic(), None, after, problem=str(error))
-        records = estimate_records(read, more.millis_behind, samples)
-        return LagSample(at, millis, after, records)
+        return LagSample(at, millis, after, records, exact)
+
+    async def count(
+        self, first: ReadPoint, last: ReadPoint | None, pages: int
+    ) -> tuple[int, bool]:
+        """Return the number of records between two points, and whether it is exact.
+
+        Without ``last``, count up to the tip. If so many pages don't reach the end, the
+        number of further records is estimated from the rates at the first point, in the
+        middle of the rest, and at its end.
+        """
+        end = None if last is None else last.sequence_number
+        page, counted = first.page, 0
+        for number in range(pages):
+            if number:
+                page = await self.read_more(page)
+            before = [
+                record
+                for record in page.records
+                if end is None or int(record.sequence_number) < end
+            ]
+            counted += len(before)
+            if is_at_tip(page) or len(before) < len(page.records):
+                return counted, True
+        now = self.now()
+        until = now if last is None or end is None else last.at
+        reached = page_end(page, now)
+        seconds = max(until - reached, 0.0)
+        samples = [
+            ArrivalSample(counted, 0, reached - first.at),
+            await self.since(until - seconds / 2),
+            await self.since(until - TIP_SECONDS),
+        ]
+        return counted + estimate_records(seconds, samples), False
 
     async def peek(self, number: str) -> Peek:
         """Look up the record with a sequence number. Raises KinesumerError."""

@@ -8,6 +8,7 @@ seek requires that no query is alive.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.consuming.streams import open_streams
@@ -26,6 +27,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.wire import admin_writes, rows, writes
+from kinesumer.wire.rows import timestamp_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
     from kinesumer.ops.group.connect import Roles
     from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
+
+
+# A sequence number has up to 129 digits; a single digit is probably a typo.
+_POSITION = re.compile(r"[0-9]{2,129}(:[0-9]{1,15})?")
 
 
 class SeekPlan(NamedTuple):
@@ -245,3 +251,25 @@ async def plan_seeks(
         await plan_seek(context, stream, target.to, target.shard_id)
         for stream in opened.values()
     ]
+
+
+def parse_position(
+    text: str, shard: str | None, *, name: str = "--to"
+) -> Position | Start:
+    """Parse the value of ``name`` as a position or start. Raises ConfigurationError."""
+    if not _POSITION.fullmatch(text):
+        return Start.parse(text, name=name)
+    if shard is None:
+        raise ConfigurationError(
+            f"{name} {text} is a position: name its shard by --shard"
+        )
+    return Position.of_text(text)
+
+
+def position_text(position: Position | Start) -> str:
+    """Format a position or a start as a value of ``--to``."""
+    if not isinstance(position, Start):
+        return position.text
+    if position.timestamp is None:
+        return position.type
+    return timestamp_text(position.timestamp)

@@ -1,33 +1,35 @@
-"""Count how many records a seek skips or re-reads."""
+"""Count how many records a seek skips or re-reads, and describe seeks in words."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.errors import KinesumerError
-from kinesumer.ops.group.sampling import (
-    TIP_SECONDS,
-    ShardSampler,
-    estimate_records,
-    is_at_tip,
-    page_end,
-    page_start,
-    sample_page,
-)
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import stream_name
+from kinesumer.ops.group.sampling import ReadPoint, ShardSampler, page_start
+from kinesumer.ops.group.seek import position_text
 from kinesumer.ops.group.shard_reads import PacedReader, gather_by_key
+from kinesumer.runtime.text import (
+    MAX_NAMED,
+    MAX_STREAM_LETTERS,
+    counted,
+    duration_text,
+    escape_unprintable,
+    shorten,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kinesumer.core.lineage import SeekStep
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page, Record
     from kinesumer.model.streams import Start
     from kinesumer.ops.group.seek import SeekPlan
 
 # The number of small pages that are counted before the rest is estimated.
 COUNTED_PAGES = 12
-SAMPLES = 4  # parts into which the rest of a shard is divided for sampling
+MAX_POSITION_LETTERS = 24
 # The time between two reads of a shard, since consumers share its five reads a second.
 READ_INTERVAL_SECONDS = 0.25
 
@@ -60,19 +62,6 @@ def total(counts: Sequence[Count]) -> Count:
     )
 
 
-class ReadPoint(NamedTuple):
-    """The place in a shard at which reading begins."""
-
-    page: Page  # the first page from this place; empty at the shard's tip
-    at: float  # the first record's arrival, in Unix time; the current time at the tip
-
-    @property
-    def sequence_number(self) -> int | None:
-        """The first record's sequence number; None at the tip."""
-        records = self.page.records
-        return _number(records[0]) if records else None
-
-
 async def count_seek(
     plan: SeekPlan, reader: PacedReader | None = None
 ) -> dict[str, Count]:
@@ -96,24 +85,26 @@ async def _count_step(
     try:
         then = await _find_point(sampler, to)
         if row.ended:  # clients have read the whole shard
-            count = await _count_between(sampler, then, None)
-            return _repeated_from(then, count)
+            return await _repeated(sampler, then, None)
         now = await _find_point(sampler, row.position or row.start)
         behind = max(sampler.now() - now.at, 0.0) if now.page.records else 0.0
         first, other = now.sequence_number, then.sequence_number
         if first == other:
             return Count(seconds_behind=behind)
         if first is None or (other is not None and other < first):
-            count = await _count_between(sampler, then, now)
-            return _repeated_from(then, count._replace(seconds_behind=behind))
-        skipped = await _count_between(sampler, now, then)
-        return Count(skipped.repeated, 0, skipped.exact, seconds_behind=behind)
+            count = await _repeated(sampler, then, now)
+            return count._replace(seconds_behind=behind)
+        skipped, exact = await sampler.count(now, then, COUNTED_PAGES)
+        return Count(skipped, 0, exact, seconds_behind=behind)
     except KinesumerError as error:
         return Count(problem=str(error))
 
 
-def _repeated_from(first: ReadPoint, count: Count) -> Count:
-    return count._replace(repeated_since=first.at) if count.repeated else count
+async def _repeated(
+    sampler: ShardSampler, first: ReadPoint, last: ReadPoint | None
+) -> Count:
+    records, exact = await sampler.count(first, last, COUNTED_PAGES)
+    return Count(0, records, exact, repeated_since=first.at if records else None)
 
 
 async def _find_point(sampler: ShardSampler, after: Position | Start) -> ReadPoint:
@@ -121,30 +112,89 @@ async def _find_point(sampler: ShardSampler, after: Position | Start) -> ReadPoi
     return ReadPoint(page, page_start(page, sampler.now()))
 
 
-async def _count_between(
-    sampler: ShardSampler, first: ReadPoint, last: ReadPoint | None
-) -> Count:
-    """Count the records between two points, or up to the tip, as repeated."""
-    end = last.sequence_number if last is not None else None
-    page, began, counted = first.page, first.at, 0
-    for _ in range(COUNTED_PAGES):
-        before = [r for r in page.records if end is None or _number(r) < end]
-        counted += len(before)
-        if is_at_tip(page) or len(before) < len(page.records):
-            return Count(repeated=counted)
-        began = page_end(page, sampler.now())
-        page = await sampler.read_more(page)
-    now = sampler.now()
-    until = now if last is None or end is None else last.at
-    seconds = max(until - began, 0.0)
-    starts = [began + seconds * part / SAMPLES for part in range(1, SAMPLES)]
-    samples = [
-        sample_page(page, began, now),
-        *[await sampler.since(start) for start in [*starts, until - TIP_SECONDS]],
+# --- in words -------------------------------------------------------------------------
+
+
+def first_lines(lines: list[str]) -> list[str]:
+    """Return the first lines, and a line that says how many more there are."""
+    left = len(lines) - MAX_NAMED
+    return [*lines[:MAX_NAMED], *([f"… and {left} more"] if left > 0 else [])]
+
+
+def clock_text(at: float, now: float) -> str:
+    """Return a time of day in UTC, with its date unless it is the date of ``now``.
+
+    Both are seconds since 1970.
+    """
+    time, today = (datetime.fromtimestamp(each, UTC) for each in (at, now))
+    form = "%H:%M:%S UTC" if time.date() == today.date() else "%Y-%m-%d %H:%M:%S UTC"
+    return time.strftime(form)
+
+
+def describe_count(count: Count, now: float) -> str:
+    """Return the effect of a seek: "now 3.0 s behind; skips 40 records".
+
+    ``now`` is the time of the count, in seconds since 1970.
+    """
+    about = "" if count.exact else "about "
+    effects = [
+        f"{does} {about}{counted(number, 'record')}"
+        for does, number in (("skips", count.skipped), ("re-reads", count.repeated))
+        if number
     ]
-    records = estimate_records(counted, round(seconds * 1000), samples)
-    return Count(repeated=records, exact=False)
+    if count.repeated and count.repeated_since is not None:
+        effects[-1] += f" since {clock_text(count.repeated_since, now)}"
+    if count.problem:
+        reason = escape_unprintable(count.problem)
+        effects.append(f"not all could be counted: {reason}")
+    if not effects:
+        effects = ["skips and re-reads nothing"]
+    return "; ".join([*_current_lag(count), ", ".join(effects)])
 
 
-def _number(record: Record) -> int:
-    return int(record.sequence_number)
+def _current_lag(count: Count) -> list[str]:
+    if count.seconds_behind is None:
+        return []
+    if count.seconds_behind == 0:
+        return ["now at the tip"]
+    return [f"now {duration_text(count.seconds_behind * 1000)} behind"]
+
+
+def describe_seek(
+    plan: SeekPlan, counts: Mapping[str, Count] | None = None
+) -> list[str]:
+    """Return a line that sums up a stream's seek, and lines for the first shards.
+
+    Without ``counts``, the lines of shards name only their states.
+    """
+    steps, now = plan.steps, plan.stream.info.now
+    again = sum(step.row.ended for step in steps)
+    ended = f", {again} of them ended and read again" if again else ""
+    name = shorten(escape_unprintable(stream_name(plan.stream.arn)), MAX_STREAM_LETTERS)
+    to = position_text(plan.to)
+    if isinstance(plan.to, Position):
+        to = f"position {shorten(to, MAX_POSITION_LETTERS)}"
+    lines = [f"stream {name}: {counted(len(steps), 'shard')} to {to}{ended}"]
+    if counts is not None:
+        lines.append(describe_count(total(list(counts.values())), now))
+    shards = []
+    for step in steps:
+        shard_id = step.row.key.shard_id
+        # The stream's line has the time of the first record that is read again.
+        effect = (
+            []
+            if counts is None
+            else [describe_count(counts[shard_id]._replace(repeated_since=None), now)]
+        )
+        texts = "; ".join([*_state(step), *effect])
+        shards.append(f"{shard_id}  {texts}".rstrip())
+    return [*lines, *first_lines(shards)]
+
+
+def _state(step: SeekStep) -> list[str]:
+    if step.is_new:
+        return ["not consumed yet"]
+    if step.row.ended:
+        return ["ended"]
+    owner = step.row.owner_id
+    return [f"owner {escape_unprintable(owner)}"] if owner else []

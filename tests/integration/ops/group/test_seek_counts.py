@@ -11,10 +11,15 @@ from kinesumer.core.lineage import Origin, first_rows
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import Start, Stream
-from kinesumer.ops.group.arguments import describe_count, describe_seek
 from kinesumer.ops.group.connect import NO_ROLES, connect, operator_context
 from kinesumer.ops.group.seek import SeekTarget, plan_seeks
-from kinesumer.ops.group.seek_counts import Count, count_seek, total
+from kinesumer.ops.group.seek_counts import (
+    Count,
+    count_seek,
+    describe_count,
+    describe_seek,
+    total,
+)
 from kinesumer.ops.group.shard_reads import PacedReader
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire import writes

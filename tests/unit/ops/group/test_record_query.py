@@ -140,14 +140,14 @@ async def test_few_and_small_reads_are_made_and_the_place_to_continue_is_returne
     found = await find(source, Start.TRIM_HORIZON, contains=b"none")
     assert found.ended_by == "budget"
     assert found.reads == len(source.limits) == MAX_READS
-    assert max(source.limits) <= 10
+    assert max(source.limits[1:]) <= 10
     gaps = [b - a for a, b in zip(source.times, source.times[1:], strict=False)]
     assert min(gaps) >= record_query.READ_INTERVAL_SECONDS - 0.001
     more = await find(source, found.next)
     assert more.records[0].data.startswith(b"%04d" % found.scanned)
     # The last records of a shard that the limits don't reach are unknown.
     monkeypatch.setattr(record_query, "MAX_READS", 2)
-    found = await find(source)
+    found = await find(source, contains=b"none")
     assert (found.records, found.ended_by) == ([], "budget")
 
 
