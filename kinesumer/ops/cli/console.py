@@ -22,7 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesumer.errors import TransientError
-from kinesumer.runtime.text import escape_unprintable, shorten
+from kinesumer.model.streams import stream_name, stream_place
+from kinesumer.runtime.text import MAX_STREAM_LETTERS, escape_unprintable, shorten
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -107,6 +108,18 @@ def plain(text: str, style: str = "") -> Text:
 def indented(text: str, style: str = "") -> RenderableType:
     """Return an indented paragraph."""
     return Padding(plain(text, style), (0, 0, 0, 2), expand=False)
+
+
+def position_text(number: str | None, sub: int | None) -> str:
+    """Return a position; nothing if there is none."""
+    return number or "" if sub is None else f"{number}/{sub}"
+
+
+def stream_title(arn: str) -> str:
+    """Return a stream's name, shortened if it is long, with its account and region."""
+    place = stream_place(arn)
+    title = shorten(stream_name(arn), MAX_STREAM_LETTERS)
+    return f"{title} ({place})" if place else title
 
 
 class Names(tuple[str, ...]):

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.ops.cli.console import indented, plain, print_json, print_lines, progress
+from kinesumer.ops.cli.console import (
+    indented,
+    plain,
+    position_text,
+    print_json,
+    print_lines,
+    progress,
+    stream_title,
+)
 from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
-from kinesumer.ops.cli.report_tables import position_text, stream_title
 from kinesumer.ops.group.doctor.runner import DoctorOptions, run_checks
 from kinesumer.ops.group.problems import Severity, worst
 from kinesumer.ops.group.verify import Verification

@@ -17,10 +17,10 @@ from kinesumer.ops.cli.console import (
     print_json,
     print_lines,
     progress,
+    stream_title,
     table,
 )
 from kinesumer.ops.cli.options import ROLES, command
-from kinesumer.ops.cli.report_tables import stream_title
 from kinesumer.runtime.text import counted, duration_text, escape_unprintable
 from kinesumer.wire.rows import timestamp_text
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Each command's module (in this package, unless it has dots), name, and summary. The
 # summaries are here so that the help doesn't import all commands with AWS's SDK.
 COMMANDS = {
-    "init": ("state_store:init", "Create or verify the state store's table."),
+    "init": ("group_changes:init", "Create or verify the state store's table."),
     "consume": ("consume:consume", "Write records of streams to standard output."),
     "status": ("status:status", "Show which client consumes what, and the lag."),
     "apps": ("status:apps", "List every app of a table."),
@@ -45,8 +45,11 @@ COMMANDS = {
     "resume": ("group_changes:resume", "End a pause."),
     "drain": ("group_changes:drain", "Move a client's shards to the other clients."),
     "seek": ("group_changes:seek", "Move an app's positions, also while clients run."),
-    "reset": ("state_store:reset", "Delete all rows of an app."),
-    "tail": ("tail:tail", "Write a stream's records as they arrive, without a group."),
+    "reset": ("group_changes:reset", "Delete all rows of an app."),
+    "tail": (
+        "consume:tail",
+        "Write a stream's records as they arrive, without a group.",
+    ),
     "fan-out": (
         "fan_out:fan_out",
         "List, register and deregister consumers of a stream.",

@@ -232,15 +232,6 @@ def command(
     return decorate
 
 
-output: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--output",
-    type=click.Choice(["jsonl", "text", "count"]),
-    default="jsonl",
-    show_default=True,
-    help="One JSON object per record, only its data, or only the number of records.",
-)
-
-
 def named(shards: Sequence[ShardRow]) -> str:
     """Return a text that names the shards, their streams and their owners."""
     texts = [

@@ -21,8 +21,7 @@ from kinesumer.ops.group.connect import require_no_clients
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.migration import positions
 from kinesumer.ops.migration.apply import plan_file_import
-from kinesumer.ops.migration.kcl_export import plan_kcl_export
-from kinesumer.ops.migration.kcl_import import plan_kcl_import
+from kinesumer.ops.migration.kcl_positions import plan_kcl_export, plan_kcl_import
 from kinesumer.runtime.files import write_atomically
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.rows import timestamp_text

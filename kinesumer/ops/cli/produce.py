@@ -21,10 +21,11 @@ from kinesumer.ops.group.produce import (
     KeySource,
     LineParser,
     LineProducer,
+    SampleOrders,
     parse_key,
+    parse_rate,
     reported_by_its_line,
 )
-from kinesumer.ops.group.sample_orders import SampleOrders, parse_rate
 from kinesumer.producer.client import open_record_producer
 from kinesumer.runtime.refusals import start_thread
 from kinesumer.runtime.text import counted, escape_unprintable

@@ -25,8 +25,12 @@ from kinesumer.ops.cli.console import (
 )
 from kinesumer.ops.cli.console import watch as watch_reports
 from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
-from kinesumer.ops.cli.report_tables import lag_tables, show_distribution
-from kinesumer.ops.cli.status_tables import status_picture, status_tables
+from kinesumer.ops.cli.tables import (
+    lag_tables,
+    show_distribution,
+    status_picture,
+    status_tables,
+)
 from kinesumer.ops.group.apps import apps_report, read_apps
 from kinesumer.ops.group.distribution import cluster_by, read_distribution, report
 from kinesumer.ops.group.lag import LagMonitor

@@ -10,8 +10,7 @@ import msgspec
 
 from kinesumer.errors import KinesumerError
 from kinesumer.ops.dashboard import events
-from kinesumer.ops.dashboard.history import StreamHistory
-from kinesumer.ops.dashboard.model import assign_slots, build_state
+from kinesumer.ops.dashboard.model import StreamHistory, assign_slots, build_state
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.lag import NO_LAGS, Lags, read_lags
 from kinesumer.ops.group.observation import Observation, observe

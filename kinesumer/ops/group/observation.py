@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.model.rows import CLIENT
 from kinesumer.ops.group.lag import NO_LAGS, Lags
-from kinesumer.ops.group.loads import FleetLoads
-from kinesumer.ops.group.plan_reasons import plan_reasons
+from kinesumer.ops.group.loads import FleetLoads, plan_reasons
 from kinesumer.ops.group.snapshot import read_members
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.rows import LivenessRow, MemberRow, Row, ShardRow
     from kinesumer.model.streams import ShardKey
-    from kinesumer.ops.group.plan_reasons import PlanReport
+    from kinesumer.ops.group.loads import PlanReport
     from kinesumer.ops.group.snapshot import Snapshot
     from kinesumer.ports import Clock, StateStore
 

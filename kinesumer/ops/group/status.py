@@ -25,13 +25,12 @@ from kinesumer.ops.group.client_reports import (
 )
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.lag import read_lags
-from kinesumer.ops.group.loads import Rates, rates
+from kinesumer.ops.group.loads import PlanReport, Rates, rates
 from kinesumer.ops.group.observation import (
     FleetView,
     HeartbeatObserver,
     stall_limit_seconds,
 )
-from kinesumer.ops.group.plan_reasons import PlanReport
 from kinesumer.ops.group.problems import INCIDENTS, find_problems
 from kinesumer.ops.group.snapshot import read_known_snapshot
 from kinesumer.wire import rows as wire

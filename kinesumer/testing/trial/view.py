@@ -8,7 +8,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from kinesumer.ops.cli.status_tables import status_picture
+from kinesumer.ops.cli.tables import status_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

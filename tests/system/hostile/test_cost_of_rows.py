@@ -13,7 +13,7 @@ from kinesumer.core.plan import Assignment
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.ops.cli.console import print_lines
-from kinesumer.ops.cli.status_tables import status_tables
+from kinesumer.ops.cli.tables import status_tables
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import report

@@ -17,8 +17,7 @@ from kinesumer.ops.migration.kcl import (
     resume_point_of_lease,
     streams_to_open,
 )
-from kinesumer.ops.migration.kcl_export import plan_kcl_export
-from kinesumer.ops.migration.kcl_import import plan_kcl_import
+from kinesumer.ops.migration.kcl_positions import plan_kcl_export, plan_kcl_import
 from tests.support.kcl_fleet import ORDERS, S0, S1, World, leases
 from tests.support.lease_table import lease
 from tests.support.steps import growth

@@ -25,7 +25,7 @@ from kinesumer.model.rows import (
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
 from kinesumer.ops.cli.console import print_lines, safe_on_terminal
 from kinesumer.ops.cli.main import one_line
-from kinesumer.ops.cli.status_tables import status_picture, status_tables
+from kinesumer.ops.cli.tables import status_picture, status_tables
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import report

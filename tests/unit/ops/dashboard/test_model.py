@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.ops.dashboard.history import StreamHistory
 from kinesumer.ops.dashboard.model import (
     DashboardInfo,
+    StreamHistory,
     assign_lanes,
     assign_slots,
     build_state,

@@ -16,8 +16,7 @@ from kinesumer.ops.group.distribution import (
     cluster_by,
     report,
 )
-from kinesumer.ops.group.loads import Rates, rates
-from kinesumer.ops.group.plan_reasons import PlanReport
+from kinesumer.ops.group.loads import PlanReport, Rates, rates
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 

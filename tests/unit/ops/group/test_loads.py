@@ -6,7 +6,7 @@ from typing import Any
 
 from kinesumer.model.loads import Load
 from kinesumer.ops.cli.console import print_lines
-from kinesumer.ops.cli.status_tables import status_tables
+from kinesumer.ops.cli.tables import status_tables
 from kinesumer.ops.group.loads import Rates
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report

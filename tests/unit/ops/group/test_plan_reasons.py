@@ -12,7 +12,7 @@ from tests.support.doctor import ARN, HALF, member, row, snapshot
 from tests.support.stored_loads import stored_loads
 
 if TYPE_CHECKING:
-    from kinesumer.ops.group.plan_reasons import PlanReport
+    from kinesumer.ops.group.loads import PlanReport
 
 STREAMS = frozenset({ARN})
 SHARDS = [row(0, "a"), row(1, "b")]

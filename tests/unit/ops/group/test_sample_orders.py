@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.ops.group.sample_orders import SampleOrders, parse_rate, sample_order
+from kinesumer.ops.group.produce import SampleOrders, parse_rate, sample_order
 
 
 def test_an_order_has_an_id_a_customer_a_total_and_a_time() -> None:

@@ -17,7 +17,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import Start
 from kinesumer.ops.migration.kcl import read_table, streams_to_open
-from kinesumer.ops.migration.kcl_import import plan_kcl_import
+from kinesumer.ops.migration.kcl_positions import plan_kcl_import
 from kinesumer.testing.memory import MemorySource
 from kinesumer.wire import rows, writes
 from tests.support.kcl_fleet import (

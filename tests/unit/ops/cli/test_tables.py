@@ -18,8 +18,12 @@ from kinesumer.model.streams import ShardKey, Start
 from kinesumer.ops.cli.console import Names, print_lines
 from kinesumer.ops.cli.doctor import show_findings, show_verdicts
 from kinesumer.ops.cli.group_changes import show_seek
-from kinesumer.ops.cli.report_tables import lag_tables, show_distribution
-from kinesumer.ops.cli.status_tables import status_picture, status_tables
+from kinesumer.ops.cli.tables import (
+    lag_tables,
+    show_distribution,
+    status_picture,
+    status_tables,
+)
 from kinesumer.ops.group.connect import NO_ROLES
 from kinesumer.ops.group.distribution import (
     BusyShard,
@@ -29,9 +33,8 @@ from kinesumer.ops.group.distribution import (
 )
 from kinesumer.ops.group.doctor.runner import DoctorOptions, DoctorResult
 from kinesumer.ops.group.lag import LagReport, Lags, ShardLag, StreamLag
-from kinesumer.ops.group.loads import Rates
+from kinesumer.ops.group.loads import PlanReport, Rates
 from kinesumer.ops.group.observation import FleetView
-from kinesumer.ops.group.plan_reasons import PlanReport
 from kinesumer.ops.group.problems import Finding, Severity
 from kinesumer.ops.group.seek import SeekPlan
 from kinesumer.ops.group.seek_counts import Count

@@ -1,0 +1,398 @@
+"""Draw reports for people: the tables of ``status``, ``lag`` and ``distribution``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+from kinesumer.model.streams import stream_name
+from kinesumer.ops.cli.console import (
+    Cell,
+    Names,
+    console,
+    indented,
+    name,
+    plain,
+    position_text,
+    print_lines,
+    stream_title,
+    table,
+)
+from kinesumer.ops.group.lag import CAUGHT_UP, FALLING, GROWING, STEADY
+from kinesumer.runtime.text import (
+    counted,
+    duration_text,
+    number_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from kinesumer.ops.group.distribution import DistributionReport
+    from kinesumer.ops.group.lag import LagFigures, LagReport, StreamLag
+    from kinesumer.ops.group.loads import PlanReport, Rates
+    from kinesumer.ops.group.status import (
+        GroupReport,
+        MemberReport,
+        ShardReport,
+        StreamReport,
+    )
+
+UNASSIGNED = "unassigned"
+LOAD_TITLES = "records/s", "bytes/s", "handler s/s"
+TREND_STYLES = {"growing": "red", "stalled": "red", "steady": "yellow"}
+STATE_STYLES = {
+    "unowned": "red",
+    "orphaned": "red",
+    "waiting": "yellow",
+    "moving": "yellow",
+}
+BAR_COLUMNS = 10  # leaves room for the other columns in a terminal of 80
+# A picture that is drawn again and again names so many problems, and counts the others.
+MAX_PROBLEMS = 3
+
+
+def status_tables(report: GroupReport, *, verbose: bool = False) -> RenderableType:
+    """Return the report as tables of clients and shards, with the problems at the end.
+
+    ``verbose`` adds hash keys, epochs and positions, whose lines can be long.
+    """
+    loads = verbose or report.plan.assignor == "load"
+    parts = _group(report, loads=loads)
+    for stream in report.streams:
+        parts += ["", _stream_title(stream), _shards(stream, verbose, loads)]
+    return Group(*parts, *_problems(report.problems))
+
+
+def status_picture(report: GroupReport, trouble: str = "") -> RenderableType:
+    """Return the clients and streams without shards, with the problems first.
+
+    ``trouble`` says why there is no newer report.
+    """
+    problems = [*([trouble] if trouble else []), *report.problems]
+    shown = problems[:MAX_PROBLEMS]
+    if more := len(problems) - len(shown):
+        shown.append(f"and {counted(more, 'more problem')}: see kinesumer status")
+    title, *parts = _group(report, loads=report.plan.assignor == "load")
+    streams = [_stream_title(stream) for stream in report.streams]
+    return Group(title, *_problems(shown), *parts, "", *streams)
+
+
+def _problems(texts: Sequence[str]) -> list[Text]:
+    return [plain(f"! {text}", "red") for text in texts]
+
+
+def _group(report: GroupReport, *, loads: bool) -> list[RenderableType]:
+    parts: list[RenderableType] = [
+        plain(f"app {report.app} in table {report.table}", "bold")
+    ]
+    if report.paused:
+        parts.append(plain(f"all streams are {_paused_text(report)}", "yellow"))
+    parts.append(_members(report.members))
+    loaded = [member for member in report.members if member.load]
+    if loads and loaded:
+        parts += ["", _loads(loaded)]
+    return parts + plan_lines(report.plan) if loads else parts
+
+
+def _paused_text(row: GroupReport | StreamReport) -> str:
+    return f"paused: {row.pause_reason}" if row.pause_reason else "paused"
+
+
+def _members(members: Sequence[MemberReport]) -> RenderableType:
+    """Return a row for each client, with a bar for the number of its shards."""
+    if not members:
+        return Text("no client is alive", style="red")
+    titles = "client", "index", "leads", "state", "heartbeat", "shards", ""
+    most = max(1, *(member.shards for member in members))
+    full = "#" if console().options.ascii_only else "█"
+    rows: list[list[Cell]] = []
+    for member in members:
+        age_seconds = member.heartbeat_unchanged_seconds
+        # A stalled client can't update its own state, so show that it is stalled.
+        state = "stalled" if member.stalled else member.state
+        if member.drained:
+            state = "drained" if state == "up" else f"{state}, drained"
+        rows.append(
+            [
+                name(member.client_id),
+                "joining" if member.index is None else str(member.index),
+                "leader" if member.leader else "",
+                plain(state, "" if state in ("up", "drained") else "red"),
+                "" if age_seconds is None else f"{age_seconds:.1f} s ago",
+                str(member.shards),
+                full * round(BAR_COLUMNS * member.shards / most),
+            ]
+        )
+    return table(titles, rows)
+
+
+def _loads(members: Sequence[MemberReport]) -> RenderableType:
+    rows: list[list[Cell]] = [
+        [name(member.client_id), *load_cells(member.load), ratio(member.load_share)]
+        for member in members
+    ]
+    return table(("client", *LOAD_TITLES, "load / share"), rows)
+
+
+def _stream_title(stream: StreamReport) -> Text:
+    ended = stream.states.get("ended", 0)
+    about = [
+        _behind_text(stream),
+        f"start {_start_text(stream.start)}",
+        *([f"{ended} ended shards"] if ended else []),
+        *([_paused_text(stream)] if stream.paused else []),
+        *(use.text for use in stream.fan_out),
+        *([stream.failures.text] if stream.failures else []),
+    ]
+    title = f"{stream_title(stream.stream_arn)}: {'; '.join(filter(None, about))}"
+    return plain(title, "bold")
+
+
+def _shards(stream: StreamReport, verbose: bool, loads: bool) -> RenderableType:
+    titles = ["shard", "share", "state", "owner", "lag"]
+    if verbose:
+        titles += ["position", "position's lag", "epoch", "hash keys from"]
+    if loads:
+        titles += LOAD_TITLES
+    rows = [
+        [
+            *_shard(shard),
+            *(_details(shard) if verbose else []),
+            *(load_cells(shard.load) if loads else []),
+        ]
+        for shard in stream.shards
+        if shard.state != "ended"
+    ]
+    return table(titles, rows, wide=verbose)
+
+
+def _start_text(stored: str) -> str:
+    """Return a stored start with its time, if any, as text in UTC."""
+    _, _, seconds = stored.partition(" ")
+    if not seconds:
+        return stored
+    moment = datetime.fromtimestamp(float(seconds), UTC)
+    return f"{moment.isoformat(timespec='seconds').removesuffix('+00:00')}Z"
+
+
+def _shard(shard: ShardReport) -> list[Cell]:
+    owners = [shard.owner or UNASSIGNED]
+    if shard.state in ("moving", "unowned", "orphaned"):
+        owners.append(shard.planned_owner or UNASSIGNED)
+    owner = Names(dict.fromkeys(owners))
+    state = Text(shard.state, style=STATE_STYLES.get(shard.state, ""))
+    if shard.paused:
+        state = Text("paused" if shard.state == "unowned" else f"{state}, paused")
+    marks = ["hot" * shard.hot, "isolated" * shard.isolated]
+    state.append("".join(f", {mark}" for mark in marks if mark))
+    share = f"{shard.share:.1%}"
+    return [name(shard.shard_id), share, state, owner, _behind_text(shard)]
+
+
+def _details(shard: ShardReport) -> list[Cell]:
+    millis = shard.millis_behind_latest
+    position = position_text(shard.sequence_number, shard.sub_sequence_number)
+    return [
+        plain(position or "none yet"),
+        "" if millis is None else duration_text(millis),
+        str(shard.epoch),
+        shard.first_hash,
+    ]
+
+
+def _behind_text(row: ShardReport | StreamReport) -> str:
+    """Return the lag of a shard or stream in words; nothing if it is unknown."""
+    millis = row.millis_behind_latest
+    if millis is None:
+        return ""
+    return "caught up" if row.caught_up else f"{duration_text(millis)} behind"
+
+
+def load_cells(load: Rates | None) -> list[Cell]:
+    """Return the cells of a load, under ``LOAD_TITLES``."""
+    if load is None:
+        return ["", "", ""]
+    return [
+        number_text(load.records_per_second),
+        number_text(load.bytes_per_second),
+        number_text(load.handler_seconds_per_second),
+    ]
+
+
+def ratio(share: float | None) -> str:
+    """Return the cell of a ratio."""
+    return "" if share is None else f"{share:.2f}"
+
+
+def plan_lines(plan: PlanReport) -> list[RenderableType]:
+    """Return the lines that say why the plan is as it is."""
+    if not plan.reasons:
+        return []
+    age_seconds = plan.age_seconds
+    age = "" if age_seconds is None else f", {duration_text(1000 * age_seconds)} old"
+    title = plain(f"plan by {plan.assignor}{age}", "bold")
+    return ["", title, *(indented(text) for text in plan.reasons)]
+
+
+# --- lag ------------------------------------------------------------------------------
+
+
+def lag_tables(report: LagReport, trouble: str = "") -> RenderableType:
+    """Return the report of ``kinesumer lag`` as tables, with the problems at the end.
+
+    ``trouble`` says why there is no newer report.
+    """
+    about = f"app {report.app} in table {report.table}"
+    if report.seconds is not None:
+        about += f": two measurements, {report.seconds:.1f} s apart"
+    parts: list[RenderableType] = [plain(about, "bold")]
+    for stream in report.streams:
+        parts += ["", _lag_stream(stream)]
+    problems = [*report.problems, *([trouble] if trouble else [])]
+    return Group(*parts, *_problems(problems))
+
+
+def _lag_stream(stream: StreamLag) -> RenderableType:
+    behind, records, trend, until = _lag_texts(stream)
+    hours = stream.retention_hours
+    about = [
+        f"{behind} behind" if behind[0].isdigit() else behind,
+        f"{records} records" if records else "",
+        trend,
+        f"{until} left" if until else "",
+        "" if hours is None else f"keeps records for {duration_text(hours * 3.6e6)}",
+    ]
+    title = f"{stream_title(stream.stream_arn)}: {', '.join(filter(None, about))}"
+    rows: list[list[Cell]] = []
+    for shard in stream.shards:
+        behind, records, trend, until = _lag_texts(shard)
+        rows.append(
+            [
+                name(shard.shard_id),
+                plain("paused" if shard.paused else shard.state),
+                name(shard.owner or UNASSIGNED),
+                behind,
+                records,
+                plain(trend, TREND_STYLES.get(shard.trend, "")),
+                until,
+            ]
+        )
+    titles = "shard", "state", "owner", "behind", "records", "trend", "time left"
+    notes = [plain(f"! {s.problem}", "red") for s in stream.shards if s.problem]
+    return Group(plain(title, "bold"), table(titles, rows), *notes)
+
+
+def _lag_texts(row: LagFigures) -> list[str]:
+    """Return the lag in time and in records, its trend, and the time to catch up."""
+    millis, speed = row.millis_behind_latest, row.millis_per_second
+    trend, until = row.trend, row.seconds_to_catch_up
+    if trend == CAUGHT_UP:
+        return [trend, "", "", ""]
+    if millis is None:
+        return ["lag unknown", "", "", ""]
+    if trend in (FALLING, GROWING, STEADY) and speed is not None:
+        trend += f" {abs(speed) / 1000:.1f} s/s"
+    count = row.records_behind
+    return [
+        duration_text(millis),
+        "unknown" if count is None else f"{'' if row.records_exact else '~'}{count:,}",
+        trend,
+        duration_text(until * 1000) if until else "",
+    ]
+
+
+# --- distribution ---------------------------------------------------------------------
+
+
+def show_distribution(subject: str, report: DistributionReport) -> None:
+    """Print the report of ``kinesumer distribution``."""
+    total = f"{report.shards} shards, {_rate_text(report.bytes_per_second)}"
+    plan = report.plan
+    by_load = plan is not None and plan.assignor == "load"
+    titles = (
+        *(report.by, "clients", "shards", "fair", "a client", "throughput"),
+        *("work", "load / share"),
+    )
+    clusters: list[list[Cell]] = [
+        [
+            name(row.cluster or "(none)"),
+            str(row.clients),
+            str(row.shards),
+            "" if by_load else f"{row.fair_shards:g}",
+            f"{row.fewest_of_a_client} to {row.most_of_a_client}",
+            _rate_text(row.bytes_per_second),
+            _percent(row.work_share),
+            ratio(row.load_share),
+        ]
+        for row in report.clusters
+    ]
+    clients: list[list[Cell]] = [
+        [
+            name(row.client_id),
+            name(row.cluster or "(none)"),
+            str(row.shards),
+            _rate_text(row.bytes_per_second),
+        ]
+        for row in report.clients
+    ]
+    problems = list(report.problems)
+    if report.unowned:
+        problems.insert(0, f"{report.unowned} shards have no owner")
+    title = plain(f"{subject}: {total}", "bold")
+    print_lines(
+        title,
+        table(titles, clusters),
+        "",
+        table(("client", report.by, "shards", "throughput"), clients),
+        *_distribution_loads(report),
+        *(plan_lines(plan) if plan is not None else []),
+        problems=problems,
+    )
+
+
+def _distribution_loads(report: DistributionReport) -> list[RenderableType]:
+    """Return the loads of the clients and of the busiest shards, if they are known."""
+    if not report.busiest_shards:
+        return []
+    clients: list[list[Cell]] = [
+        [
+            name(row.client_id),
+            *load_cells(row.load),
+            _percent(row.work_share),
+            ratio(row.load_share),
+        ]
+        for row in report.clients
+    ]
+    shards: list[list[Cell]] = [
+        [
+            name(row.shard_id),
+            name(stream_name(row.stream_arn)),
+            name(row.owner or UNASSIGNED),
+            *load_cells(row.load),
+            _percent(row.work_share),
+            "hot" if row.hot else "",
+        ]
+        for row in report.busiest_shards
+    ]
+    return [
+        "",
+        table(("client", *LOAD_TITLES, "work", "load / share"), clients),
+        "",
+        table(("busiest shard", "stream", "owner", *LOAD_TITLES, "work", ""), shards),
+    ]
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
+
+
+def _rate_text(bytes_per_second: float | None) -> str:
+    if bytes_per_second is None:
+        return "?"
+    return f"{bytes_per_second / 1024:,.1f} KiB/s"
