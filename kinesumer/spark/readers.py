@@ -133,6 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
             self._mirror = await open_mirror(options)
             driver.stored = self._mirror.stored
+            driver.apps = self._mirror.apps
         return driver
 
     def _committed(self, offset: Offset) -> None:

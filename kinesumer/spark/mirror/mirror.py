@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.config import Config
 from kinesumer.consuming.streams import open_streams
+from kinesumer.coordination.app_count import AppCount
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.pauses import require_not_paused
 from kinesumer.coordination.shard_sync import check_identity, sync_shards
@@ -46,7 +47,7 @@ from kinesumer.spark.options.streams import UNKNOWN
 from kinesumer.spark.runtime.process_cache import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.coordination.startup_checks import Identity
@@ -114,6 +115,16 @@ class Mirror:
             self._loop.create_task(self._run(arn), name="kinesumer-mirror")
             for arn in self._streams
         ]
+        counting = self._loop.create_task(AppCount(context, self).run())
+        self._tasks.append(counting)
+
+    def requested_streams(self) -> Collection[OpenStream]:
+        """Return the streams that the query reads."""
+        return self._streams.values()
+
+    def apps(self, arn: str) -> int:
+        """Return how many apps of the state store poll a stream."""
+        return self._streams[arn].apps
 
     async def stored(self) -> Offset:
         """Return the group's positions in all streams of the query.

@@ -71,6 +71,8 @@ class Driver:
         self.stored: Callable[[], Awaitable[Offset]] | None = None
         # The function that finds or registers the consumer of a stream with a fan_out.
         self.find_consumer: Callable[[Stream], Awaitable[str]] | None = None
+        # The function that returns how many apps of the state store poll a stream.
+        self.apps: Callable[[str], int] = lambda _arn: 1
         self._stored: Offset = {}
         self._loss = DataLoss(fail=options.fail_on_data_loss)
         self._open_source = open_source
@@ -207,6 +209,7 @@ class Driver:
                     requested, stream.info.created_at, self.find_consumer
                 )
             self._streams[requested] = stream
+            stream.apps = self.apps(stream.arn)
             return stream
 
         streams = await asyncio.gather(*map(refresh, self.options.streams))
@@ -266,7 +269,15 @@ def _range(
     size = min(size, MAX_BYTES_PER_RANGE)
     subscribes = stream is not None and stream.subscribes(shard_id, size)
     return ShardRange(
-        arn, shard_id, first, last, retention, size, expiring_until, subscribes
+        arn,
+        shard_id,
+        first,
+        last,
+        retention,
+        size,
+        expiring_until,
+        subscribes,
+        1 if stream is None else stream.apps,
     )
 
 

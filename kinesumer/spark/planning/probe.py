@@ -58,6 +58,10 @@ class ShardProbe:
         self._period_seconds = period_seconds
         self._pace = ShardPace()
 
+    def share_among(self, apps: int) -> None:
+        """Set the number of apps that read the shard, including the query."""
+        self._pace.share.share_among(apps)
+
     async def after(self, position: ShardPosition, limit: int) -> Probed:
         """Return the records just after a position. Read on while pages are empty.
 

@@ -77,6 +77,7 @@ class StreamState:
         self.records_per_second: dict[str, float] = {}
         # By shard that waits for its parents: the time just before its first record.
         self.first_arrivals: dict[str, float] = {}
+        self.apps: int = 1  # how many apps poll the stream, including the query
         self.subscriptions: Subscriptions = Subscriptions(clock)
         self._clock, self._loss = clock, loss
         self._period_seconds = period_seconds  # between two reads of a shard
@@ -171,6 +172,7 @@ class StreamState:
                 self.service,
                 self._period_seconds,
             )
+        self._probes[shard_id].share_among(self.apps)
         return self._probes[shard_id]
 
     def estimate_bytes(

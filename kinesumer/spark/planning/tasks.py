@@ -37,6 +37,7 @@ class ShardRange:
     expiring_until: float = 0.0
     # Whether to read by a subscription of the stream's consumer first, not by polling.
     subscribes: bool = False
+    apps: int = 1  # how many apps poll the stream, including the query
 
 
 class Task(InputPartition):

@@ -112,6 +112,7 @@ class RangeFetcher:
         self.over: bool = self._filter.reached  # true if nothing more is to be read
         self._failures = 0
         self._pace = context.paces.of(self._key)
+        self._pace.share.share_among(range_.apps)
         self._next_at = self._pace.starts_at(context.clock.now())
         self._answered_at = context.running()
         # True after the check whether the range's first records have expired.

@@ -22,7 +22,7 @@ from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.group.status import report
 from kinesumer.ports import Compare, Write
-from kinesumer.wire import rows
+from kinesumer.wire import app_rows, rows
 from tests.support.mirrored_query import (
     HIGH,
     LOW,
@@ -61,6 +61,19 @@ async def test_a_query_shows_as_the_member_that_owns_every_shard(world: World) -
     assert (shard.state, shard.owner) == ("owned", "spark-query")
     assert (shard.epoch, shard.planned_owner) == (1, "spark-query")
     assert shard.sequence_number == stored(world)
+
+
+@in_virtual_time
+async def test_a_query_and_an_app_of_one_table_know_each_other(world: World) -> None:
+    wall, streams = world.clock.wall(), frozenset([ARN])
+    await world.table.write(app_rows.announce("other", streams, None, wall))
+    query = await reading(world, "a")
+    await world.until(lambda: query.mirror.apps(ARN) == 2)
+    found = [app_rows.read_app(r) for r in await world.table.query(app_rows.PARTITION)]
+    assert [(app.app, app.streams) for app in found] == [
+        (APP, streams),
+        ("other", streams),
+    ]
 
 
 @in_virtual_time
@@ -341,9 +354,12 @@ async def test_an_unreachable_stream_does_not_delay_others(world: World) -> None
 
 
 @in_virtual_time
-async def test_a_query_without_a_batch_sends_heartbeats_only(world: World) -> None:
+async def test_a_query_without_a_batch_writes_no_positions(world: World) -> None:
+    """It sends heartbeats, and renews the row that tells other apps of it."""
     query = await Query(world).start()
     query.store.sent.clear()
     await asyncio.sleep(600.0)
-    assert len(query.store.writes("beat")) == len(query.store.sent)
+    others = [w for w in query.store.sent if w not in query.store.writes("beat")]
+    assert {write.key.pk for write in others} == {app_rows.PARTITION}
+    assert len(others) <= 600 / 100
     assert not world.shard_rows()

@@ -101,12 +101,13 @@ class TaskReader:
         return sorted(self.waits)[int(0.99 * len(self.waits))]
 
 
-async def app(world: World, source: Counted, waits: list[float]) -> None:
+async def app(world: World, source: Counted, waits: list[float], apps: int = 1) -> None:
     """Follow the only shard as a client does."""
     clock, random = world.clock, Random(7)
     shard = (await source.list_shards())[0].shard_id
     iterator: str | None = await source.get_iterator(shard, Start.LATEST)
     pacing = Pacing(clock.now())
+    pacing.share_among(apps)
     while clock.now() < OVER:
         assert iterator is not None
         started = clock.now()
@@ -167,6 +168,19 @@ async def test_a_query_and_an_app_leave_each_other_enough(world: World) -> None:
     assert query.p99() <= TRIGGER_SECONDS + 0.3
     assert sorted(waits)[int(0.99 * len(waits))] <= 1.0
     assert refused([query.source, source]) < 0.06
+
+
+@simulated(1)
+async def test_a_query_and_an_app_that_know_each_other_refuse_no_reads(
+    world: World,
+) -> None:
+    query, source = TaskReader(world, 0), Counted(world.kinesis, "orders")
+    query.query.driver.apps = lambda _arn: 2
+    waits: list[float] = []
+    await asyncio.gather(put(world), query.run(), app(world, source, waits, apps=2))
+    assert query.p99() <= TRIGGER_SECONDS + 0.5
+    assert sorted(waits)[int(0.99 * len(waits))] <= 0.6
+    assert refused([query.source, source]) < 0.005
 
 
 def test_paces_are_kept_by_shard_and_the_oldest_are_forgotten() -> None:
