@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from botocore.exceptions import CredentialRetrievalError
 
 from kinesumer.aws.errors import KeysMissingError, cause_of
-from kinesumer.core.backoff import backoff_seconds
+from kinesumer.core.backoff import REPAIR_BACKOFF, Backoff
 from kinesumer.errors import KinesumerError
 from kinesumer.runtime.secrets import SECRETS
 from kinesumer.runtime.timeouts import timeout
@@ -29,13 +29,8 @@ if TYPE_CHECKING:
 # Keys are renewed this long before they expire, or after half of their lifetime if
 # that is later. Botocore's own credentials do the same.
 MAX_EARLY_SECONDS = 15 * 60.0
-# The first and the longest wait before a failed renewal is repeated. The longest wait
-# is a tenth of the keys' lifetime if that is shorter.
-FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
 # The longest wait if the keys don't expire: reading a file again costs little.
 MAX_FILE_PAUSE_SECONDS = 5.0
-# How often credentials are asked for their keys if nobody knows when these expire.
-ASK_SECONDS = 1.0
 # A source that has not answered after this time fails, e.g. a process that hangs. AWS's
 # SDKs wait as long for an answer of STS.
 FETCH_SECONDS = 60.0
@@ -133,7 +128,7 @@ class Keyring:
         self.renew_at = -math.inf  # when the keys are due; -inf if there are none
         self._source, self._now = source, now
         self._expires_at = math.inf
-        self._longest_pause = MAX_PAUSE_SECONDS
+        self._longest_pause = REPAIR_BACKOFF.longest_seconds
         self._has_keys = False
         self._ask_at = -math.inf
         self._failures = 0
@@ -227,15 +222,18 @@ class Keyring:
     def _take(self, found: Keys) -> None:
         now, lifetime = self._now(), found.lifetime
         if lifetime is None:
-            self.renew_at, self._expires_at = now + ASK_SECONDS, math.inf
-            self._longest_pause = ASK_SECONDS
+            self.renew_at, self._expires_at = (
+                now + REPAIR_BACKOFF.first_seconds,
+                math.inf,
+            )
+            self._longest_pause = REPAIR_BACKOFF.first_seconds
         else:
             self._expires_at = now + lifetime
-            self._longest_pause = MAX_PAUSE_SECONDS
+            self._longest_pause = REPAIR_BACKOFF.longest_seconds
             if lifetime == math.inf:
                 self._longest_pause = MAX_FILE_PAUSE_SECONDS
             elif lifetime > 0:  # otherwise the local clock is wrong
-                self._longest_pause = min(lifetime / 10, MAX_PAUSE_SECONDS)
+                self._longest_pause = min(lifetime / 10, REPAIR_BACKOFF.longest_seconds)
             early = min(lifetime / 2, MAX_EARLY_SECONDS)
             self.renew_at = max(self._expires_at - early, now + self._longest_pause)
         is_new = not self._has_keys or found.frozen != self.keys
@@ -250,12 +248,9 @@ class Keyring:
     def _put_off(self) -> None:
         """Wait before the source is asked again, because it has no other keys."""
         self._failures += 1
-        pause = backoff_seconds(
-            self._failures,
-            min(FIRST_PAUSE_SECONDS, self._longest_pause),
-            self._longest_pause,
-            random.random(),
-        )
+        first = min(REPAIR_BACKOFF.first_seconds, self._longest_pause)
+        backoff = Backoff(first, self._longest_pause)
+        pause = backoff.wait_seconds(self._failures, random.random())
         self._ask_at = self._now() + pause
         if self._has_keys:
             self.renew_at = max(self.renew_at, self._ask_at)

@@ -8,14 +8,15 @@ import threading
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.errors import cause_of
+from kinesumer.runtime.failure_log import LOG_REPEAT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOGGER = logging.getLogger("kinesumer")
 
-# How often a lasting trouble is logged again, while calls fail and while they succeed.
-REFUSED_LOG_SECONDS, RENEWAL_LOG_SECONDS = 60.0, 300.0
+# How often a lasting trouble is logged again while calls succeed.
+RENEWAL_LOG_SECONDS = 300.0
 # Refusals are logged if they last for this long.
 LASTING_SECONDS = 1.0
 
@@ -67,7 +68,7 @@ class KeyTrouble:
                 self._log_at = self._now() + LASTING_SECONDS
             self._refusals[by] = reason
             text = f"{self._text()}; trying again, calls wait for other keys"
-            self._log(logging.ERROR, text, REFUSED_LOG_SECONDS)
+            self._log(logging.ERROR, text, LOG_REPEAT_SECONDS)
             self._report(self._source, self._text())
 
     def accepted(self, by: object) -> None:

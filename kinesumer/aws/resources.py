@@ -14,7 +14,7 @@ from botocore import xform_name
 
 from kinesumer.aws.errors import call_errors, failure_of, foreign
 from kinesumer.aws.kinesis_errors import NOT_FOUND
-from kinesumer.core.backoff import backoff_seconds
+from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.errors import (
     KinesumerError,
     SourceUnavailableError,
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
 
 MAX_TRIES = 12
-FIRST_WAIT_SECONDS = 0.2
-LONGEST_WAIT_SECONDS = 5.0
 UNAVAILABLE: dict[str, type[TransientError]] = {
     "kinesis": SourceUnavailableError,
     "dynamodb": StoreUnavailableError,
@@ -69,11 +67,7 @@ class _Calls:
                 if missing_ok and _is_missing(error):
                     return None
                 raise
-            await asyncio.sleep(
-                backoff_seconds(
-                    attempt, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, random.random()
-                )
-            )
+            await asyncio.sleep(CALL_BACKOFF.wait_seconds(attempt, random.random()))
 
 
 def _is_missing(error: KinesumerError) -> bool:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.core.backoff import backoff_seconds
+from kinesumer.core.backoff import REPAIR_BACKOFF
 from kinesumer.model.incidents import IncidentKind
 
 if TYPE_CHECKING:
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.errors import KinesumerError
     from kinesumer.runtime.context import ClientContext
-
-# A person or a pipeline has to repair a key, so soon tries only cost requests to KMS,
-# which all users of the account share. The first wait is for a throttled key.
-FIRST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
 
 
 class KeyFailures:
@@ -41,4 +37,4 @@ class KeyFailures:
 
     def wait_seconds(self, jitter: float) -> float:
         """Return how long to wait before the next try; ``jitter`` is from 0 to 1."""
-        return backoff_seconds(self._count, FIRST_SECONDS, LONGEST_SECONDS, jitter)
+        return REPAIR_BACKOFF.wait_seconds(self._count, jitter)

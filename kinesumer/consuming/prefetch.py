@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.congestion import CongestionWindow
 from kinesumer.core.turns import Turns
-from kinesumer.model.records import Batch
+from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Record
-
-# The memory that a small record takes in addition to its data: the struct, two strings
-# and the header of the bytes object (measured with CPython 3.11).
-RECORD_OVERHEAD_BYTES = 420
 
 SMALL_PAGE_BYTES = 64 * 1024  # a page that a caught-up shard is expected to have
 JSON_RECORD_BYTES = 150  # minimum size of a record in an answer in JSON

@@ -1,20 +1,32 @@
 """Compute the waits of all retry loops, with exponential backoff."""
 
+from typing import NamedTuple
 
-def max_backoff_seconds(failures: int, initial: float, maximum: float) -> float:
-    """Return the longest wait after ``failures`` failures in a row (1 or more).
 
-    It starts at ``initial`` seconds and doubles with each failure, up to ``maximum``.
+class Backoff(NamedTuple):
+    """Waits that double with each failure in a row, up to a longest wait.
+
+    For example, the limits of ``Backoff(0.5, 3.0)`` are 0.5, 1, 2, 3, 3, … seconds.
     """
-    # The exponent is limited, since a float can't hold 2.0 ** 1024.
-    return min(initial * 2.0 ** min(failures - 1, 40), maximum)
+
+    first_seconds: float
+    longest_seconds: float
+
+    def limit_seconds(self, failures: int) -> float:
+        """Return the longest wait after ``failures`` failures in a row (1 or more)."""
+        # The exponent is limited, since a float can't hold 2.0 ** 1024.
+        doubled = self.first_seconds * 2.0 ** min(failures - 1, 40)
+        return min(doubled, self.longest_seconds)
+
+    def wait_seconds(self, failures: int, jitter: float) -> float:
+        """Return a random wait from half of the longest wait up to the longest wait.
+
+        ``jitter`` is a random number from 0 to 1.
+        """
+        return self.limit_seconds(failures) * (0.5 + jitter / 2)
 
 
-def backoff_seconds(
-    failures: int, initial: float, maximum: float, jitter: float
-) -> float:
-    """Return a random wait from half of the longest wait up to the longest wait.
-
-    ``jitter`` is a random number from 0 to 1.
-    """
-    return max_backoff_seconds(failures, initial, maximum) * (0.5 + jitter / 2)
+# For calls of services, whose outages and throttling last for seconds.
+CALL_BACKOFF = Backoff(0.15, 3.0)
+# For what a person or a pipeline has to repair: soon tries would only cost requests.
+REPAIR_BACKOFF = Backoff(1.0, 30.0)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kinesumer.model.incidents import Incident, IncidentKind
+from kinesumer.model.incidents import MAX_ERROR_LETTERS, Incident, IncidentKind
 
 # An incident begins with this many notes within this time. One failure may be chance,
 # and a client repeats a lasting one every few seconds.
 BEGINNING_NOTES, BEGINNING_SECONDS = 3, 60.0
 # Notes about further shards are ignored, since people read only a few.
 MAX_SUBJECTS = 1000
-# The length to which an error is cut: enough for the code and the reason.
-MAX_ERROR_LETTERS = 160
 
 
 class Subject(NamedTuple):

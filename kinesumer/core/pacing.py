@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinesumer.core.backoff import max_backoff_seconds
+from kinesumer.core.backoff import Backoff
 from kinesumer.core.fair_share import CALL_SECONDS, Share, retry_seconds
 
 CAUGHT_UP_SECONDS = 0.25
@@ -10,8 +10,7 @@ IDLE_SECONDS = 1.0
 # A shard without records for this time is read less and less often.
 IDLE_AFTER_SECONDS = 10.0
 IDLE_SLOWING_SECONDS = 10.0  # after so much more time, reads are IDLE_SECONDS apart
-BACKOFF_SECONDS = 0.5
-BACKOFF_LIMIT_SECONDS = 5.0
+BACKOFF = Backoff(0.5, 5.0)
 # If all reads are refused for this time, a longer wait follows, as in an outage.
 RETRY_FOR_SECONDS = 8.0
 
@@ -106,9 +105,7 @@ class Pacing:
         clients over the whole wait, which doubles with each failure in a row.
         """
         self._failures += 1
-        longest = max_backoff_seconds(
-            self._failures, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS
-        )
+        longest = BACKOFF.limit_seconds(self._failures)
         return now + max(self._pace, jitter * longest)
 
     def _caught_up_wait(self, now: float) -> float:

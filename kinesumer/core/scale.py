@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, exp
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from kinesumer.core.load import SHARD_MICROSECONDS
+from kinesumer.core.load import SHARD_MICROSECONDS, UNKNOWN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -20,8 +20,6 @@ SMOOTHING_SECONDS = 60.0
 # Positions move in steps, so the speed of a shard that is behind is known after this
 # time.
 MIN_SPEED_SECONDS = 30.0
-# A lag that can't be read counts as the last known lag for this long.
-UNKNOWN_SECONDS = 60.0
 # A lag that grows by more seconds per second shows that the position was moved back.
 MAX_GROWTH = 2.0
 # A late backlog is removed in this share of the time to catch up, so that its last

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from kinesumer.core.backoff import backoff_seconds
+from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.errors import (
     KinesumerError,
     SchemaRegistryUnavailableError,
     TransientError,
 )
-from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.failure_log import LOG_REPEAT_SECONDS, logger
 from kinesumer.runtime.refusals import refusal_errors
 
 K = TypeVar("K")
@@ -24,11 +24,9 @@ Decode = Callable[[bytes], Any]
 
 MAX_SCHEMAS = 1000
 MAX_ATTEMPTS = 6  # while AWS refuses the credentials, attempts don't count
-INITIAL_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.15, 3.0
 # How long an id is refused that the registry does not know, or whose schema is invalid.
 # A stream may have many records with such an id.
 REFUSED_SECONDS = 30.0
-WAITING_LOG_SECONDS = 60.0  # interval at which missing credentials are logged
 
 
 class SchemaCache(Generic[K]):
@@ -79,7 +77,7 @@ class SchemaCache(Generic[K]):
     async def _fetched(self, id: K) -> Decode:
         failures = 0
         while True:
-            wait = MAX_WAIT_SECONDS
+            wait = CALL_BACKOFF.longest_seconds
             try:
                 # A module may be imported only now, which needs a descriptor.
                 with refusal_errors("a schema", SchemaRegistryUnavailableError):
@@ -87,9 +85,7 @@ class SchemaCache(Generic[K]):
             except TransientError as error:
                 if not error.lacks_credentials:
                     failures += 1
-                    wait = backoff_seconds(
-                        failures, INITIAL_WAIT_SECONDS, MAX_WAIT_SECONDS, self._jitter()
-                    )
+                    wait = CALL_BACKOFF.wait_seconds(failures, self._jitter())
                 if failures == MAX_ATTEMPTS:
                     raise SchemaRegistryUnavailableError(
                         f"{error}; {MAX_ATTEMPTS} attempts failed: check that the "
@@ -101,7 +97,7 @@ class SchemaCache(Generic[K]):
 
     def _log_waiting(self, error: TransientError) -> None:
         if self._now() >= self._log_at:
-            self._log_at = self._now() + WAITING_LOG_SECONDS
+            self._log_at = self._now() + LOG_REPEAT_SECONDS
             logger.warning(
                 "the schema registry can't be asked, trying again: %s", error
             )

@@ -16,7 +16,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.json_types import json_decoder
 from kinesumer.model.records import Record, decode_error
-from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.failure_log import LOG_REPEAT_SECONDS, logger
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ class DecodeKeywords(ConsumeKeywords, total=False):
 
 # Errors that say that decoding does not work at present, for no fault of the record.
 NOT_OF_THE_RECORD = (ConfigurationError, FatalError, TransientError)
-SKIP_LOG_SECONDS = 60.0  # interval at which skipped records of a stream are logged
 
 
 class Decoder(NamedTuple):
@@ -169,11 +168,11 @@ class DecodePolicy:
             return None
 
     def _log_skipped(self, record: Record, error: DecodeError) -> None:
-        """Log a skipped record, at most once in ``SKIP_LOG_SECONDS`` for a stream."""
+        """Log a skipped record, at most once in ``LOG_REPEAT_SECONDS`` for a stream."""
         now, arn = self._clock.now(), record.stream_arn
         if now < self._log_due.get(arn, now):
             return
-        self._log_due[arn] = now + SKIP_LOG_SECONDS
+        self._log_due[arn] = now + LOG_REPEAT_SECONDS
         logger.warning(
             "skipped: %s",
             escape_unprintable(str(error)),

@@ -17,7 +17,8 @@ from kinesumer.errors import (
 )
 from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
 from kinesumer.handlers.shard_queue import ShardStopped
-from kinesumer.runtime.failure_log import logger
+from kinesumer.model.decode_causes import MAX_CAUSE_CHARACTERS
+from kinesumer.runtime.failure_log import LOG_REPEAT_SECONDS, logger
 from kinesumer.runtime.text import escape_unprintable, safe_str
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ PUT_RETRIES = RetryPolicy(
     max_delay_seconds=10.0,
     non_retryable=(ConfigurationError, FatalError, DeadLetterTooLargeError),
 )
-REPEAT_SECONDS = 60.0  # interval of a log line that repeats for one shard
-# A log line has at most this many characters of an error's text.
-MAX_ERROR_CHARACTERS = 500
 
 
 async def stop_client(item: WorkItem, failure: Failure) -> None:
@@ -169,7 +167,7 @@ def what_failed(item: WorkItem, failure: Failure) -> str:
 
 def error_text(error: BaseException) -> str:
     """Return an error's type and text for one line of a log."""
-    text = escape_unprintable(safe_str(error))[:MAX_ERROR_CHARACTERS]
+    text = escape_unprintable(safe_str(error))[:MAX_CAUSE_CHARACTERS]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -198,7 +196,7 @@ def repeats(
     if now < queue.log_due.get(line, now) and not is_new:
         queue.lines_left_out[line] = left_out + 1
         return None
-    queue.log_due[line], queue.lines_left_out[line] = now + REPEAT_SECONDS, 0
+    queue.log_due[line], queue.lines_left_out[line] = now + LOG_REPEAT_SECONDS, 0
     return f" ({left_out} more since the last such line)" if left_out else ""
 
 

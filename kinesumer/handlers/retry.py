@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.core.backoff import backoff_seconds
+from kinesumer.core.backoff import Backoff
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.validation import require_error_types
+from kinesumer.model.validation import MAX_PAUSE_SECONDS, require_error_types
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
 MAX_ATTEMPTS = 1_000_000
-MAX_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,10 +44,10 @@ class RetryPolicy:
             )
         for name in ("initial_delay_seconds", "max_delay_seconds"):
             value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < value <= MAX_SECONDS:
+            if type(value) not in (int, float) or not 0 < value <= MAX_PAUSE_SECONDS:
                 raise ConfigurationError(
                     f"RetryPolicy({name}={value!r}) must be greater than 0 and at "
-                    f"most {MAX_SECONDS:g} seconds"
+                    f"most {MAX_PAUSE_SECONDS:g} seconds"
                 )
         kinds = require_error_types("non_retryable", self.non_retryable)
         # isinstance() accepts a tuple of types, but no list.
@@ -56,8 +55,8 @@ class RetryPolicy:
 
     def wait_seconds(self, failures: int, random: Random) -> float:
         """Return how long to wait after this many failures in a row."""
-        first, longest = self.initial_delay_seconds, self.max_delay_seconds
-        return backoff_seconds(failures, first, longest, random.random())
+        backoff = Backoff(self.initial_delay_seconds, self.max_delay_seconds)
+        return backoff.wait_seconds(failures, random.random())
 
 
 class Failure(NamedTuple):

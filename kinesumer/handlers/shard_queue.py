@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesumer.consuming.prefetch import RECORD_OVERHEAD_BYTES, memory_size
+from kinesumer.consuming.prefetch import memory_size
+from kinesumer.model.records import RECORD_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

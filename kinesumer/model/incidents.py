@@ -11,6 +11,8 @@ from kinesumer.model.streams import stream_name
 # An incident ends if it isn't noted for this long. A client that still fails retries
 # at least every few seconds.
 QUIET_SECONDS = 60.0
+# The length to which an error in a row is cut: enough for the code and the reason.
+MAX_ERROR_LETTERS = 160
 
 
 class About(NamedTuple):

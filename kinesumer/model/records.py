@@ -29,6 +29,11 @@ else:
     V = TypeVar("V")
 
 
+# The memory that a small record takes in addition to its data: the struct, two strings
+# and the header of the bytes object (measured with CPython 3.11).
+RECORD_OVERHEAD_BYTES = 420
+
+
 class Fence(NamedTuple):
     """The owner and position of a delivery, for a sink to store with its output.
 

@@ -10,13 +10,12 @@ import msgspec
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.times import parse_age, parse_time, time_text
-from kinesumer.model.validation import require_flag, require_text
+from kinesumer.model.validation import MAX_PAUSE_SECONDS, require_flag, require_text
 
 # Size of a stream's hash space. Hash keys are 0 to HASH_KEYS - 1.
 HASH_KEYS = 1 << 128
 # The first time that can't be stored, in seconds since 1970.
 YEAR_10000 = 253_402_300_800.0
-MAX_SECONDS = 86_400.0  # a longer pause between two reads of a shard is a mistake
 
 
 def stream_name(arn: str) -> str:
@@ -169,10 +168,10 @@ class Stream:
                     "give both, or neither"
                 )
         seconds = self.min_read_interval_seconds
-        if type(seconds) not in (int, float) or not 0 <= seconds <= MAX_SECONDS:
+        if type(seconds) not in (int, float) or not 0 <= seconds <= MAX_PAUSE_SECONDS:
             raise ConfigurationError(
                 f"stream {self.name}: min_read_interval_seconds={seconds!r} must be a "
-                f"number of seconds from 0 to {MAX_SECONDS:g}"
+                f"number of seconds from 0 to {MAX_PAUSE_SECONDS:g}"
             )
         require_flag(f"stream {self.name}: fan_out_fallback", self.fan_out_fallback)
         if self.start is not None:

@@ -63,6 +63,7 @@ def require_flag(name: str, value: object) -> None:
 
 
 MAX_NAME_BYTES = 255
+MAX_PAUSE_SECONDS = 86_400.0  # a longer pause is a mistake
 
 
 def validate_name(what: str, name: str) -> str:

@@ -8,7 +8,7 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from kinesumer.core.backoff import backoff_seconds
+from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.errors import (
     ConfigurationError,
     KinesumerError,
@@ -20,8 +20,6 @@ from kinesumer.model.streams import Stream
 from kinesumer.model.validation import require_flag, require_text
 from kinesumer.producer.entries import require_taken, to_entry, valid_entry
 from kinesumer.producer.patience import (
-    BACKOFF_LIMIT_SECONDS,
-    BACKOFF_SECONDS,
     GIVE_UP_SECONDS,
 )
 from kinesumer.producer.put_requests import PutCounts
@@ -305,11 +303,7 @@ async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await call()
         except SourceUnavailableError:
-            await asyncio.sleep(
-                backoff_seconds(
-                    tries, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS, random.random()
-                )
-            )
+            await asyncio.sleep(CALL_BACKOFF.wait_seconds(tries, random.random()))
     return await call()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
-from kinesumer.core.backoff import backoff_seconds
+from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.errors import SourceUnavailableError
 
 if TYPE_CHECKING:
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BACKOFF_SECONDS = 0.1
-BACKOFF_LIMIT_SECONDS = 5.0
 GIVE_UP_SECONDS = 300.0
 
 
@@ -73,6 +71,4 @@ class Patience:
     async def back_off(self, failures: int) -> None:
         """Wait before the next attempt."""
         jitter = self._chance.random()
-        await asyncio.sleep(
-            backoff_seconds(failures, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS, jitter)
-        )
+        await asyncio.sleep(CALL_BACKOFF.wait_seconds(failures, jitter))

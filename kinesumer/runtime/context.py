@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from kinesumer.core.backoff import backoff_seconds
+from kinesumer.core.backoff import CALL_BACKOFF, Backoff
 from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-INITIAL_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.15, 3.0
-# The first wait after Kinesis throttled a call. All users of an account share the few
-# calls that Kinesis allows it a second.
-THROTTLED_WAIT_SECONDS = 1.0
+# All users of an account share the few calls that Kinesis allows it a second.
+THROTTLED_BACKOFF = Backoff(1.0, CALL_BACKOFF.longest_seconds)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,12 +115,10 @@ class ClientContext:
                 self.failure_log.record_failure(what, error)
                 failures += 1
                 is_throttled = isinstance(error, SourceThrottledError)
-                initial = (
-                    THROTTLED_WAIT_SECONDS if is_throttled else INITIAL_WAIT_SECONDS
+                backoff = THROTTLED_BACKOFF if is_throttled else CALL_BACKOFF
+                await asyncio.sleep(
+                    backoff.wait_seconds(failures, self.random.random())
                 )
-                jitter = self.random.random()
-                wait = backoff_seconds(failures, initial, MAX_WAIT_SECONDS, jitter)
-                await asyncio.sleep(wait)
             else:
                 self.failure_log.record_success(what)
                 return result

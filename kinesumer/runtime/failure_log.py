@@ -23,8 +23,8 @@ RECOVERY_SECONDS = 5.0
 # The same for throttled reads. The time is longer, since throttled reads are normal if
 # apps share a shard.
 THROTTLE_RECOVERY_SECONDS = 300.0
-# Interval at which a corrupt row, or a shard with corrupt aggregates, is logged again.
-CORRUPT_LOG_SECONDS = 60.0
+# A line that repeats for one subject is logged at this interval.
+LOG_REPEAT_SECONDS = 60.0
 MAX_CORRUPT = 1000
 
 
@@ -127,7 +127,7 @@ class FailureLog:
             return False
         if len(self._corrupt) >= MAX_CORRUPT:
             self._corrupt.clear()
-        self._corrupt[what] = now + CORRUPT_LOG_SECONDS
+        self._corrupt[what] = now + LOG_REPEAT_SECONDS
         return True
 
     def record_success(self, what: str) -> None:

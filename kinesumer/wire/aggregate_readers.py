@@ -18,7 +18,7 @@ from functools import cache
 from io import SEEK_CUR, BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.model.records import Record
+from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record
 from kinesumer.model.streams import HASH_KEYS
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ KEPT_STEPS = 10
 TABLE_ENTRIES = 5000
 # So many decoded texts of a table are kept at a time.
 KEPT_TEXTS = 100_000
-# The approximate memory of a user record without its data.
-RECORD_BYTES = 420
 # Groups within groups that are skipped. Protobuf's own readers have the same limit.
 MAX_GROUPS = 100
 
@@ -66,7 +64,7 @@ def check_common(
     parts = _read_common(record, message)
     kept, count = [next(parts)], 1
     for part in parts:
-        yield RECORD_BYTES * STEP_RECORDS * len(kept)
+        yield RECORD_OVERHEAD_BYTES * STEP_RECORDS * len(kept)
         count += 1
         if count <= KEPT_STEPS:
             kept.append(part)

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kinesumer.model.failures import LastError, Outcomes, StreamFailures
+from kinesumer.wire.fields import MAX_READ_LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 # The room for two streams with their last errors, or for about eight without.
 MAX_BYTES = 320
 MAX_TYPE_LETTERS = 48
-# No version writes more letters than this into the attribute; the rest is ignored.
-MAX_READ_LETTERS = 1024
 
 
 def failures_text(

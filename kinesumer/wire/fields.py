@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # A row of 400 KB, the limit of DynamoDB, has no room for more parts of a range with
 # whole hash keys.
 MAX_RANGE_PARTS = 5000
+# No version writes more letters than this into a text; the rest is ignored.
+MAX_READ_LETTERS = 1024
 # No counter reaches this number. DynamoDB's numbers can be greater.
 MAX_COUNT = 10**18
 

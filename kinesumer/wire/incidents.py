@@ -12,14 +12,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kinesumer.model.incidents import Incident, IncidentKind
+from kinesumer.wire.fields import MAX_READ_LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # A row holds a few incidents: one with a full error, or about four with short errors.
 MAX_BYTES = 240
-# No version writes more letters than this into the attribute; the rest is ignored.
-MAX_READ_LETTERS = 1024
 
 
 def incidents_text(

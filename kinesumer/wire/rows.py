@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesumer.errors import CorruptRowError
+from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.rows import (
     CLIENT,
     DEFAULT_COMMIT_MS,
@@ -56,8 +57,6 @@ STREAM_PREFIX = "stream#"
 # heartbeat interval grows with it.
 MAX_CLIENTS = 1_000_000
 MAX_LEASE_MS = 86_400_000
-# The length to which a problem of fan-out is cut.
-MAX_PROBLEM_LETTERS = 160
 # The lease that is assumed for a member whose row has no valid one. It is longer than
 # most leases.
 UNKNOWN_LEASE_MS = 60_000
@@ -183,7 +182,7 @@ def fan_out_text(uses: Mapping[str, FanOutUse], streams: frozenset[str]) -> str:
         if arn in uses:
             consumer, problem = uses[arn]
             # Cut the problem, since each started KB of a row costs a write unit.
-            words = " ".join(problem.split())[:MAX_PROBLEM_LETTERS]
+            words = " ".join(problem.split())[:MAX_ERROR_LETTERS]
             lines.append(f"{index}:{consumer} {words}".rstrip())
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import open_source
-from kinesumer.core.backoff import max_backoff_seconds
+from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.errors import (
     ConfigurationError,
     DeadLettersUnavailableError,
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from kinesumer.wire.put_records import EntryResult
 
 PAGE_RECORDS = 1_000
-# Shortest and longest wait after a throttled read. Kinesis allows five reads per second
-# and shard, and other consumers make some of them.
-PACE_SECONDS, MAX_PACE_SECONDS = 0.25, 1.5
 TRIES = 8
 
 
@@ -138,7 +135,5 @@ class KinesisLetters(ReadableDeadLetters):
             try:
                 return await self._source.get_records(iterator, PAGE_RECORDS)
             except SourceThrottledError:
-                await asyncio.sleep(
-                    max_backoff_seconds(attempt, PACE_SECONDS, MAX_PACE_SECONDS)
-                )
+                await asyncio.sleep(CALL_BACKOFF.limit_seconds(attempt))
         return await self._source.get_records(iterator, PAGE_RECORDS)

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kinesumer.aws.kinesis import open_source
-from kinesumer.core.backoff import max_backoff_seconds
+from kinesumer.core.backoff import Backoff
 from kinesumer.errors import (
     KinesumerError,
     SourceThrottledError,
@@ -101,9 +101,8 @@ class PacedReader:
                 else:
                     self._outages.pop(key.stream_arn, None)
                     return page
-                await asyncio.sleep(
-                    max_backoff_seconds(attempt, PAUSE_SECONDS, MAX_PAUSE_SECONDS)
-                )
+                backoff = Backoff(PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+                await asyncio.sleep(backoff.limit_seconds(attempt))
         raise AssertionError("the last attempt returns or raises")
 
     def _record_failure(self, arn: str, error: SourceUnavailableError) -> None:

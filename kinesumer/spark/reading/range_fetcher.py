@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import KinesisSource
-from kinesumer.core.backoff import max_backoff_seconds
 from kinesumer.core.batch_ranges import seen_at
-from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS
+from kinesumer.core.pacing import BACKOFF
 from kinesumer.errors import (
     DataLossError,
     ExpiredIteratorError,
@@ -354,9 +353,7 @@ class RangeFetcher:
             period, jitter = context.options.min_fetch_period, context.random.random()
             return self._pace.after_throttle(now, period, jitter)
         self._failures += 1
-        limit = max_backoff_seconds(
-            self._failures, BACKOFF_SECONDS, BACKOFF_LIMIT_SECONDS
-        )
+        limit = BACKOFF.limit_seconds(self._failures)
         wait = context.random.random() * limit
         return now + max(context.options.min_fetch_period, wait)
 

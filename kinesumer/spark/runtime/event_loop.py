@@ -7,7 +7,7 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from kinesumer.core.backoff import max_backoff_seconds
+from kinesumer.core.backoff import Backoff
 from kinesumer.errors import (
     ExpiredIteratorError,
     SourceUnavailableError,
@@ -79,7 +79,7 @@ async def with_retries(call: Callable[[], Awaitable[T]], clock: Clock) -> T:
     deadline, failures = clock.now() + MAX_OUTAGE_SECONDS, 0
     while True:
         failures += 1
-        delay = max_backoff_seconds(failures, FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS)
+        delay = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS).limit_seconds(failures)
         try:
             return await call()
         except (SourceUnavailableError, ExpiredIteratorError) as error:

@@ -18,11 +18,10 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesumer.model.records import Record
+from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.reading.rows import Columns, Slice, parse
 from kinesumer.wire import aggregate_readers, aggregation
-from kinesumer.wire.aggregate_readers import RECORD_BYTES
 from kinesumer.wire.aggregation import MAGIC, open_in_steps, open_records
 from tests.support.spark_reading import schema
 from tests.support.steps import peak_bytes, steps_of_each
@@ -223,7 +222,7 @@ def test_no_frame_takes_a_long_step_or_much_memory(
     assert more.longest < 100 * STEP
     assert more.longest < 1.1 * cost.longest
     assert more.lines < 5 * cost.lines
-    kept = RECORD_BYTES * STEP * 2
+    kept = RECORD_OVERHEAD_BYTES * STEP * 2
     # For each six bytes, which is the least that a user record has, an index of its
     # places has 16 bytes; for each entry of a table, of at least two bytes, it has 8.
     assert more.held_bytes <= max(4 * len(large), kept)

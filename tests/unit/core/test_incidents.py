@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kinesumer.core.incidents import (
-    MAX_ERROR_LETTERS,
-    MAX_SUBJECTS,
-    IncidentTracker,
-    Subject,
-)
-from kinesumer.model.incidents import Incident, IncidentKind
+from kinesumer.core.incidents import MAX_SUBJECTS, IncidentTracker, Subject
+from kinesumer.model.incidents import MAX_ERROR_LETTERS, Incident, IncidentKind
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 CLAIMS, REFUSED = IncidentKind.REPEATED_CLAIM, IncidentKind.READ_REFUSED

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from kinesumer.core.fair_share import CALL_SECONDS, CUT, PAGE_BYTES, SHARED_PAGE_BYTES
-from kinesumer.core.pacing import BACKOFF_LIMIT_SECONDS, RETRY_FOR_SECONDS, Pacing
+from kinesumer.core.pacing import BACKOFF, RETRY_FOR_SECONDS, Pacing
 
 START = 1000.0
 
@@ -81,8 +81,8 @@ def test_one_record_ends_idleness() -> None:
 def test_failures_in_a_row_double_the_longest_wait_until_a_success() -> None:
     pacing = Pacing(START)
     longest = [pacing.after_failure(0.0, 1.0) for _ in range(2000)]
-    assert longest[:5] == [0.5, 1.0, 2.0, 4.0, BACKOFF_LIMIT_SECONDS]
-    assert set(longest[5:]) == {BACKOFF_LIMIT_SECONDS}
+    assert longest[:5] == [0.5, 1.0, 2.0, 4.0, BACKOFF.longest_seconds]
+    assert set(longest[5:]) == {BACKOFF.longest_seconds}
     wait(pacing)
     assert pacing.after_failure(0.0, 1.0) == 0.5
 
@@ -138,8 +138,8 @@ def test_without_any_read_for_long_it_pauses_before_it_goes_on() -> None:
         now = following
     pauses = [pause for pause in waits if pause >= 0.5 + 1e-9]
     assert pauses[0] <= 1.0
-    assert max(pauses) == BACKOFF_LIMIT_SECONDS
-    busy = 120 / (BACKOFF_LIMIT_SECONDS + RETRY_FOR_SECONDS)
+    assert max(pauses) == BACKOFF.longest_seconds
+    busy = 120 / (BACKOFF.longest_seconds + RETRY_FOR_SECONDS)
     assert len([pause for pause in pauses if pause >= 4]) >= busy / 2
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer import ConfigurationError
+from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.decoding import cache
 from kinesumer.decoding.cache import MAX_ATTEMPTS, REFUSED_SECONDS, SchemaCache
 from kinesumer.errors import SchemaRegistryUnavailableError
@@ -91,7 +92,7 @@ async def test_missing_credentials_are_waited_for_and_logged_once_a_minute(
     missing.lacks_credentials = True
     registry = Registry(*[missing] * 50, UNAVAILABLE)
     assert (await registry.cache.find(5))(b"") == (5, b"")
-    assert registry.waits == [cache.MAX_WAIT_SECONDS] * 50 + [0.15]
+    assert registry.waits == [CALL_BACKOFF.longest_seconds] * 50 + [0.15]
     assert [record.message for record in caplog.records] == [
         "the schema registry can't be asked, trying again: schema 5: the keys have "
         "expired"

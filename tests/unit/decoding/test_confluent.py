@@ -12,6 +12,7 @@ from aiohttp import web
 from google.protobuf.wrappers_pb2 import StringValue
 
 from kinesumer import ConfigurationError, FatalError
+from kinesumer.core.backoff import Backoff
 from kinesumer.decoding import cache, confluent_api
 from kinesumer.errors import SchemaRegistryUnavailableError
 from kinesumer.schemas import ConfluentDecoder
@@ -61,7 +62,7 @@ class StubRegistry:
 
 @pytest.fixture
 async def registry(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StubRegistry]:
-    monkeypatch.setattr(cache, "MAX_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(cache, "CALL_BACKOFF", Backoff(0.0, 0.0))
     stub = StubRegistry()
     runner = web.AppRunner(server := web.Application())
     server.router.add_get("/{path:.*}", stub.answer)

@@ -15,6 +15,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 import kinesumer.aws.glue
 from kinesumer import ConfigurationError
+from kinesumer.core.backoff import Backoff
 from kinesumer.decoding import cache
 from kinesumer.errors import SchemaRegistryUnavailableError
 from kinesumer.schemas import GlueDecoder
@@ -159,7 +160,7 @@ async def test_a_registry_that_is_down_is_named_after_some_attempts(
     registry: GlueRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr(cache, "MAX_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(cache, "CALL_BACKOFF", Backoff(0.0, 0.0))
     id = uuid4()
     decode = GlueDecoder()
     with pytest.raises(

@@ -12,7 +12,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.runtime.failure_log import (
-    CORRUPT_LOG_SECONDS,
+    LOG_REPEAT_SECONDS,
     MAX_CORRUPT,
     RECOVERY_SECONDS,
     THROTTLE_RECOVERY_SECONDS,
@@ -98,7 +98,7 @@ async def test_a_corrupt_row_is_counted_each_time_and_logged_at_intervals(
         for _ in range(5):
             log.record_corrupt_row(CorruptRowError("row a"))
             log.record_corrupt_row(CorruptRowError("row b"))
-        await asyncio.sleep(CORRUPT_LOG_SECONDS)
+        await asyncio.sleep(LOG_REPEAT_SECONDS)
     assert telemetry.rows == 30
     messages = [r.message for r in caplog.records if r.levelname == "ERROR"]
     assert messages == 3 * ["row a", "row b"]

@@ -7,12 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.model.failures import LastError, Outcomes, StreamFailures
-from kinesumer.wire.failures import (
-    MAX_BYTES,
-    MAX_READ_LETTERS,
-    failures_text,
-    read_failures,
-)
+from kinesumer.wire.failures import MAX_BYTES, failures_text, read_failures
+from kinesumer.wire.fields import MAX_READ_LETTERS
 
 A, B = (f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}" for name in "ab")
 BOTH = frozenset({A, B})

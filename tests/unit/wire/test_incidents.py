@@ -7,12 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.model.incidents import Incident, IncidentKind
-from kinesumer.wire.incidents import (
-    MAX_BYTES,
-    MAX_READ_LETTERS,
-    incidents_text,
-    read_incidents,
-)
+from kinesumer.wire.fields import MAX_READ_LETTERS
+from kinesumer.wire.incidents import MAX_BYTES, incidents_text, read_incidents
 
 A, B = (f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}" for name in "ab")
 BOTH = frozenset({A, B})

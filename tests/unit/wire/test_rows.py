@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import CorruptRowError
+from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import (
     GroupRow,
@@ -162,7 +163,7 @@ def test_a_long_problem_of_fan_out_is_one_short_line() -> None:
     uses = {ARN: FanOutUse("billing", "denied\n" + 200 * "x")}
     [line] = rows.fan_out_text(uses, MEMBER_STREAMS).splitlines()
     assert line.startswith("0:billing denied xxx")
-    assert len(line) == len("0:billing ") + rows.MAX_PROBLEM_LETTERS
+    assert len(line) == len("0:billing ") + MAX_ERROR_LETTERS
 
 
 @pytest.mark.parametrize("value", ["", "billing", "2:billing", "0:a/b", "-1:a", 7])
