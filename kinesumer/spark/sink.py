@@ -37,7 +37,7 @@ from kinesumer.producer.client import open_record_producer
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.runtime.event_loop import event_loop_thread, with_retries
-from kinesumer.spark.runtime.process_cache import sources
+from kinesumer.spark.runtime.process_cache import REFRESH_SECONDS, sources
 from kinesumer.wire.put_records import Entry, refusal
 
 if TYPE_CHECKING:
@@ -65,9 +65,6 @@ SINK_COLUMNS = {
 # Rows are passed to the event loop's thread in parts of about this size. One by one
 # would be slow; a whole batch of large rows would be in memory twice.
 MAX_PART_ROWS, PART_BYTES = 2_000, 8 << 20
-# A worker describes a stream at most once in this time, since AWS allows only 20
-# descriptions a second.
-DESCRIBED_SECONDS = 60.0
 CLOCK = SystemClock()
 
 
@@ -231,10 +228,10 @@ def _require_no_keys(options: WriteOptions) -> None:
 
 
 async def _info(options: WriteOptions) -> StreamInfo:
-    """Return the stream's description. Read it again after a minute."""
+    """Return the stream's description. Read it again after REFRESH_SECONDS."""
     shared, stream = sources(options.connection), options.stream
     described_at, info = shared.infos.get(stream, (-math.inf, None))
-    if info is None or CLOCK.now() - described_at >= DESCRIBED_SECONDS:
+    if info is None or CLOCK.now() - described_at >= REFRESH_SECONDS:
         source = await shared.open(stream)
         info = await with_retries(source.describe, CLOCK)
         shared.infos[stream] = CLOCK.now(), info

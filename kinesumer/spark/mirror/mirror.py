@@ -25,6 +25,7 @@ from kinesumer.aws.dynamodb import open_store
 from kinesumer.config import Config
 from kinesumer.consuming.streams import open_streams
 from kinesumer.coordination.app_count import AppCount
+from kinesumer.coordination.membership import PRUNE_SECONDS
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.pauses import require_not_paused
 from kinesumer.coordination.shard_sync import check_identity, sync_shards
@@ -60,10 +61,6 @@ if TYPE_CHECKING:
 # because Spark may soon kill the process.
 STOP_SECONDS = 4.0
 LEAVE_SECONDS = 2.0
-# The pause after a write is at least this multiple of the write's duration.
-PAUSE_FACTOR = 4
-# The interval of deleting the rows of shards that Kinesis no longer lists.
-PRUNE_SECONDS = 600.0
 
 
 class Mirror:
@@ -192,21 +189,18 @@ class Mirror:
         A failed write is logged and retried: it never makes the query fail.
         """
         clock = self._context.clock
-        interval = self._context.config.commit_interval_seconds
         changed, next_prune = self._changed[arn], clock.now() + PRUNE_SECONDS
         while True:
             await wait_and_clear(changed, next_prune - clock.now())
-            began = clock.now()
-            prunes = began >= next_prune
+            # Now and then, delete the rows of shards that Kinesis no longer lists.
+            prunes = clock.now() >= next_prune
             if prunes:
-                next_prune = began + PRUNE_SECONDS
+                next_prune = clock.now() + PRUNE_SECONDS
             if self._membership.member is None or arn not in self._offset:
                 continue  # registering or the first commit sets the event again
             if not await self._try(arn, prunes=prunes):
                 changed.set()
-            # The heartbeats write to the same table. If it is slow, write less often.
-            took = min(clock.now() - began, interval)
-            await asyncio.sleep(max(interval, took * PAUSE_FACTOR))
+            await asyncio.sleep(self._context.config.commit_interval_seconds)
 
     def _wake(self) -> None:
         for changed in self._changed.values():

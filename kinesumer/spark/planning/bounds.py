@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer.core.batch_plan import SEEN_SLACK_SECONDS
 from kinesumer.core.lineage import ancestors
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from kinesumer.model.query_offsets import Offset, Positions, ShardPosition
     from kinesumer.model.streams import Shard, StreamInfo
     from kinesumer.spark.planning.stream_state import StreamState
-
-FUTURE_SECONDS = 60.0
 
 
 def first_offset(stream: StreamState, starting: Start | StreamOffset) -> StreamOffset:
@@ -116,7 +115,7 @@ def _from_start(
         ended = End(info.now)
         return {s.shard_id: ended if s.closed else now for s in shards}
     if start.timestamp is not None:
-        if start.timestamp > info.now + FUTURE_SECONDS:
+        if start.timestamp > info.now + SEEN_SLACK_SECONDS:
             raise ConfigurationError(
                 f"startingPosition of stream {info.arn} must not be a time in the "
                 "future"
@@ -140,7 +139,10 @@ def _from_positions(
     positions: dict[str, ShardPosition] = {}
     for shard_id in parents:
         position = requested.shards.get(shard_id)
-        if isinstance(position, After) and position.seen > info.now + FUTURE_SECONDS:
+        if (
+            isinstance(position, After)
+            and position.seen > info.now + SEEN_SLACK_SECONDS
+        ):
             raise ConfigurationError(
                 f'startingPosition of stream {info.arn}, {shard_id}: "seen" must '
                 "not be a time in the future"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 
-MAX_EMPTY_PAGES = 10
-
 
 class DataLoss:
     """Reports data loss: raises an error, or counts losses if failOnDataLoss=false."""
@@ -86,16 +84,12 @@ async def holds_all_after(
         return False
     try:
         iterator = await source.get_iterator(shard_id, Start.TRIM_HORIZON)
-        for _ in range(MAX_EMPTY_PAGES):
-            page = await source.get_records(iterator, 1)
-            if page.records:
-                return _reaches_back(page.records[0], position)
-            if page.next_iterator is None or not page.millis_behind:
-                break
-            iterator = page.next_iterator
+        page = await source.get_records(iterator, 1)
+        while not page.records and page.next_iterator and page.millis_behind:
+            page = await source.get_records(page.next_iterator, 1)
     except (ShardMissingError, TrimmedPositionError):
         return False
-    return False
+    return bool(page.records) and _reaches_back(page.records[0], position)
 
 
 def _reaches_back(oldest: Record, position: ShardPosition) -> bool:

@@ -48,7 +48,6 @@ logger: logging.Logger = logging.getLogger("kinesumer.spark")
 # The minimum seconds between two plans. A plan probes shards, and Kinesis allows only
 # five reads per second and shard. The tasks need most of them.
 PROBE_SECONDS = 0.45
-MAX_BYTES_PER_RANGE = 1 << 30
 UNKNOWN_RETENTION_SECONDS = 86_400.0
 # If a query begins with the oldest records, some may expire before it can read them.
 # For this long after the query's begin, that isn't reported as a loss.
@@ -266,7 +265,6 @@ def _range(
     if stream is not None:
         retention = stream.retention_seconds
         size = stream.estimate_bytes(shard_id, last, span)
-    size = min(size, MAX_BYTES_PER_RANGE)
     subscribes = stream is not None and stream.subscribes(shard_id, size)
     return ShardRange(
         arn,

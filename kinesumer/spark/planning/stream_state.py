@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
+from kinesumer.consuming.prefetch import PAGE_RECORDS
+from kinesumer.core.fair_share import BYTES_PER_SECOND
 from kinesumer.core.lineage import leaves
 from kinesumer.model.query_offsets import After, End
 from kinesumer.runtime.service_time import reached_time
 from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, unproven
 from kinesumer.spark.planning.probe import PERIOD_SECONDS, ShardProbe
 from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, with_retries
+from kinesumer.spark.runtime.process_cache import REFRESH_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -25,14 +28,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
-# The period of listing shards and describing the stream. After a reshard, shards are
-# listed at once, since the parents' ends show it.
-REFRESH_SECONDS = 30.0
 # The maximum size of a sample, by which a probe learns a shard's rate, and the number
 # of records in a sample while their size is unknown.
 SAMPLE_BYTES, SAMPLE_RECORDS, FIRST_SAMPLE = 128_000, 100, 10
-# A page that is read only for its last record. AWS allows one such page a second.
-PAGE_BYTES, PAGE_RECORDS = 2_000_000, 10_000
 # Estimates for a range whose rate or time span is unknown.
 UNKNOWN_BYTES_PER_SECOND, UNKNOWN_SECONDS = 100_000.0, 10.0
 # The maximum number of records that one trigger probes with a call for each shard.
@@ -99,7 +97,10 @@ class StreamState:
         return self.info.retention_hours * 3600.0
 
     async def refresh(self, *, now: bool = False) -> None:
-        """Describe the stream and list its shards, if REFRESH_SECONDS have passed."""
+        """Describe the stream and list its shards, if REFRESH_SECONDS have passed.
+
+        After a reshard, do so at once, since the parents' ends show it.
+        """
         due = self._refreshed is None or (
             self._clock.now() - self._refreshed > REFRESH_SECONDS
         )
@@ -219,7 +220,7 @@ class StreamState:
     @property
     def page_records(self) -> int:
         """The maximum number of records of a page that is read for its last record."""
-        return self._fit(PAGE_BYTES, PAGE_RECORDS)
+        return self._fit(BYTES_PER_SECOND, PAGE_RECORDS)
 
     def _fit(self, max_bytes: int, max_records: int) -> int:
         share = FLEET_RECORDS // max(1, len(self.shards))

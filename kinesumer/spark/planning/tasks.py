@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
-
-from kinesumer.core.assignment import Member, assign_range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +15,6 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Stream
 
 TASK_BYTES = 4_000_000  # starting a task costs about as much as reading these bytes
-SLOTS_PER_TASK = 64
-BATCH = "batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +51,15 @@ class Task(InputPartition):
 def pack(ranges: Sequence[ShardRange], max_tasks: int) -> list[tuple[ShardRange, ...]]:
     """Return the ranges of each task.
 
-    Each range takes up slots in proportion to its bytes. ``assign_range`` divides the
-    slots evenly among the tasks.
+    The ranges stand in a row, each as long as its bytes. The row is cut into equal
+    parts, one for each task. The task with the middle of a range reads the whole range.
     """
-    if not ranges:
-        return []
-    total = sum(item.estimated_bytes for item in ranges)
-    count = max(1, min(max_tasks, len(ranges), -(-total // TASK_BYTES)))
-    unit = max(1, total // (count * SLOTS_PER_TASK))
-    # Each range has at least one slot, so that even an empty range belongs to a task.
-    ends = list(accumulate(1 + item.estimated_bytes // unit for item in ranges))
-    members = [Member(f"{i:06}", 1, frozenset([BATCH])) for i in range(count)]
-    plan = assign_range(members, {BATCH: range(ends[-1])})
-    # Range i has the slots from ends[i-1] to ends[i]. The task with the middle slot of
-    # a range reads the whole range.
-    firsts = sorted(part.first for parts in plan.values() for part in parts)
-    tasks: list[list[ShardRange]] = [[] for _ in firsts]
-    for item, begin, end in zip(ranges, [0, *ends], ends, strict=False):
-        tasks[bisect_right(firsts, (begin + end - 1) // 2) - 1].append(item)
+    # Each range has at least one byte, so that even an empty range belongs to a task.
+    sizes = [1 + item.estimated_bytes for item in ranges]
+    total = sum(sizes)
+    wanted = (total - len(ranges) - 1) // TASK_BYTES + 1
+    count = max(1, min(max_tasks, len(ranges), wanted))
+    tasks: list[list[ShardRange]] = [[] for _ in range(count)]
+    for item, size, end in zip(ranges, sizes, accumulate(sizes), strict=True):
+        tasks[(end - size // 2 - 1) * count // total].append(item)
     return [tuple(task) for task in tasks if task]

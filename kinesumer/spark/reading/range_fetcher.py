@@ -9,8 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import KinesisSource
+from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.core.batch_ranges import seen_at
-from kinesumer.core.pacing import BACKOFF
+from kinesumer.core.congestion import FULL_PAGE_BYTES
+from kinesumer.core.pacing import BACKOFF, CAUGHT_UP_SECONDS
 from kinesumer.errors import (
     DataLossError,
     ExpiredIteratorError,
@@ -46,15 +48,13 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 
-# The time between reads at the shard's tip while records of the range are missing.
-CAUGHT_UP_SECONDS = 0.25
 # The task fails if Kinesis doesn't answer for this long.
 GIVE_UP_SECONDS = 600.0
 # After this many empty pages at the shard's tip, missing records are regarded as lost.
 CAUGHT_UP_READS = 4
 # The maximum error of an executor's clock.
 CLOCK_ERROR_SECONDS = 3600.0
-FIRST_LIMIT, MAX_RECORDS = 2_000, 10_000
+FIRST_LIMIT = 2_000  # of records, while their size is unknown
 # After these errors of a subscription, the rest of the range is polled.
 POLLED_AFTER = (
     ExpiredIteratorError,
@@ -117,7 +117,7 @@ class RangeFetcher:
         # True after the check whether the range's first records have expired.
         self._is_whole = False
         # The memory, in bytes, that decoding the next page may need.
-        self.page_bytes: int = range_.estimated_bytes
+        self.page_bytes: int = min(range_.estimated_bytes, FULL_PAGE_BYTES)
 
     async def wait(self) -> None:
         """Wait until the next read is due."""
@@ -281,7 +281,7 @@ class RangeFetcher:
         if len(rows):
             size = max(1, payload // len(rows))
             max_bytes = self._pace.share.page_bytes
-            self._limit = max(1, min(MAX_RECORDS, max_bytes // size))
+            self._limit = max(1, min(PAGE_RECORDS, max_bytes // size))
             # While a page is decoded, its Base64 text and the columns are in memory.
             self.page_bytes = 3 * payload
         taken = filter_.take(rows)

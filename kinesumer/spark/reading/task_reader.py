@@ -6,10 +6,11 @@ import asyncio
 import ctypes
 import os
 import random
-from collections import deque
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.consuming.prefetch import SMALL_PAGE_BYTES, PrefetchBuffer
+from kinesumer.core.fair_share import BYTES_PER_SECOND
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
@@ -27,15 +28,11 @@ if TYPE_CHECKING:
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.tasks import Task
 
-UNKNOWN_PAGE_BYTES = 4_000_000
-SMALL_PAGE_BYTES = 64_000
 MIN_ROWS = 1_000
 # When rows have this size, they are passed to Spark even if they are fewer than
 # MIN_ROWS.
 BATCH_BYTES = 4_000_000
 MIN_WAITING_BYTES, MAX_WAITING_BYTES = 16_000_000, 64_000_000
-# This is what AWS allows to be read from a shard in a second.
-WAITING_BYTES_PER_SHARD = 2_000_000
 # The share of a worker's memory that fetched records may take. The rest is needed for
 # decoding, among other things.
 WAITING_SHARE = 1 / 8
@@ -101,7 +98,7 @@ class TaskReader:
         self._loop, self._context, self._task = loop, context, task
         self._open_source = open_source
         size = max_waiting_bytes(len(task.ranges), _memory_limit())
-        self._budget = ByteBudget(size, loop.create_future)
+        self._budget = PrefetchBuffer(size)
         self._queue: asyncio.Queue[pa.RecordBatch | None] = asyncio.Queue()
 
     def batches(self) -> Generator[pa.RecordBatch]:
@@ -165,7 +162,7 @@ class TaskReader:
     async def _fetch_pages(self, fetcher: RangeFetcher) -> None:
         while not fetcher.over:
             await fetcher.wait()
-            reserved = max(SMALL_PAGE_BYTES, fetcher.page_bytes or UNKNOWN_PAGE_BYTES)
+            reserved = max(SMALL_PAGE_BYTES, fetcher.page_bytes)
             await self._budget.reserve(reserved)
             queued = 0
             try:
@@ -191,7 +188,7 @@ def max_waiting_bytes(shards: int, memory_bytes: int | None) -> int:
     limit = MAX_WAITING_BYTES
     if memory_bytes is not None:
         limit = min(limit, int(memory_bytes * WAITING_SHARE))
-    return max(MIN_WAITING_BYTES, min(limit, shards * WAITING_BYTES_PER_SHARD))
+    return max(MIN_WAITING_BYTES, min(limit, shards * BYTES_PER_SECOND))
 
 
 def _memory_limit() -> int | None:
@@ -202,51 +199,6 @@ def _memory_limit() -> int | None:
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit
-
-
-class ByteBudget:
-    """A budget of bytes. Requests are granted in their order.
-
-    A request for more than the whole budget is granted when nothing else is reserved.
-    """
-
-    def __init__(self, size: int, future: Callable[[], asyncio.Future[None]]) -> None:
-        self._size, self._used = size, 0
-        self._future = future
-        self._requests: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    @property
-    def used(self) -> int:
-        """The number of reserved bytes."""
-        return self._used
-
-    async def reserve(self, size: int) -> None:
-        """Wait until bytes are free, and reserve them."""
-        if not self._requests and self._fits(size):
-            self._used += size
-            return
-        request = (size, self._future())
-        self._requests.append(request)
-        try:
-            await request[1]
-        except BaseException:
-            if request in self._requests:
-                self._requests.remove(request)
-            else:
-                self._used -= size
-            self.release(0)
-            raise
-
-    def release(self, size: int) -> None:
-        """Return bytes to the budget. A negative size reserves more bytes."""
-        self._used -= size
-        while self._requests and self._fits(self._requests[0][0]):
-            size, granted = self._requests.popleft()
-            self._used += size
-            granted.set_result(None)
-
-    def _fits(self, size: int) -> bool:
-        return not self._used or self._used + size <= self._size
 
 
 def retain_freed_memory() -> None:

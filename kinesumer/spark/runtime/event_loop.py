@@ -7,7 +7,7 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from kinesumer.core.backoff import Backoff
+from kinesumer.core.pacing import BACKOFF
 from kinesumer.errors import (
     ExpiredIteratorError,
     SourceUnavailableError,
@@ -27,7 +27,6 @@ T = TypeVar("T")
 PARALLEL = 256
 # The query fails if Kinesis doesn't answer for this long.
 MAX_OUTAGE_SECONDS = 120.0
-FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.2, 5.0
 
 
 class EventLoopThread:
@@ -79,7 +78,7 @@ async def with_retries(call: Callable[[], Awaitable[T]], clock: Clock) -> T:
     deadline, failures = clock.now() + MAX_OUTAGE_SECONDS, 0
     while True:
         failures += 1
-        delay = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS).limit_seconds(failures)
+        delay = BACKOFF.limit_seconds(failures)
         try:
             return await call()
         except (SourceUnavailableError, ExpiredIteratorError) as error:

@@ -27,6 +27,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_CACHED_SHARDS = 10_000
+# A process describes a stream at most once in this time, since AWS allows only 20
+# descriptions a second.
+REFRESH_SECONDS = 30.0
 # Iterators are used for this time. In Kinesis, they expire after five minutes.
 ITERATOR_SECONDS = 270.0
 

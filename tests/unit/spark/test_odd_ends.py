@@ -12,7 +12,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After, End, StreamOffset
 from kinesumer.model.streams import Start
 from kinesumer.spark.offset_json import from_json, to_json
-from kinesumer.spark.planning.stream_state import REFRESH_SECONDS
+from kinesumer.spark.runtime.process_cache import REFRESH_SECONDS
 from tests.support.spark_query import Query, Row, World, simulated
 
 ONE = "shardId-000000000000"
