@@ -79,7 +79,7 @@ def test_json_is_valid(block: tuple[str, str, str]) -> None:
 # These commands need something that the test's group doesn't have.
 NOT_RUN = {
     "acceptance": "takes minutes; test_acceptance.py runs it",
-    "consume": "goes on until a signal; test_snippets.py runs it",
+    "consume": "goes on until a signal; test_programs.py runs it",
     "dashboard": "goes on until a signal",
     "distribution": "shows another app, and the fleet of a KCL application",
     "doctor": "watches for ten seconds; test_doctor.py runs it",
@@ -88,7 +88,7 @@ NOT_RUN = {
     "fan-out deregister": "needs a registered consumer",
     "import kcl": "needs a lease table of the KCL",
     "lag": "watches for ten seconds; test_status.py runs it",
-    "local": "goes on until a signal; test_snippets.py runs it",
+    "local": "goes on until a signal; test_programs.py runs it",
     "reset": "is refused while clients run",
     "tail": "goes on until a signal, or reads another account",
 }

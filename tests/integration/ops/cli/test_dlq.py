@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer import Kinesumer, create_table
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters import DeadLetter
@@ -17,7 +16,7 @@ from kinesumer.errors import (
     FatalError,
 )
 from kinesumer.handlers.dead_letters.file import FileLetters
-from kinesumer.handlers.dead_letters.letter import LetterWithoutData, decode_letter
+from kinesumer.handlers.dead_letters.letter import decode_letter
 from kinesumer.handlers.dead_letters.targets import open_target
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
 from kinesumer.model.times import parse_time
@@ -26,7 +25,6 @@ from tests.integration.ops.cli.conftest import report
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesumer import Record
     from kinesumer.testing import EmbeddedAws
     from tests.integration.ops.cli.conftest import Run
 
@@ -231,42 +229,6 @@ def test_a_letter_that_is_too_large_for_a_stream_is_stored_without_data(
     assert f"{large.id} stays: it has no data" in answer.output
     assert f"{large.shard_id} at {large.sequence_number}" in answer.output
     assert records("orders") == [[]]
-
-
-def test_an_undecodable_record_of_a_megabyte_stops_no_client(aws: EmbeddedAws) -> None:
-    for name in ("orders", "letters"):
-        aws.create_stream(name)
-    for data in (b"[1]", b"[" + b" " * 1_000_000, b"[2]"):
-        aws.put("orders", data, "key")
-    values: list[int] = []
-
-    async def handle(record: Record[list[int]]) -> None:
-        values.extend(record.value)
-
-    async def consume() -> None:
-        await create_table()
-        async with Kinesumer("billing") as client:
-            running = asyncio.create_task(
-                client.run(
-                    "orders",
-                    handle,
-                    start="TRIM_HORIZON",
-                    decode=list[int],
-                    dead_letters="kinesis:letters",
-                )
-            )
-            async with asyncio.timeout(60):
-                while values != [1, 2] and not running.done():
-                    await asyncio.sleep(0.05)
-            running.cancel()
-            await asyncio.wait([running])
-
-    asyncio.run(consume())
-    assert values == [1, 2]
-    [[(body, _)]] = records("letters")
-    stored = decode_letter(body)
-    assert isinstance(stored, LetterWithoutData)
-    assert stored.data_bytes == 1_000_001
 
 
 def test_a_stream_of_letters_may_change_its_largest_record(aws: EmbeddedAws) -> None:

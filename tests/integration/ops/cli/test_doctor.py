@@ -141,16 +141,6 @@ def test_a_position_of_another_shard_is_refused(
     assert "seek to the position" in run("verify", "--app=a").output
 
 
-def test_a_position_behind_retention_is_expired(
-    stopped_app: EmbeddedAws, run: Run
-) -> None:
-    stopped_app.advance(25 * 3600)
-    for number in range(10):
-        stopped_app.put("orders", b"%d" % number, f"customer {number}")
-    found = verify(run, 3)
-    assert verdicts(found) == ["expired"]
-
-
 def test_an_expired_position_whose_tip_shows_no_loss_is_quiet(
     stopped_app: EmbeddedAws, run: Run
 ) -> None:

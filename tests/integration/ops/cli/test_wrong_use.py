@@ -82,6 +82,7 @@ def test_the_help_lists_every_command(run: Run) -> None:
             "--generate replaces FILE, --input and --rate",
         ),
         ("produce s --limit=3", "--limit needs --generate"),
+        ("doctor s --probe=fan-out", "tries an app's consumers: give --app"),
         ("distribution", "pass either --app APP or --kcl TABLE"),
         ("distribution --app=a --by=colour", "give label, zone or prefix"),
     ],

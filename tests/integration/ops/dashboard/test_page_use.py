@@ -13,10 +13,8 @@ import pytest
 from playwright.async_api import expect
 
 from kinesumer.errors import StoreUnavailableError
-from kinesumer.model.loads import Load, LoadReport
 from kinesumer.model.records import Record
 from kinesumer.ops.group.apps import AppSummary, apps_report
-from kinesumer.wire.loads import load_text
 from tests.integration.ops.dashboard.conftest import served, shown_page
 from tests.support.dashboard import FakeActions, FakeRecords
 from tests.support.toy_fleet import arn_of, shard, small
@@ -124,17 +122,6 @@ async def test_a_link_leads_to_a_shard(browser: Browser) -> None:
         async with shown_page(browser, page.url) as other:
             title = other.get_by_role("dialog").get_by_role("heading")
             await expect(title).to_have_text("shardId-000000000002")
-
-
-async def test_a_first_look_shows_the_rates_that_clients_report(
-    browser: Browser,
-) -> None:
-    fleet = small()
-    loads = LoadReport(arn_of("orders"), 0, 4, Load(1e5, 250.0, 0.1))
-    arns = fleet.members["worker-1"].streams
-    fleet.change("worker-1", load=load_text([loads], arns))
-    async with served(fleet) as at, shown_page(browser, at.url) as page:
-        await expect(page.locator("#totals")).to_contain_text("Records a second246")
 
 
 async def test_tables_are_sorted_by_the_chosen_column(browser: Browser) -> None:
