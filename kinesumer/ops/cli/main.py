@@ -63,7 +63,7 @@ COMMANDS = {
         "Serve Kinesis, DynamoDB and STS on this machine.",
     ),
     "demo": (
-        "kinesumer.testing.trial.demo.command:demo",
+        "kinesumer.testing.trial.demo:demo",
         "Run a group through faults, and check that nothing is lost.",
     ),
     "acceptance": (

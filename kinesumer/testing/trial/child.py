@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start
-from kinesumer.testing.trial.events import MAX_UNCOMMITTED_RECORDS
 from kinesumer.testing.trial.journal import JournalWriter, now
 from kinesumer.testing.trial.processes import (
     EXTERNAL_ID,
+    MAX_UNCOMMITTED_RECORDS,
     OTHER_ACCOUNT,
     ClientSettings,
     ServerInfo,
@@ -111,6 +111,7 @@ async def consume(settings: ClientSettings) -> None:
     ) as client:
         async for record in client.consume(streams, start=Start.TRIM_HORIZON):
             journal.record(record, now())
+    journal.note("left")
 
 
 def run_client(settings: ClientSettings) -> int:

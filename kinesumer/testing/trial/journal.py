@@ -17,6 +17,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from kinesumer.model.records import Record
@@ -119,3 +120,29 @@ class Journal:
         self.handled.append(
             Handled(self._client, number, key, shard, position, epoch, began, ended)
         )
+
+
+class RecordCounts:
+    """The produced and the handled records of a run, as far as they are known."""
+
+    def __init__(self, arns: Iterable[str]) -> None:
+        self.produced: list[Produced] = []
+        self.handled: list[Handled] = []
+        # Numbers of records in failed requests. Kinesis may have accepted them anyway.
+        self.uncertain: set[int] = set()
+        self.aggregates = 0
+        # By stream, the numbers of the produced records that aren't handled yet.
+        self.waiting: dict[str, set[int]] = {arn: set() for arn in arns}
+        self.seen: set[int] = set()  # the numbers of the handled records
+
+    def add_produced(self, record: Produced) -> None:
+        """Count a produced record."""
+        self.produced.append(record)
+        if record.number not in self.seen:
+            self.waiting[record.shard.stream_arn].add(record.number)
+
+    def add_handled(self, record: Handled) -> None:
+        """Count a handled record."""
+        self.handled.append(record)
+        self.seen.add(record.number)
+        self.waiting[record.shard.stream_arn].discard(record.number)

@@ -8,7 +8,14 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Container,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from kinesumer.model.rows import MemberRow, ShardRow
     from kinesumer.model.streams import ShardKey
@@ -41,6 +48,8 @@ class Run(NamedTuple):
     snapshots: Sequence[Snapshot]
     parents: Parents
     notes: Sequence[Note] = ()
+    # Numbers of records in failed requests. Kinesis may have accepted them anyway.
+    uncertain: Container[int] = ()
 
 
 class Verdict(NamedTuple):
@@ -96,6 +105,14 @@ def out_of_order(run: Run) -> Iterable[str]:
             last[h.shard.stream_arn, h.key] = h
 
 
+def unknown(run: Run) -> Iterable[str]:
+    """Yield handled records that were never produced in their shard."""
+    produced = {(p.shard, p.number) for p in run.produced}
+    for h in run.handled:
+        if (h.shard, h.number) not in produced and h.number not in run.uncertain:
+            yield f"{h} was never produced there"
+
+
 def gaps(run: Run) -> Iterable[str]:
     """Yield gaps and repeats in the records that a shard delivered in one epoch."""
     places = {
@@ -105,8 +122,9 @@ def gaps(run: Run) -> Iterable[str]:
     for (shard, epoch), handled in by_epoch(run).items():
         if len({h.client for h in handled}) > 1:
             yield f"{shard.shard_id}: epoch {epoch} belonged to two clients"
-        log = places[shard]
-        for before, after in pairwise(handled):
+        log = places.get(shard, {})
+        known = [h for h in handled if h.number in log]
+        for before, after in pairwise(known):
             if log[after.number] != log[before.number] + 1:
                 yield f"{shard.shard_id}: in one epoch {after} came after {before}"
 
@@ -234,9 +252,9 @@ def repeated(run: Run) -> dict[ShardKey, int]:
 
 
 def logs(run: Run) -> dict[ShardKey, list[Produced]]:
-    """Return the produced records by shard."""
+    """Return the produced records by shard, in the order of their positions."""
     found: dict[ShardKey, list[Produced]] = defaultdict(list)
-    for p in run.produced:
+    for p in sorted(run.produced, key=lambda p: p.position.order):
         found[p.shard].append(p)
     return found
 
@@ -326,6 +344,7 @@ def left(run: Run) -> Iterator[str]:
 # Checks that must find nothing in any run.
 PROMISES: dict[str, Callable[[Run], Iterable[str]]] = {
     "records lost": lost,
+    "records that were never produced": unknown,
     "order violations": out_of_order,
     "gaps and repeats within an epoch": gaps,
     "children before their parents": children_before_parents,

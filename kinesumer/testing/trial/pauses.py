@@ -1,16 +1,17 @@
-"""Find the pauses in the processing of each shard, with their lengths and causes."""
+"""The events of a run, and the pauses in the processing of each shard, by cause."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from kinesumer.model.streams import ShardKey
-    from kinesumer.testing.trial.events import Event, RecordCounts
     from kinesumer.testing.trial.journal import Handled
-    from kinesumer.testing.trial.oracle import Parents
+    from kinesumer.testing.trial.oracle import Parents, Run
 
 # The longest pauses that the protocol allows with the default configuration. After a
 # crash, this is the sum of the leader's interval, the lease, one heartbeat interval
@@ -24,16 +25,24 @@ STEADY_SECONDS = 2.0
 NOISE_SECONDS = 2.0
 
 
+@dataclass(kw_only=True)
+class Event:
+    """A fault or change that the scenario caused. ``at`` is on the monotonic clock."""
+
+    kind: str
+    at: float
+    text: str
+    client: str = ""
+    was_leader: bool = False
+    # If a client was killed: the shards that it held.
+    shards: set[ShardKey] = field(default_factory=set)
+
+
 class Limit(NamedTuple):
     """A kind of pause, and its bound in seconds, or None if any length is allowed."""
 
     name: str
     seconds: float | None
-
-    @property
-    def allowed(self) -> float:
-        """Return the bound plus the tolerance."""
-        return (self.seconds or 0.0) + NOISE_SECONDS
 
 
 class Pause(NamedTuple):
@@ -48,36 +57,36 @@ class Pause(NamedTuple):
     event: int
 
 
-def find_pauses(
-    counts: RecordCounts,
-    by_shard: Mapping[ShardKey, list[Handled]],
-    parents: Parents,
-    events: list[Event],
-) -> list[Pause]:
-    """Return all pauses of a run.
+def find_pauses(run: Run, events: list[Event]) -> Iterator[Pause]:
+    """Yield all pauses of a run.
 
-    Each record ends a pause when it is processed. The pause began when the record had
-    been produced and the previous record of the shard had been processed.
+    Each record ends a pause when it is first handled. The pause began when the record
+    had been produced and the previous record of the shard had been handled.
     """
-    produced_at = {record.number: record.at for record in counts.produced}
-    crash = _Crash(events)
-    result = []
+    produced_at = {record.number: record.at for record in run.produced}
+    by_shard, crash = _first_handled(run), _Crash(events)
     for shard, entries in by_shard.items():
-        before = _last_of_parents(shard, by_shard, parents)
-        is_first = True
+        before = _last_of_parents(shard, by_shard, run.parents)
+        is_child = before is not None
         for entry in entries:
-            if counts.first_processed_at[entry.number] != entry.ended:
-                continue  # skip a record that was processed before
             start = produced_at.get(entry.number, entry.ended)
             start = max(start, before.ended if before else 0.0)
-            is_child = is_first and before is not None
             cause, event = _cause(before, entry, events, is_child=is_child)
-            if crash.explains(shard, start, entry, cause, parents):
+            if crash.explains(shard, start, entry, cause, run.parents):
                 cause, event = "crash", crash.index
-            seconds = max(0.0, entry.ended - start)
-            result.append(Pause(start, seconds, shard, cause, event))
-            before, is_first = entry, False
-    return result
+            yield Pause(start, max(0.0, entry.ended - start), shard, cause, event)
+            before, is_child = entry, False
+
+
+def _first_handled(run: Run) -> dict[ShardKey, list[Handled]]:
+    """Return each shard's records in order of their first handling."""
+    by_shard: dict[ShardKey, list[Handled]] = defaultdict(list)
+    seen: set[int] = set()
+    for entry in sorted(run.handled, key=lambda entry: entry.ended):
+        if entry.number not in seen:
+            seen.add(entry.number)
+            by_shard[entry.shard].append(entry)
+    return dict(by_shard)
 
 
 def _last_of_parents(
@@ -171,13 +180,11 @@ def limits(events: list[Event]) -> dict[tuple[str, int], Limit]:
     return result
 
 
-def longest_pauses(
-    pauses: list[Pause], events: list[Event]
-) -> list[tuple[Limit, Pause]]:
+def longest_pauses(run: Run, events: list[Event]) -> list[tuple[Limit, Pause]]:
     """Return the longest pause for each cause and event, sorted by event."""
     bounds = limits(events)
     longest: dict[tuple[str, int], Pause] = {}
-    for pause in pauses:
+    for pause in find_pauses(run, events):
         key = (pause.cause, pause.event)
         if key not in longest or pause.seconds > longest[key].seconds:
             longest[key] = pause

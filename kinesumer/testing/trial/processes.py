@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 OTHER_ACCOUNT = "210987654321"
 EXTERNAL_ID = "demo-external-id"
 START_SECONDS = 30.0
+# After a crash, at most this many records of a shard may be processed again. A low
+# limit makes a trial a harder test.
+MAX_UNCOMMITTED_RECORDS = 1000
 
 
 class Names(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from kinesumer.wire import put_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kinesumer.testing.trial.events import RecordCounts
+    from kinesumer.testing.trial.journal import RecordCounts
 
 TICK_SECONDS = 0.2
 AGGREGATED_SHARE = 0.2

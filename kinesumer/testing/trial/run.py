@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections import Counter
 from contextlib import AsyncExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kinesumer import Config
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.model.streams import Stream
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
-from kinesumer.testing.trial.events import Event, RecordCounts
-from kinesumer.testing.trial.journal import Journal, now
+from kinesumer.testing.trial import oracle
+from kinesumer.testing.trial.journal import Journal, Note, RecordCounts, now
+from kinesumer.testing.trial.pauses import Event
+from kinesumer.testing.trial.processes import MAX_UNCOMMITTED_RECORDS
 from kinesumer.testing.trial.producer import Producer
-from kinesumer.testing.trial.scenario import Scenario, StoreChecker
+from kinesumer.testing.trial.scenario import Scenario, Watcher
 from kinesumer.testing.trial.spark_process import SparkProcess
-from kinesumer.testing.trial.verdict import judge, place, report_lines
+from kinesumer.testing.trial.verdict import (
+    Line,
+    Verdict,
+    conclusion,
+    judge,
+    judge_pauses,
+    nothing,
+)
 from kinesumer.testing.trial.view import View
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.testing.trial.processes import Child, Processes, TrialStream
-    from kinesumer.testing.trial.verdict import Verdict
     from kinesumer.testing.trial.view import Screen
 
 CHECK_SECONDS = 0.5
@@ -40,9 +48,7 @@ class TrialOptions(NamedTuple):
 
     seconds: float
     clients: int
-    shards: int
     rate: int
-    plain: bool
     spark: bool
 
 
@@ -52,10 +58,9 @@ class Trial:
     def __init__(
         self, options: TrialOptions, processes: Processes, screen: Screen
     ) -> None:
-        # What was violated, without what concerns the Spark query.
-        self.faults: list[str] = []
-        self.spark_faults: list[str] = []
+        self.faults: list[str] = []  # found during the run
         self.verdict: Verdict
+        self.spark_verdict: Verdict = Verdict([])
         self.processes = processes
         self._options = options
         self._screen = screen
@@ -67,16 +72,13 @@ class Trial:
         self._rates: list[tuple[float, int]] = []
         self._spark: SparkProcess | None = None
         self._counts: RecordCounts
-        self._checker: StoreChecker
+        self._watcher: Watcher
         self._streams: list[TrialStream]
 
     async def run(
         self, clients: ClientFactory, streams: list[TrialStream]
     ) -> list[str]:
-        """Run the scenario, and return its report.
-
-        Keep the verdict, and list all violations in ``faults`` and ``spark_faults``.
-        """
+        """Run the scenario, and return its report. Keep the verdicts."""
         try:
             return await self._run(clients, streams)
         finally:
@@ -91,7 +93,7 @@ class Trial:
         names = self.processes.names
         store = await open_store(clients, names.table)
         await ensure_table(store)
-        self._checker = StoreChecker(store, names.app)
+        self._watcher = Watcher(store, names.app)
         opened = []
         for stream in streams:
             role = clients.role(stream.writer_role) if stream.writer_role else None
@@ -109,7 +111,7 @@ class Trial:
             sources=sources,
             kinesis=opened[0],
             processes=self.processes,
-            checker=self._checker,
+            watcher=self._watcher,
             report=self._show_event,
             spark=self._spark,
         )
@@ -123,17 +125,19 @@ class Trial:
             await self._catch_up()
             self._phase = "stopping"
             await self._stop_clients()
-            await self._checker.check()
+            await self._watcher.look()
             self._collect()
-            spark_lines = await self._judge_spark()
-        return self._conclude(scenario.events, spark_lines)
+            await self._judge_spark()
+        self._judge(scenario.events)
+        verdict = Verdict([*self.verdict.lines, *self.spark_verdict.lines])
+        return ["", verdict.text(), "", *conclusion(verdict.faults())]
 
     async def _start_spark(self) -> None:
         """Start Spark before the clients, since a starting JVM would slow them."""
         spark = SparkProcess(self.processes, self._streams, self._counts)
         # The clients are judged also without Spark.
         if problem := await spark.try_start():
-            self.spark_faults.append(problem)
+            self.spark_verdict = Verdict([nothing("faults of Spark", [problem])])
             self._say(problem)
         else:
             self._spark = spark
@@ -167,7 +171,10 @@ class Trial:
         deadline = now() + seconds
         while now() < deadline:
             self._collect()
-            if self._counts.all_processed and await self._spark_has_all_rows():
+            if (
+                not any(self._counts.waiting.values())
+                and await self._spark_has_all_rows()
+            ):
                 self._say("everything is processed")
                 return
             await asyncio.sleep(CHECK_SECONDS / 2)
@@ -188,42 +195,53 @@ class Trial:
                 )
         self._say("all clients have left")
 
-    async def _judge_spark(self) -> list[str]:
-        """Judge the output of the Spark query, and return the lines for the report."""
+    async def _judge_spark(self) -> None:
+        """Judge the output of the Spark query."""
         if self._spark is None:
-            return []
-        if problem := self._spark.unexpected_end():
-            self.spark_faults.append(problem)
-        if problem := await self._spark.end():
-            self.spark_faults.append(problem)
-        verdict = await self._spark.judge(self._checker.parents)
-        self.spark_faults += verdict.faults()
-        return verdict.lines(self._spark.crash_text)
+            return
+        problems = [self._spark.unexpected_end(), await self._spark.end()]
+        verdict = await self._spark.judge(self._watcher.parents)
+        faults = nothing("faults of Spark", [*filter(None, problems)])
+        self.spark_verdict = Verdict([*verdict.lines, faults])
 
-    def _conclude(self, events: list[Event], spark_lines: list[str]) -> list[str]:
-        """Judge the run, and return its report."""
-        checker = self._checker
-        self.faults += checker.regressions
+    def _judge(self, events: list[Event]) -> None:
+        """Judge the run."""
         self._check_exit_statuses(events)
-        self._check_committed()
         for event in events:
             if event.kind == "kill":
-                event.shards = checker.shards_of_killed.get(event.client, set())
-        verdict = judge(self._counts, checker.parents, events, self.faults)
-        self.verdict, self.faults = verdict, verdict.faults
-        return report_lines(
-            verdict,
-            aggregates=self._counts.aggregates,
-            regressions=len(checker.regressions),
-            started=self._started,
-            labels=self._labels,
-            spark_lines=spark_lines,
-            spark_faults=self.spark_faults,
+                event.shards = self._watcher.held_when_killed(event.client, event.at)
+        counts, watcher = self._counts, self._watcher
+        run = oracle.Run(
+            counts.produced,
+            counts.handled,
+            watcher.history,
+            watcher.parents,
+            self._departures(),
+            counts.uncertain,
+        )
+        missing = [f"{p}" for p in counts.produced if not watcher.is_committed(p)]
+        drain = Config().drain_timeout_seconds
+        self.verdict = Verdict(
+            [
+                *judge(run, drain, MAX_UNCOMMITTED_RECORDS),
+                Line("KPL aggregates", f"{counts.aggregates}"),
+                nothing("records not committed after all clients have left", missing),
+                nothing("other faults", self.faults),
+                *judge_pauses(run, events),
+            ]
         )
 
-    @property
-    def _labels(self) -> dict[str, str]:
-        return {stream.arn: stream.label for stream in self._streams}
+    def _departures(self) -> list[Note]:
+        """Return a note for each session that gave up its shards as it left."""
+        sessions: dict[str, str] = {}
+        for seen in self._watcher.history:
+            sessions |= {name: row.session for name, row in seen.members.items()}
+        return [
+            note._replace(name="gave up", text=sessions[note.client])
+            for journal in self._journals.values()
+            for note in journal.notes
+            if note.name == "left" and note.client in sessions
+        ]
 
     def _check_exit_statuses(self, events: list[Event]) -> None:
         """Check that every client that wasn't killed ended with status 0."""
@@ -235,19 +253,6 @@ class Trial:
                     f"{child.name} ended with status {status}: {child.last_log_line()}"
                 )
 
-    def _check_committed(self) -> None:
-        """Check that every record is committed after all clients have left."""
-        missing = Counter(
-            record.shard
-            for record in self._counts.produced
-            if not self._checker.is_committed(record)
-        )
-        for shard, records in missing.items():
-            self.faults.append(
-                f"{place(shard, self._labels)}: {records:,} records aren't committed "
-                "after all clients have left"
-            )
-
     # --- while it runs ----------------------------------------------------------------
 
     async def _observe(self) -> None:
@@ -255,7 +260,7 @@ class Trial:
             began = now()
             self._collect()
             try:
-                await self._checker.check()
+                await self._watcher.look()
             except Exception as error:
                 self._say(f"can't read the state store: {error}")
             self._screen.update(self._view())
@@ -271,7 +276,7 @@ class Trial:
             if name not in self._journals:
                 self._journals[name] = Journal(self.processes.journal(name), name)
             for entry in self._journals[name].follow():
-                self._counts.add_processed(entry)
+                self._counts.add_handled(entry)
             if not child.is_running and name not in self._ended:
                 self._ended.add(name)
                 self._report_end(child)
@@ -286,7 +291,7 @@ class Trial:
 
     def _view(self) -> View:
         at, counts, names = now(), self._counts, self.processes.names
-        self._rates = [*self._rates[-4:], (at, len(counts.first_processed_at))]
+        self._rates = [*self._rates[-4:], (at, len(counts.seen))]
         (first, before), (_, processed) = self._rates[0], self._rates[-1]
         return View(
             seconds=at - self._started,
@@ -295,8 +300,8 @@ class Trial:
             produced=len(counts.produced),
             processed=processed,
             per_second=(processed - before) / max(CHECK_SECONDS, at - first),
-            behind=[counts.behind(stream.arn) for stream in self._streams],
-            group=report(names.app, names.table, FleetView(self._checker.latest)),
+            behind=[len(counts.waiting[stream.arn]) for stream in self._streams],
+            group=report(names.app, names.table, FleetView(self._watcher.latest)),
         )
 
     def _show_event(self, event: Event) -> None:

@@ -1,7 +1,4 @@
-"""The scenario of a run: a split, a join, a kill, a merge and a stop.
-
-The module also checks in the state store that no checkpoint and no epoch goes back.
-"""
+"""The scenario of a run: a split, a join, a kill, a merge and a stop."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.core import lineage
-from kinesumer.model.streams import stream_name
+from kinesumer.core.claims import contains
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
-from kinesumer.testing.trial.events import Event
+from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import now
-from kinesumer.testing.trial.oracle import is_older
+from kinesumer.testing.trial.pauses import Event
 from kinesumer.testing.trial.verdict import shard_number
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ class Scenario:
     # streams.
     kinesis: Any
     processes: Processes
-    checker: StoreChecker
+    watcher: Watcher
     report: Callable[[Event], None]
     spark: SparkProcess | None
     events: list[Event] = field(default_factory=list)
@@ -112,8 +109,8 @@ class Scenario:
         at = now()
         victim.signal(signal.SIGKILL)
         await victim.process.wait()
-        held = self.checker.shards_of_killed[victim.name] = set()
-        await self.checker.check()
+        await self.watcher.look()
+        held = self.watcher.held_when_killed(victim.name, at)
         was_leader = victim.name == leader
         role = ", the leader" if was_leader else ""
         return Event(
@@ -125,91 +122,89 @@ class Scenario:
         )
 
     async def _victim(self) -> tuple[Child, str | None]:
-        rows = await self.checker.check()
-        running, leader = self.processes.running, rows.leader_id
+        leader = (await self.watcher.look()).leader_id
+        running = self.processes.running
         leading = [c for c in running if c.name == leader]
         others = [c for c in running if c.name != leader]
         if leading and self.seconds >= MIN_LEADER_CRASH_SECONDS:
             return leading[0], leader
-        return _largest_owner(others or leading, rows), leader
+        return self._largest_owner(others or leading), leader
 
     async def _stop(self) -> Event:
-        rows = await self.checker.check()
-        child = _largest_owner(self.processes.running, rows)
+        await self.watcher.look()
+        child = self._largest_owner(self.processes.running)
         at = now()
         child.signal(signal.SIGTERM)
         return Event(
             kind="stop", at=at, client=child.name, text=f"stop {child.name} (SIGTERM)"
         )
 
-
-def _largest_owner(children: Sequence[Child], rows: Snapshot) -> Child:
-    """Return the client with the most shards."""
-    return max(children, key=lambda child: len(shards_of(rows, child.name)))
-
-
-# --- the checks of the state store's rows ---------------------------------------------
+    def _largest_owner(self, children: Sequence[Child]) -> Child:
+        """Return the client with the most shards."""
+        seen = self.watcher.history[-1]
+        return max(children, key=lambda child: len(shards_of(seen, child.name)))
 
 
-class StoreChecker:
-    """Reads all rows of the group repeatedly, and notes each value that goes back."""
+# --- the state store's rows -----------------------------------------------------------
+
+
+class Watcher:
+    """Reads all rows of the group repeatedly, and keeps what each read found."""
 
     def __init__(self, store: StateStore, app: str) -> None:
         self.latest: Snapshot = Snapshot([], None, [], {})
-        self.parents: dict[ShardKey, list[ShardKey]] = {}
-        self.regressions: list[str] = []
-        # For each killed client, the shards that were its own before it was declared
-        # dead.
-        self.shards_of_killed: dict[str, set[ShardKey]] = {}
+        self.history: list[oracle.Snapshot] = []
         self._store, self._app = store, app
-        self._rows: dict[ShardKey, ShardRow] = {}
 
-    async def check(self) -> Snapshot:
-        """Read all rows, and compare them with the previous ones."""
-        latest = await read_snapshot(self._store, self._app)
-        for shards in latest.shards.values():
-            for row in shards:
-                self._compare(row)
-        for member in latest.alive:
-            # A plan may give a killed client more shards until it is declared dead.
-            if member.client_id in self.shards_of_killed:
-                held = shards_of(latest, member.client_id)
-                self.shards_of_killed[member.client_id] |= held
-        self.latest = latest
+    async def look(self) -> Snapshot:
+        """Read all rows."""
+        latest = self.latest = await read_snapshot(self._store, self._app)
+        shards = {row.key: row for row in latest.rows}
+        members = {row.client_id: row for row in latest.members}
+        seen = oracle.Snapshot(now(), shards, members, latest.leader_id)
+        self.history.append(seen)
         return latest
+
+    @property
+    def shards(self) -> dict[ShardKey, ShardRow]:
+        """The rows of all shards, as the last read found them."""
+        return self.history[-1].shards if self.history else {}
+
+    @property
+    def parents(self) -> dict[ShardKey, list[ShardKey]]:
+        """The parents of each shard."""
+        return {
+            key: [key._replace(shard_id=parent) for parent in row.parents]
+            for key, row in self.shards.items()
+        }
 
     def is_committed(self, record: Produced) -> bool:
         """Return whether the checkpoint of a record's shard covers the record."""
-        row = self._rows.get(record.shard)
-        if row is None or row.position is None:
-            return False
-        return record.position <= row.position
+        row = self.shards.get(record.shard)
+        return bool(row and row.position and record.position <= row.position)
 
-    def _compare(self, row: ShardRow) -> None:
-        before = self._rows.get(row.key)
-        self._rows[row.key] = row
-        self.parents[row.key] = [
-            row.key._replace(shard_id=parent) for parent in row.parents
-        ]
-        if before is not None and is_older(row, before):
-            name = f"{stream_name(row.key.stream_arn)} {row.key.shard_id}"
-            self.regressions.append(f"{name}: {row} went back from {before}")
+    def held_when_killed(self, client_id: str, at: float) -> set[ShardKey]:
+        """Return the shards of a killed client before it was declared dead.
+
+        Until then, a plan may give it more shards.
+        """
+        found: set[ShardKey] = set()
+        for seen in self.history:
+            if seen.at >= at and client_id in seen.live:
+                found |= shards_of(seen, client_id)
+        return found
 
 
-def shards_of(rows: Snapshot, client_id: str) -> set[ShardKey]:
+def shards_of(seen: oracle.Snapshot, client_id: str) -> set[ShardKey]:
     """Return the open shards that a client owns or that the plan gives it."""
-    ranges = [m.range or () for m in rows.members if m.client_id == client_id]
+    member = seen.members.get(client_id)
+    planned = (member.range if member else None) or ()
     return {
-        row.key
-        for shards in rows.shards.values()
-        for row in shards
+        key
+        for key, row in seen.shards.items()
         if not row.ended
         and (
             row.owner_id == client_id
-            or any(
-                arn == row.key.stream_arn and first <= row.first_hash <= last
-                for range_ in ranges
-                for arn, first, last in range_
-            )
+            or contains(planned, key.stream_arn, row.first_hash)
         )
     }

@@ -14,16 +14,16 @@ from urllib.parse import unquote, urlparse
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import ShardKey
 from kinesumer.testing.trial.child import STARTED
-from kinesumer.testing.trial.events import Event
 from kinesumer.testing.trial.journal import now
 from kinesumer.testing.trial.oracle import early_children
+from kinesumer.testing.trial.pauses import Event
+from kinesumer.testing.trial.verdict import Line, Verdict, nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
     from pathlib import Path
 
-    from kinesumer.testing.trial.events import RecordCounts
-    from kinesumer.testing.trial.journal import Produced
+    from kinesumer.testing.trial.journal import Produced, RecordCounts
     from kinesumer.testing.trial.oracle import Parents
     from kinesumer.testing.trial.processes import Child, Processes, TrialStream
 
@@ -91,38 +91,6 @@ class OutputRow(NamedTuple):
     number: int
 
 
-class SparkVerdict(NamedTuple):
-    """The query's output compared with the produced records."""
-
-    rows: int
-    batches: int
-    lost: int
-    repeated: int
-    out_of_order: int
-    never_produced: int
-
-    def lines(self, crash: str) -> list[str]:
-        """Return the verdict's lines for the report."""
-        return [
-            f"rows in Spark's output {self.rows:>9,}   in {self.batches:,} batches; "
-            f"{crash}",
-            f"  lost                 {self.lost:>9,}   must be 0",
-            f"  twice                {self.repeated:>9,}   must be 0",
-            f"  out of order         {self.out_of_order:>9,}   must be 0",
-            f"  never produced       {self.never_produced:>9,}   must be 0",
-        ]
-
-    def faults(self) -> list[str]:
-        """Return a sentence for each violation."""
-        counts = {
-            "aren't in Spark's output": self.lost,
-            "are in Spark's output twice": self.repeated,
-            "are in Spark's output out of order": self.out_of_order,
-            "are in Spark's output, but were never produced there": self.never_produced,
-        }
-        return [f"{count:,} records {what}" for what, count in counts.items() if count]
-
-
 class SparkProcess:
     """Starts the query's driver, kills it once, and reads the committed rows."""
 
@@ -134,7 +102,6 @@ class SparkProcess:
         self._restart: asyncio.Task[None] | None = None
         # The rows of each file. A file is read once, since it doesn't change any more.
         self._rows: dict[str, list[OutputRow]] = {}
-        self.crash_text: str = "its driver was never killed"
 
     async def try_start(self) -> str | None:
         """Start the driver, and wait until its query runs.
@@ -176,7 +143,6 @@ class SparkProcess:
         self._driver.kill_group()
         await self._driver.process.wait()
         rows = await self._count_rows()
-        self.crash_text = f"its driver was killed once, with {rows:,} rows committed"
         self._restart = asyncio.create_task(self._start_again())
         text = f"kill Spark's driver (SIGKILL, {rows:,} rows committed)"
         return Event(kind="spark", at=at, text=text)
@@ -206,7 +172,7 @@ class SparkProcess:
         await self._driver.process.wait()
         return problem
 
-    async def judge(self, parents: Parents) -> SparkVerdict:
+    async def judge(self, parents: Parents) -> Verdict:
         """Compare the rows of the query's output with the produced records."""
         await self._count_rows()
         rows = [row for file_rows in self._rows.values() for row in file_rows]
@@ -233,27 +199,37 @@ class SparkProcess:
 def judge(
     rows: list[OutputRow],
     produced: list[Produced],
-    uncertain: set[int],
+    uncertain: Container[int],
     parents: Parents,
-) -> SparkVerdict:
+) -> Verdict:
     """Return the verdict on the query's output. ``rows`` are in the output's order."""
     positions = {(p.shard, p.number): p.position for p in produced}
     seen = Counter((row.shard, row.number) for row in rows)
-    unknown = [key for key in seen if key not in positions and key[1] not in uncertain]
     by_shard: dict[ShardKey, list[OutputRow]] = {}
     for row in rows:
         by_shard.setdefault(row.shard, []).append(row)
     spans = {shard: (part[0].batch, part[-1].batch) for shard, part in by_shard.items()}
-    out_of_order = len(early_children(spans, parents))
-    for shard, shard_rows in by_shard.items():
-        keys = [(shard, row.number) for row in shard_rows]
-        known = [positions[key] for key in keys if key in positions]
-        out_of_order += sum(after < before for before, after in pairwise(known))
-    return SparkVerdict(
-        rows=len(rows),
-        batches=len({row.batch for row in rows}),
-        lost=len(positions.keys() - seen.keys()),
-        repeated=sum(times - 1 for times in seen.values()),
-        out_of_order=out_of_order,
-        never_produced=len(unknown),
+    disordered = [f"{a} began before {b}" for a, b in early_children(spans, parents)]
+    for shard_rows in by_shard.values():
+        known = [row for row in shard_rows if (row.shard, row.number) in positions]
+        disordered += [
+            f"{after} came after {before}"
+            for before, after in pairwise(known)
+            if positions[after.shard, after.number]
+            < positions[before.shard, before.number]
+        ]
+    batches = len({row.batch for row in rows})
+    found = {
+        "lost": positions.keys() - seen.keys(),
+        "written twice": [key for key, times in seen.items() if times > 1],
+        "out of order": disordered,
+        "never produced": [
+            key for key in seen.keys() - positions.keys() if key[1] not in uncertain
+        ],
+    }
+    return Verdict(
+        [
+            Line("Spark's rows", f"{len(rows)} in {batches} batches"),
+            *(nothing(f"Spark: {what}", [*map(str, x)]) for what, x in found.items()),
+        ]
     )

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from kinesumer.testing.trial.verdict import Verdict
     from tests.system.chaos.backends import Backend
-    from tests.system.chaos.verdict import Verdict
 
 STORM_SECONDS = 40.0
 PATIENCE_SECONDS = 300.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.testing.trial import oracle
+from kinesumer.testing.trial.verdict import Line, Verdict, judge, nothing
 from tests.system.chaos.timing import (
     HAND_OVER,
     Deliveries,
@@ -23,58 +24,6 @@ if TYPE_CHECKING:
     from tests.system.chaos.starvation import Canary
     from tests.system.chaos.storm import Storm
 
-SHOWN = 10  # at most this many violations of a promise are listed
-
-
-class Line(NamedTuple):
-    what: str
-    measured: str
-    permitted: str = ""
-    is_kept: bool = True
-    # The promise was only kept because the machine's load extended its limit.
-    is_doubtful: bool = False
-    is_time: bool = False  # the promise limits a duration
-    details: tuple[str, ...] = ()
-
-
-class Verdict(NamedTuple):
-    lines: list[Line]
-
-    @property
-    def is_good(self) -> bool:
-        return all(line.is_kept for line in self.lines)
-
-    @property
-    def is_safe(self) -> bool:
-        return all(line.is_kept or line.is_time for line in self.lines)
-
-    @property
-    def is_doubtful(self) -> bool:
-        return any(line.is_doubtful for line in self.lines)
-
-    def text(self) -> str:
-        rows = [
-            ("", "measured", "permitted", ""),
-            *((x.what, x.measured, x.permitted, mark(x)) for x in self.lines),
-        ]
-        widths = [max(len(row[i]) for row in rows) for i in range(4)]
-        table = [
-            "  ".join(
-                cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-            ).rstrip()
-            for row in rows
-        ]
-        details = [f"{line.what}: {d}" for line in self.lines for d in line.details]
-        return "\n".join([*table, *details])
-
-
-def mark(line: Line) -> str:
-    if not line.is_kept:
-        return "BROKEN"
-    if line.is_doubtful:
-        return "starved"
-    return "kept" if line.permitted else ""
-
 
 def reach(
     run: Run,
@@ -85,7 +34,9 @@ def reach(
 ) -> Verdict:
     return Verdict(
         [
-            *_records(run, config),
+            *judge(
+                run, config["drain_timeout_seconds"], config["max_uncommitted_records"]
+            ),
             *_times(run, config, probes, canary, storm.fleet.fan_out_arns),
             nothing("clients that ended by themselves", storm.unexpected),
             Line("clients waited for a processor", f"{canary.share():.0%} of the time"),
@@ -93,35 +44,6 @@ def reach(
             *(Line(f"  {k}", f"{n} times") for k, n in sorted(storm.counts.items())),
         ]
     )
-
-
-def nothing(what: str, found: list[str]) -> Line:
-    return Line(what, str(len(found)), "0", not found, details=tuple(found[:SHOWN]))
-
-
-def _records(run: Run, config: dict[str, Any]) -> Iterator[Line]:
-    found = oracle.judge(run)
-    yield Line("records", f"{len(run.produced)}, handled {len(run.handled)} times")
-    for what, broken in found.broken.items():
-        yield nothing(what, broken)
-    permitted = oracle.allowance(run, config["drain_timeout_seconds"])
-    limit = config["max_uncommitted_records"]
-    total = limit * permitted.forced.total() + permitted.overdue.total()
-    allowed = {s: permitted.records(s, limit) for s in found.repeated}
-    too_many = [
-        f"{shard}: {count} records of {allowed[shard]}"
-        for shard, count in found.repeated.items()
-        if count > allowed[shard]
-    ]
-    yield Line("duplicates", str(found.duplicates), f"{total}", not too_many)
-    if found.repeated:
-        shard, count = max(found.repeated.items(), key=lambda item: item[1])
-        yield Line("  of the shard that had most", f"{count}", f"{allowed[shard]}")
-    yield Line(
-        "  by how many forced takeovers, overdue records",
-        f"{permitted.forced.total()}, {permitted.overdue.total()}",
-    )
-    yield nothing("shards with more duplicates than permitted", too_many)
 
 
 def _times(

@@ -1,19 +1,82 @@
-"""Hold the clients, names, streams and table that the checks of a run use."""
+"""Hold what the checks of a run use and create, and find what runs have left."""
 
 from __future__ import annotations
 
+import secrets
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from kinesumer.aws.resources import StreamResources, TableResources
 from kinesumer.aws.session import ClientFactory
 from kinesumer.model.streams import Stream
+from kinesumer.runtime.partitions import is_aws_host
 from kinesumer.testing.trial.acceptance.contract.streams import AwsStreams
-from kinesumer.testing.trial.acceptance.resources import Resources, RunNames, is_aws
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+
+# The names of all streams and tables of all runs begin with this.
+PREFIX = "kinesumer-acceptance"
+# All have this tag. Its value is the run's id.
+TAG = "kinesumer:acceptance"
+
+
+class RunNames(NamedTuple):
+    """The names of what one run creates."""
+
+    run_id: str
+
+    @classmethod
+    def new(cls) -> RunNames:
+        """Return names that no other run uses."""
+        return cls(secrets.token_hex(4))
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of all names of the run."""
+        return f"{PREFIX}-{self.run_id}"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of all that the run creates."""
+        return {TAG: self.run_id}
+
+    @property
+    def table(self) -> str:
+        """The name of the state store's table."""
+        return f"{self.prefix}-state"
+
+
+def is_aws(endpoint: str) -> bool:
+    """Return whether an endpoint belongs to AWS, and not to an emulator."""
+    return is_aws_host(urlsplit(endpoint).hostname or "")
+
+
+class Resources(Protocol):
+    """The streams, or the tables, of an account."""
+
+    kind: str
+
+    async def names(self, prefix: str) -> list[str]:
+        """Return the names that begin with a prefix."""
+        ...
+
+    async def tags(self, name: str) -> dict[str, str]:
+        """Return the tags of a resource."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Delete a resource."""
+        ...
+
+
+async def find_leftovers(resources: Resources) -> list[str]:
+    """Return the names of what has both the prefix and the tag of runs."""
+    names = await resources.names(f"{PREFIX}-")
+    return [name for name in names if TAG in await resources.tags(name)]
 
 
 @dataclass(frozen=True, kw_only=True)

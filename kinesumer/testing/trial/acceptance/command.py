@@ -16,10 +16,13 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.options import command
 from kinesumer.runtime.stop_signals import SIGNALS
 from kinesumer.runtime.text import escape_unprintable
-from kinesumer.testing.trial.acceptance.account import open_account
-from kinesumer.testing.trial.acceptance.policy import policy as policy_document
+from kinesumer.testing.trial.acceptance.account import (
+    RunNames,
+    find_leftovers,
+    open_account,
+)
+from kinesumer.testing.trial.acceptance.costs import policy as policy_document
 from kinesumer.testing.trial.acceptance.report import Report, masked
-from kinesumer.testing.trial.acceptance.resources import RunNames, find_leftovers
 from kinesumer.testing.trial.acceptance.run import Options, Run, plan
 
 if TYPE_CHECKING:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 import time
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.errors import KinesumerError
 from kinesumer.testing.trial.acceptance import client_checks as clients
-from kinesumer.testing.trial.acceptance import group
 from kinesumer.testing.trial.acceptance.check import CheckFailedError, CheckSkippedError
 from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
 from kinesumer.testing.trial.acceptance.contract.races import RACE_CHECKS
@@ -20,7 +22,10 @@ from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
 from kinesumer.testing.trial.acceptance.contract.store import STORE_CHECKS, Stores
 from kinesumer.testing.trial.acceptance.costs import Plan
 from kinesumer.testing.trial.acceptance.report import Result
+from kinesumer.testing.trial.processes import Names, Processes, TrialStream
+from kinesumer.testing.trial.run import Trial, TrialOptions
 from kinesumer.testing.trial.spark_process import missing_spark
+from kinesumer.testing.trial.view import Plain
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.acceptance.account import Account
     from kinesumer.testing.trial.acceptance.check import Check
     from kinesumer.testing.trial.acceptance.report import Verdict
+
 
 CHECK_SECONDS = 600.0
 # Checks of streams that run at the same time, since they wait for AWS most of the time.
@@ -37,6 +43,9 @@ STORE, STREAMS, CONSUMERS = "state store", "streams", "stream consumers"
 CLIENTS, OTHER_ACCOUNT, GROUP = "clients", "other account", "group"
 GROUP_CHECK = "three processes lose nothing and keep the order"
 SPARK_CHECK = "a Spark query has each record once and in order"
+GROUP_STREAMS, SHARDS = 2, 2  # shards of each stream
+# A split makes two shards, and a merge one.
+GROUP_SHARDS = GROUP_STREAMS * SHARDS + 3
 
 
 class Options(NamedTuple):
@@ -60,7 +69,7 @@ def plan(options: Options, *, has_role: bool) -> Plan:
     # One check registers a consumer for each of six positions.
     consumer_shards = sum(check.shards for check in fan_out) + 6 * bool(fan_out)
     return Plan(
-        shards=shards + group.ALL_SHARDS,
+        shards=shards + GROUP_SHARDS,
         consumer_shards=consumer_shards,
         minutes=MINUTES + FAN_OUT_MINUTES * options.fan_out,
     )
@@ -134,26 +143,40 @@ class Run:
     async def _group(self) -> None:
         missing = missing_spark()
         has_spark = missing is None and not self._is_skipped(GROUP, SPARK_CHECK)
-        found: list[group.GroupResult] = []
+        found: list[Trial] = []
 
-        async def run_group() -> dict[str, Any]:
-            prefix = f"{self.account.names.prefix}-group"
-            result = await group.run_group(
-                self.account, prefix, spark=has_spark, say=self.say
-            )
-            found.append(result)
-            _fail_for(result.faults)
-            return result.figures
+        async def check() -> dict[str, str]:
+            found.append(await self._run_group(spark=has_spark))
+            verdict = found[0].verdict
+            _fail_for(verdict.faults(of_time=False))
+            return {line.what.strip(): line.measured for line in verdict.lines}
 
         async def spark() -> None:
             if missing is not None:
                 raise CheckSkippedError(f"Spark isn't installed: {missing}")
             if not found:
                 raise CheckFailedError("the group that it reads beside didn't finish")
-            _fail_for(found[0].spark_faults)
+            _fail_for(found[0].spark_verdict.faults())
 
-        await self._check(GROUP, GROUP_CHECK, run_group)
+        await self._check(GROUP, GROUP_CHECK, check)
         await self._check(GROUP, SPARK_CHECK, spark)
+
+    async def _run_group(self, *, spark: bool) -> Trial:
+        """Create streams, and run a group of processes through the scenario."""
+        account, streams = self.account, []
+        for number in range(GROUP_STREAMS):
+            name = f"{account.names.prefix}-group-{number}"
+            await account.streams.create(name, SHARDS)
+            arn = (await (await account.streams.source(name)).describe()).arn
+            streams.append(TrialStream(arn=arn, name=name, label=f"stream {number}"))
+        region = {"AWS_REGION": account.region, "AWS_DEFAULT_REGION": account.region}
+        options = TrialOptions(seconds=60, clients=3, rate=200, spark=spark)
+        with tempfile.TemporaryDirectory(prefix="kinesumer-acceptance-") as directory:
+            names = Names("group", "group-spark", account.names.table)
+            processes = Processes(Path(directory), os.environ | region, names)
+            trial = Trial(options, processes, Plain(self.say))
+            await trial.run(account.clients, streams)
+        return trial
 
     def _is_skipped(self, part: str, name: str) -> bool:
         return any(fnmatchcase(f"{part}: {name}", one) for one in self.options.skip)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws, background
-from kinesumer.testing.trial.acceptance.policy import policy
-from kinesumer.testing.trial.acceptance.resources import PREFIX
+from kinesumer.testing.trial.acceptance.account import PREFIX
+from kinesumer.testing.trial.acceptance.costs import policy
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import DEVIATIONS
 from tests.integration.ops.cli.conftest import COMMAND

@@ -75,7 +75,7 @@ def test_the_embedded_aws_without_its_extra_names_the_extra(
 ) -> None:
     for module in (
         "kinesumer.testing.embedded_aws.server",
-        "kinesumer.testing.trial.demo.command",
+        "kinesumer.testing.trial.demo",
     ):
         monkeypatch.setattr(f"{module}.find_spec", lambda _: None)
     result = run(command)

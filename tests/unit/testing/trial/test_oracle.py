@@ -62,6 +62,13 @@ def test_a_record_that_was_not_handled_is_lost() -> None:
     assert broken(produced(0, 1), [handled(0, at=1)]) == {"records lost"}
 
 
+def test_a_handled_record_was_produced_in_its_shard_or_its_request_failed() -> None:
+    done = [handled(0, at=1), handled(1, at=2)]
+    assert broken(produced(0), done) == {"records that were never produced"}
+    run = Run(produced(0), done, [], {}, uncertain={1})
+    assert oracle.judge(run).faults == []
+
+
 def test_a_record_skipped_within_an_epoch_is_a_gap() -> None:
     done = [handled(0, at=1), handled(2, at=2), handled(1, at=3, epoch=2)]
     assert broken(produced(0, 1, 2), done) == {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinesumer.testing.trial.acceptance.resources import (
+from kinesumer.testing.trial.acceptance.account import (
     PREFIX,
     TAG,
     RunNames,

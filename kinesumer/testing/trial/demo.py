@@ -80,16 +80,16 @@ def demo(
         raise ConfigurationError(
             f"can't run the demo with --spark; install what is missing: {problem}"
         )
-    options = TrialOptions(seconds, clients, shards, rate, plain, spark)
+    options = TrialOptions(seconds, clients, rate, spark)
     try:
-        is_good = asyncio.run(_run(options))
+        is_good = asyncio.run(_run(options, shards, plain=plain))
     except asyncio.CancelledError:
         sys.exit(TERMINATED)
     if not is_good:
         sys.exit(1)
 
 
-async def _run(options: TrialOptions) -> bool:
+async def _run(options: TrialOptions, shards: int, *, plain: bool) -> bool:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -105,20 +105,20 @@ async def _run(options: TrialOptions) -> bool:
             closed.append(error)
 
     with tempfile.TemporaryDirectory(prefix="kinesumer-demo-") as directory:
-        is_plain = options.plain or not sys.stdout.isatty()
+        is_plain = plain or not sys.stdout.isatty()
         screen = Plain(write) if is_plain else Picture()
         environment = isolated_environment(os.environ)
         processes = Processes(Path(directory), environment, Names())
         trial = Trial(options, processes, screen)
         try:
-            lines = await _run_isolated(trial, processes, options.shards)
+            lines = await _run_isolated(trial, processes, shards)
         except asyncio.CancelledError:
             if closed:
                 raise closed[0] from None
             raise
     for line in lines:
         click.echo(line)
-    return not (trial.faults or trial.spark_faults)
+    return trial.verdict.is_good and trial.spark_verdict.is_good
 
 
 async def _run_isolated(trial: Trial, processes: Processes, shards: int) -> list[str]:

@@ -1,1 +1,0 @@
-"""The command ``kinesumer demo``, which disturbs a group and checks its records."""
