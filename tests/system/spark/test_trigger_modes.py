@@ -89,24 +89,6 @@ def test_available_now_drains_all_generations_and_ends(
     assert len(sink.batches) == done
 
 
-def test_answers_without_an_iterator_end_no_open_shard(
-    spark: SparkSession, spark_aws: EmbeddedAws, tmp_path: Path
-) -> None:
-    spark_aws.create_stream("odd", shards=2)
-    fault = spark_aws.fault("no_iterator", resource="odd", probability=0.5)
-    sink, data = Sink(), []
-    for first in (0, 100, 200):
-        data += put(spark_aws, "odd", first, first + 100)
-        if first == 100:
-            spark_aws.split("odd", "shardId-000000000000")
-        query = writer(spark, "odd", sink, tmp_path).trigger(availableNow=True)
-        assert query.start().awaitTermination(120)
-    spark_aws.clear_faults(fault)
-    query = writer(spark, "odd", sink, tmp_path).trigger(availableNow=True)
-    assert query.start().awaitTermination(60)
-    assert sorted(sink.data) == data
-
-
 def test_one_batch_of_trigger_once_holds_all_that_parents_first_allows(
     spark: SparkSession, spark_aws: EmbeddedAws, tmp_path: Path
 ) -> None:

@@ -1,26 +1,19 @@
-"""Test the checks of Java's and PySpark's versions, and the handler of SIGTERM."""
+"""Test the checks of Java's and PySpark's versions."""
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
-from pyspark.sql.types import BinaryType, StructType
 
-from kinesumer.spark import readers
 from kinesumer.spark.runtime import jvm
-from kinesumer.spark.runtime.garbage import NEW_OBJECTS, collect_garbage_rarely
 from kinesumer.spark.source import KinesumerDataSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -139,52 +132,3 @@ def test_sparks_workers_load_nothing_slow_to_find_the_format() -> None:
         text=True,
     )
     assert said.split() == []
-
-
-@pytest.fixture
-def handler() -> Iterator[object]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield before
-    signal.signal(signal.SIGTERM, before)
-
-
-@pytest.mark.usefixtures("handler")
-def test_the_first_sigterm_raises_and_the_second_is_ignored() -> None:
-    jvm.stop_on_sigterm()
-    with pytest.raises(SystemExit) as ended:
-        signal.raise_signal(signal.SIGTERM)
-    assert ended.value.code == 143
-    signal.raise_signal(signal.SIGTERM)
-
-
-def test_a_thread_beside_the_main_one_sets_no_handler(handler: object) -> None:
-    thread = threading.Thread(target=jvm.stop_on_sigterm)
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGTERM) is handler
-
-
-class NoDriver:
-    async def fix_targets(self) -> None:
-        pass
-
-
-def test_a_query_without_an_app_ends_at_once_on_sigterm(
-    handler: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readers, "_new_driver", lambda _options: NoDriver())
-    monkeypatch.setattr(readers, "collect_garbage_rarely", lambda: None)
-    source = KinesumerDataSource({"streams": "orders", "region": "us-east-1"})
-    reader = source.streamReader(StructType().add("data", BinaryType()))
-    assert isinstance(reader, readers.StreamReader)
-    reader.prepareForTriggerAvailableNow()
-    assert signal.getsignal(signal.SIGTERM) is handler
-
-
-def test_the_planning_process_looks_for_garbage_rarely() -> None:
-    usual = gc.get_threshold()
-    try:
-        collect_garbage_rarely()
-        assert gc.get_threshold() == (NEW_OBJECTS, *usual[1:])
-    finally:
-        gc.set_threshold(*usual)

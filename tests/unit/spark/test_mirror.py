@@ -10,9 +10,7 @@ import pytest
 
 from kinesumer.coordination import pauses
 from kinesumer.errors import (
-    CorruptRowError,
     GroupBusyError,
-    StateStoreMissingError,
     StreamRecreatedError,
 )
 from kinesumer.model.positions import Position
@@ -21,8 +19,7 @@ from kinesumer.model.rows import QUERY_ID
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.group.status import report
-from kinesumer.ports import Compare, Write
-from kinesumer.wire import app_rows, rows
+from kinesumer.wire import app_rows
 from tests.support.mirrored_query import (
     HIGH,
     LOW,
@@ -112,23 +109,6 @@ async def test_a_split_ends_the_parent_and_opens_its_children(world: World) -> N
     found = await status(world)
     assert found.problems == []
     assert found.streams[0].states == {"ended": 1, "owned": 2}
-
-
-@in_virtual_time
-async def test_a_chain_of_reshards_within_one_batch_is_followed(world: World) -> None:
-    query = await reading(world, "a")
-    low, high = world.kinesis.split("orders", P)
-    await query.batch()
-    await asyncio.sleep(10.0)
-    merged = world.kinesis.merge("orders", low, high)
-    world.kinesis.split("orders", merged)
-    for _ in range(4):
-        world.put("b")
-        await query.batch()
-    await world.until(lambda: sum(r.ended for r in world.shard_rows().values()) == 4)
-    await world.until(
-        lambda: sum(bool(owner(world, s)) for s in world.shard_rows()) == 2
-    )
 
 
 @in_virtual_time
@@ -307,33 +287,6 @@ async def test_a_stop_without_a_store_takes_seconds_and_says_so(
     assert "can't store all last positions" in caplog.text
     assert "it becomes free when the lease expires" in caplog.text
     await query.stop()
-
-
-@in_virtual_time
-async def test_a_missing_table_stops_the_start(world: World) -> None:
-    world.table.delete_table()
-    with pytest.raises(StateStoreMissingError):
-        await Query(world).start()
-
-
-@in_virtual_time
-async def test_a_corrupt_member_row_is_fenced_after_its_lease(world: World) -> None:
-    key = rows.member_key(APP, "c1")
-    await world.table.write(Write(key, Compare("pk", "absent"), {"session": "s"}))
-    before = world.clock.now()
-    await Query(world).start()
-    assert world.clock.now() - before > 60
-    found = await world.table.get(key)
-    assert found is not None
-    assert found["dead"]
-
-
-@in_virtual_time
-async def test_a_corrupt_stream_row_stops_the_start(world: World) -> None:
-    key = rows.stream_key(APP, ARN)
-    await world.table.write(Write(key, Compare("pk", "absent"), {"start": "?"}))
-    with pytest.raises(CorruptRowError, match="stream_created_at is missing"):
-        await Query(world).start()
 
 
 @in_virtual_time

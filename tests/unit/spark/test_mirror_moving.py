@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.errors import ConfigurationError, GroupBusyError
-from kinesumer.model.query_offsets import END, After
+from kinesumer.model.query_offsets import After
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
 from kinesumer.wire import writes
@@ -74,19 +74,6 @@ async def test_a_query_is_refused_while_clients_live(world: World) -> None:
     world.put("b")
     await world.until(lambda: client.texts == ["a", "b"])
     assert world.members()[QUERY_ID].dead
-
-
-@in_virtual_time
-async def test_live_clients_are_not_affected_by_a_refused_query(world: World) -> None:
-    first, second = world.client("c1"), world.client("c2")
-    world.kinesis.split("orders", P)
-    await world.until(lambda: first.held and second.held, 90.0)
-    plans = world.members()["c1"].plan, world.members()["c2"].plan
-    with pytest.raises(GroupBusyError):
-        await Query(world).start()
-    await asyncio.sleep(10.0)
-    assert (world.members()["c1"].plan, world.members()["c2"].plan) == plans
-    assert world.members()["c1"].clients == 2
 
 
 @in_virtual_time
@@ -244,29 +231,6 @@ async def test_positions_of_an_unknown_group_are_an_error(world: World) -> None:
         match=f"checkpoint: table table-1 holds no positions of app 'app' .*{ARN}",
     ):
         await Query(world).start(checkpoint=True)
-
-
-@in_virtual_time
-async def test_unread_shards_start_where_the_group_does(world: World) -> None:
-    client = await read_some(world)
-    await world.until(lambda: client.held)
-    await client.stop()
-    query = await Query(world).start(checkpoint=True)
-    assert query.log.offset[ARN].shards == {P: Start.TRIM_HORIZON}
-    await query.stop()
-
-
-@in_virtual_time
-async def test_ended_shards_are_not_read_again(world: World) -> None:
-    client = await read_some(world, "a")
-    world.kinesis.split("orders", P)
-    spread(world, "b", "c")
-    await world.until(lambda: len(client.texts) == 3)
-    await client.stop()
-    query = await Query(world).start(checkpoint=True)
-    assert query.log.offset[ARN].shards[P] == END
-    await query.batch()
-    assert query.log.texts == []
 
 
 @in_virtual_time

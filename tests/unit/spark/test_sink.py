@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import pickle
 from base64 import b64decode
 from pathlib import Path
@@ -30,13 +29,13 @@ from kinesumer.spark.sink import (
     parts,
 )
 from kinesumer.spark.source import KinesumerDataSource
-from kinesumer.testing import EmbeddedAws, background
-from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.wire.aggregation import open_records
 from tests.support.spark_reading import TYPES, schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from kinesumer.testing import EmbeddedAws
 
 Row = tuple[bytes | None, str | None, str | None]
 SCHEMA = schema("data", "partition_key", "explicit_hash_key")
@@ -142,46 +141,6 @@ def test_a_full_stream_takes_every_row_in_the_end(
                 seen[key] = record.data
     if aggregate == "true":
         assert written.counts.records < 10
-
-
-def test_records_that_a_shard_has_no_room_for_are_put_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    limits = Limits(write_records_per_second=400, read_calls_per_second=math.inf)
-    with background(EmbeddedAws(limits=limits)) as aws:
-        for name, value in aws.environment().items():
-            monkeypatch.setenv(name, value)
-        aws.create_stream("orders", shards=2)
-        rows = numbered(1500, keys=700)
-        written = put(rows, ordered="true")
-        assert written.counts.retried > 0
-        found = read()
-        assert rows_of(found) == sorted((data, key) for data, key, _ in rows)
-        order: dict[str | None, list[bytes]] = {}
-        for records in found.values():
-            for record in records:
-                order.setdefault(record.partition_key, []).append(record.data)
-        assert all(numbers == sorted(numbers) for numbers in order.values())
-
-
-def test_aggregates_hold_rows_of_one_shard(kinesumer_aws: EmbeddedAws) -> None:
-    kinesumer_aws.create_stream("orders", shards=3)
-    kinesumer_aws.split("orders", "shardId-000000000001")
-    rows: list[Row] = [
-        (bytes(200), f"key-{n}", str(n << 110) if n % 3 else None) for n in range(4000)
-    ]
-    rows.append((bytes(300_000), "large", None))
-    written = put(rows, aggregate="true")
-    assert written.counts.rows == 4001
-    assert written.counts.records < 40
-    found = read()
-    assert len(rows_of(found)) == 4001
-    assert not found["shardId-000000000001"]
-    given = {key: hash_key for _, key, hash_key in rows}
-    opened = [r for part in found.values() for r in part if r.sub_sequence_number]
-    assert opened
-    for record in opened:
-        assert record.explicit_hash_key == given[record.partition_key]
 
 
 BAD_ROWS = [

@@ -95,18 +95,6 @@ async def test_available_now_reads_both_halves_of_a_split_in_time(
     assert len(query.batches) < 8
 
 
-@simulated(4)
-async def test_a_parent_is_read_with_records_of_the_same_time(world: World) -> None:
-    rows = world.put(100)
-    world.kinesis.split("orders", PARENT)
-    rows += world.put(100)
-    await asyncio.sleep(5)
-    query = world.query(starting=Start.TRIM_HORIZON)
-    await query.available_now()
-    assert_together(world, query, rows)
-    assert {row[0] for row in query.batches[0]} == {PARENT}
-
-
 @simulated(2)
 async def test_arrival_times_need_not_be_in_order(world: World) -> None:
     rows = await stream_in(world, 600)
@@ -130,42 +118,6 @@ async def test_trigger_once_reads_shards_without_parents_whole(world: World) -> 
     assert sorted(read) == sorted(row for row in rows if row[0] in roots)
 
 
-@simulated(4)
-async def test_a_merge_in_a_backlog_holds_the_other_shards_back(world: World) -> None:
-    rows = await stream_in(world, HOUR)
-    world.kinesis.merge("orders", "shardId-000000000001", "shardId-000000000002")
-    rows += await stream_in(world, HOUR)
-    query = await drain(world, rows)
-    assert len(query.batches) < 6
-
-
-@simulated(4)
-async def test_quiet_and_slow_shards_neither_wait_nor_hold_back(world: World) -> None:
-    quiet, slow, old, busy = world.kinesis.stream("orders").open
-    rows: list[Row] = []
-
-    def put(shard: Any, count: int = 1) -> None:
-        for _ in range(count):
-            first_hash = shard.shard.first_hash
-            rows.append(world.kinesis.put("orders", b"x", "", first_hash))
-
-    put(quiet)
-    put(old, 500)
-    for minute in range(8 * 60):
-        put(busy, 20)
-        if minute % 90 == 50:
-            put(slow)
-        if minute == 120:
-            world.kinesis.split("orders", busy.shard.shard_id)
-            [*_, busy] = world.kinesis.stream("orders").open
-        if minute == 300:
-            world.kinesis.split("orders", slow.shard.shard_id)
-            slow = world.kinesis.stream("orders").open[1]
-        await asyncio.sleep(60)
-    query = await drain(world, rows)
-    assert len(query.batches) < 8
-
-
 @pytest.mark.parametrize("limit", [{"max_rows_per_batch": 700}, {}])
 @simulated(4)
 async def test_a_shard_far_behind_the_others_is_read_with_them(
@@ -182,14 +134,6 @@ async def test_a_shard_far_behind_the_others_is_read_with_them(
     assert set(behind) <= set(query.rows)
     assert not set(last_read.items()) & set(query.rows)
     assert max(late_seconds(world, query)) <= SKEW_SECONDS
-
-
-@simulated(3)
-async def test_limits_do_not_let_a_childs_rows_fall_behind(world: World) -> None:
-    rows = await two_splits(world, 3)
-    query = await drain(world, rows, max_rows_per_batch=4_000)
-    assert len(query.batches) < 9
-    assert max(map(len, query.batches)) < 6_000
 
 
 @simulated(2)

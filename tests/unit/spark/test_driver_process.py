@@ -1,0 +1,104 @@
+"""Test what the process that plans batches sets up: garbage, SIGTERM, warnings."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.types import BinaryType, StructType
+
+from kinesumer.spark import readers
+from kinesumer.spark.runtime.driver_process import (
+    FILE,
+    NEW_OBJECTS,
+    collect_garbage_rarely,
+    stop_on_sigterm,
+    warn_of_other_loads,
+)
+from kinesumer.spark.source import KinesumerDataSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def test_a_load_warns_of_another_one_that_runs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    environment = {"SPARK_LOCAL_DIRS": f"{tmp_path},/elsewhere"}
+    warn_of_other_loads(["orders"], environment)
+    assert not caplog.records
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+    ) as other:
+        with (tmp_path / FILE).open("a") as file:
+            file.write(f"{other.pid} payments, refunds\n")
+        warn_of_other_loads(["orders"], environment)
+        other.communicate(b"\n")
+    assert "through another load() (payments, refunds)" in caplog.text
+    caplog.clear()
+    warn_of_other_loads(["orders"], environment)
+    assert not caplog.records
+
+
+def test_without_a_directory_of_the_application_nothing_is_noted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_other_loads(["orders"], {})
+    warn_of_other_loads(["orders"], {"SPARK_LOCAL_DIRS": str(tmp_path / "gone")})
+    assert not caplog.records
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def handler() -> Iterator[object]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield before
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("handler")
+def test_the_first_sigterm_raises_and_the_second_is_ignored() -> None:
+    stop_on_sigterm()
+    with pytest.raises(SystemExit) as ended:
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 143
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_thread_beside_the_main_one_sets_no_handler(handler: object) -> None:
+    thread = threading.Thread(target=stop_on_sigterm)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+class NoDriver:
+    async def fix_targets(self) -> None:
+        pass
+
+
+def test_a_query_without_an_app_ends_at_once_on_sigterm(
+    handler: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_new_driver", lambda _options: NoDriver())
+    monkeypatch.setattr(readers, "collect_garbage_rarely", lambda: None)
+    source = KinesumerDataSource({"streams": "orders", "region": "us-east-1"})
+    reader = source.streamReader(StructType().add("data", BinaryType()))
+    assert isinstance(reader, readers.StreamReader)
+    reader.prepareForTriggerAvailableNow()
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_the_planning_process_looks_for_garbage_rarely() -> None:
+    usual = gc.get_threshold()
+    try:
+        collect_garbage_rarely()
+        assert gc.get_threshold() == (NEW_OBJECTS, *usual[1:])
+    finally:
+        gc.set_threshold(*usual)
