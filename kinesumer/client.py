@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-import uuid
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from kinesumer.aws.state_table import default_table
 from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
 from kinesumer.consuming.delivery import RecordDelivery
@@ -17,16 +14,14 @@ from kinesumer.consuming.owned_report import (
     report_positions,
 )
 from kinesumer.consuming.records import Records
-from kinesumer.consuming.streams import as_streams, check_until
 from kinesumer.coordination import pauses
 from kinesumer.coordination.connections import Identity, aws_ports
 from kinesumer.coordination.lifecycle import ClientLifecycle
 from kinesumer.decoding.decoders import read_policy
-from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT
-from kinesumer.model.streams import Start, as_start
-from kinesumer.model.times import as_until
+from kinesumer.model.streams import Start
 from kinesumer.model.validation import require_flag
 from kinesumer.runtime.wrong_client import ForAsyncio
 
@@ -38,7 +33,6 @@ if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import StreamLike, Streams
     from kinesumer.coordination.connections import Ports
-    from kinesumer.coordination.group import GroupConsumer
     from kinesumer.decoding.decoders import (
         AsyncDecode,
         ConsumeKeywords,
@@ -64,8 +58,8 @@ if TYPE_CHECKING:
         ShardPositions,
     )
     from kinesumer.model.records import Record
-    from kinesumer.model.streams import ShardKey, StartLike, Stream
-    from kinesumer.model.times import Until, UntilLike
+    from kinesumer.model.streams import ShardKey, StartLike
+    from kinesumer.model.times import UntilLike
 
 V = TypeVar("V")
 
@@ -100,36 +94,23 @@ class Kinesumer(ForAsyncio):
         stop_signals: bool = False,
         _ports: Ports | None = None,
     ) -> None:
-        if client_id is None:
-            client_id = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        if table is None:
-            table = default_table()
         require_flag("stop_signals", stop_signals)
         identity = Identity.checked(app, client_id, table, region, config)
-        self.app: str = app
-        self.client_id: str = client_id
-        self.table: str = table
-        self.config = config
+        self.app, self.client_id, self.table, _, self.config = identity
         self._ports = _ports or aws_ports(session)
         self._lifecycle = ClientLifecycle(identity, self._ports)
         self._stop_signals = stop_signals
         self._signals = ExitStack()
-        self._entered = False
 
     async def __aenter__(self) -> Self:
         from anyio import CancelScope
 
-        if self._entered:
-            raise ConfigurationError(
-                "a client can be entered once: create one for each asyncio.run() and "
-                "each `async with`"
-            )
+        self._lifecycle.enter()
         # Create it now, because this imports modules. Leaving must work without new
         # file descriptors.
         self._shield = CancelScope(shield=True)
         if self._stop_signals:
             self._signals.enter_context(self._lifecycle.stop_signals())
-        self._entered = True
         return self
 
     async def __aexit__(
@@ -207,7 +188,7 @@ class Kinesumer(ForAsyncio):
         ``on_revoked(shard, reason)`` after the last one. Both may be async. A plain
         function runs on the event loop. An error of one ends the iteration.
         """
-        checked, position, end = self._check(streams, start, until)
+        checked, position, end = self._lifecycle.check(streams, start, until)
         clock, auto = self._ports.clock, self.config.commit == "auto"
         policy = read_policy(decode, on_decode_error, clock)
         delivery = RecordDelivery(
@@ -277,17 +258,13 @@ class Kinesumer(ForAsyncio):
 
         ``concurrency`` is the maximum number of parallel calls for one shard; the
         records of one partition key keep their order. ``traceparent`` says where a
-        record holds its producer's W3C trace context. It is a path into JSON data, or a
-        function that takes the record.
+        record holds its producer's W3C trace context: a path into JSON data, or a
+        function that takes the record. ``stop_signals`` handles SIGTERM and SIGINT
+        during the call, as the client's argument does while the client is open.
 
-        ``until`` is that of ``consume()``: the call returns when the group has read the
-        streams until this time.
-
-        ``decode`` is that of ``consume()``. With ``{stream: handler}`` it may also be
-        ``{stream: decode}``. A record that cannot be decoded is treated like one that
-        failed on every attempt. ``stop_signals`` handles SIGTERM and SIGINT during the
-        call, as the client's argument does while the client is open. ``on_assigned``
-        and ``on_revoked`` are those of ``consume()``; plain functions run in threads.
+        The other options are those of ``consume()``; ``decode`` may also be ``{stream:
+        decode}``. A record that cannot be decoded is treated like one that always
+        fails. Plain functions as callbacks run in threads.
 
         Raises HandlerFailedError, DeadLetterNotStoredError, and what ``consume()``
         raises.
@@ -311,7 +288,7 @@ class Kinesumer(ForAsyncio):
             "decode": decode,
         }
         handlers = read_handlers(streams, handler, defaults)
-        checked, position, end = self._check(handlers.streams, start, until)
+        checked, position, end = self._lifecycle.check(handlers.streams, start, until)
         runner = HandlerRunner(
             handlers,
             app=self.app,
@@ -327,23 +304,6 @@ class Kinesumer(ForAsyncio):
                 signals.enter_context(self._lifecycle.stop_signals())
             await self._lifecycle.run(runner, checked, position)
 
-    def _check(
-        self,
-        streams: StreamLike | Sequence[StreamLike],
-        start: StartLike,
-        until: UntilLike | None,
-    ) -> tuple[list[Stream], Start, Until | None]:
-        if not self._entered:
-            raise ConfigurationError("use the client in `async with Kinesumer(...)`")
-        if self._lifecycle.is_prepared:
-            raise ConfigurationError(
-                "consume() or run() was called before; call refresh() to change the "
-                "streams"
-            )
-        checked, end = as_streams(streams), as_until(until)
-        check_until(end, checked)
-        return checked, as_start(start), end
-
     def ack(self, record: Record[Any]) -> None:
         """Acknowledge that a record is done (only with ``commit="manual"``).
 
@@ -354,7 +314,7 @@ class Kinesumer(ForAsyncio):
             raise ConfigurationError(
                 'ack() needs manual commits: set Config(commit="manual")'
             )
-        self._running().ack(record)
+        self._lifecycle.running().ack(record)
 
     async def commit(self) -> None:
         """Store the positions of all done records before returning.
@@ -362,7 +322,7 @@ class Kinesumer(ForAsyncio):
         Raises ShardsLostError if other clients own some of the shards by now. The error
         names these shards.
         """
-        await self._running().commit()
+        await self._lifecycle.running().commit()
 
     async def refresh(
         self, streams: StreamLike | Sequence[StreamLike] | Handlers
@@ -373,7 +333,7 @@ class Kinesumer(ForAsyncio):
         streams. The handler of a stream can't be replaced. Raises ConfigurationError,
         and then consumes the former streams.
         """
-        group = self._running()
+        group = self._lifecycle.running()
         await self._lifecycle.started()
         await group.refresh(streams)
 
@@ -394,10 +354,8 @@ class Kinesumer(ForAsyncio):
     def lag(self) -> dict[ShardKey, ShardLag]:
         """Return how far this client is behind in each owned shard."""
         group = self._lifecycle.group
-        if group is None:
-            return {}
-        queued, now = group.buffer.first_arrivals(), group.context.clock.wall()
-        return report_lag(self._owned(), queued, now)
+        queued = group.buffer.first_arrivals() if group else {}
+        return report_lag(self._owned(), queued, self._ports.clock.wall())
 
     def _owned(self) -> Iterable[OwnedShard]:
         """Return the owned shards, with the present progress of user code."""
@@ -419,14 +377,14 @@ class Kinesumer(ForAsyncio):
         operators. Raises ConfigurationError if the app doesn't know the stream or
         shard.
         """
-        await pauses.pause(self._running().context, stream, shard, reason)
+        await pauses.pause(self._lifecycle.running().context, stream, shard, reason)
 
     async def resume(self, stream: str | None = None, shard: str | None = None) -> None:
         """End the pause of a shard, a stream or everything. Other pauses stay.
 
         Raises ConfigurationError if the app doesn't know the stream or shard.
         """
-        await pauses.resume(self._running().context, stream, shard)
+        await pauses.resume(self._lifecycle.running().context, stream, shard)
 
     async def leave(self) -> None:
         """Hand over all shards while still consuming, then end the iteration.
@@ -436,8 +394,3 @@ class Kinesumer(ForAsyncio):
         under a second. Without it, they need some seconds.
         """
         await self._lifecycle.leave()
-
-    def _running(self) -> GroupConsumer:
-        if self._lifecycle.group is None:
-            raise KinesumerError("nothing is consumed yet: iterate over consume()")
-        return self._lifecycle.group

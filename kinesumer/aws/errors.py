@@ -9,17 +9,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    HTTPClientError,
-    NoCredentialsError,
-    NoRegionError,
-    ParamValidationError,
-    PartialCredentialsError,
-    ProfileNotFound,
-)
-from botocore.exceptions import ConnectionError as SdkConnectionError
+from botocore import exceptions as sdk
 
 from kinesumer.aws.endpoints import masked
 from kinesumer.errors import (
@@ -44,6 +34,13 @@ _PARSER, _AIOHTTP = (
     ("botocore.parsers", "ResponseParserError"),
     ("aiohttp", "ClientError"),
 )
+_OF_CONNECTIONS = (OSError, sdk.HTTPClientError, sdk.ConnectionError)
+_WITHOUT_CREDENTIALS = (
+    sdk.NoCredentialsError,
+    sdk.NoRegionError,
+    sdk.PartialCredentialsError,
+    sdk.ProfileNotFound,
+)
 # Errors that occur while a response is read, if it is truncated or from a proxy.
 MALFORMED = (
     AttributeError,
@@ -58,7 +55,7 @@ MALFORMED = (
 def foreign() -> tuple[type[Exception], ...]:
     """Return all errors that a call through aiobotocore may raise."""
     # TimeoutError is an OSError.
-    always = (BotoCoreError, ClientError, MemoryError, OSError)
+    always = (sdk.BotoCoreError, sdk.ClientError, MemoryError, OSError)
     return (*always, *_loaded(_PARSER), *_loaded(_AIOHTTP))
 
 
@@ -70,7 +67,7 @@ def _loaded(name: tuple[str, str]) -> list[type[Exception]]:
     return [] if found is None else [found]
 
 
-class KeysMissingError(BotoCoreError):  # type: ignore[misc]
+class KeysMissingError(sdk.BotoCoreError):  # type: ignore[misc]
     """The source of the keys has not given any yet."""
 
     fmt = "no AWS credentials yet: {cause}"
@@ -224,20 +221,16 @@ _LATE = re.compile(r"signature (expired|not yet current)", re.IGNORECASE)
 def failure_of(error: Exception) -> AwsFailure:
     """Classify an error that aiobotocore raised."""
     SECRETS.clean(error)
-    if isinstance(error, ClientError):
+    if isinstance(error, sdk.ClientError):
         return _answered(error)
     code, text = type(error).__name__, masked(" ".join(str(error).split()))
     if isinstance(error, KeysMissingError):
         return AwsFailure(Kind.KEYS_MISSING, code, text)
-    if isinstance(
-        error,
-        NoCredentialsError | NoRegionError | PartialCredentialsError | ProfileNotFound,
-    ):
+    if isinstance(error, _WITHOUT_CREDENTIALS):
         return AwsFailure(Kind.NO_CREDENTIALS, code, text)
-    if isinstance(error, ParamValidationError):
+    if isinstance(error, sdk.ParamValidationError):
         return AwsFailure(Kind.OTHER, code, text)
-    of_connections = (OSError, HTTPClientError, SdkConnectionError, *_loaded(_AIOHTTP))
-    if not isinstance(error, of_connections):
+    if not isinstance(error, (*_OF_CONNECTIONS, *_loaded(_AIOHTTP))):
         return AwsFailure(Kind.UNAVAILABLE, code, text)
     if isinstance(error, TimeoutError):  # its text says it all
         code, text = "", text or "no answer in time"
@@ -246,7 +239,7 @@ def failure_of(error: Exception) -> AwsFailure:
     return AwsFailure(Kind.UNAVAILABLE, code, text, is_unanswered=True)
 
 
-def _answered(error: ClientError) -> AwsFailure:
+def _answered(error: sdk.ClientError) -> AwsFailure:
     answer = error.response
     code = str(answer.get("Error", {}).get("Code", ""))
     text = _without_request(error)
@@ -293,7 +286,7 @@ def cause_of(error: Exception) -> str:
     return describe(failure_of(error))
 
 
-def _without_request(error: ClientError) -> str:
+def _without_request(error: sdk.ClientError) -> str:
     """Return AWS's text, and remove the quoted request from the error.
 
     If AWS rejects a signature, the text of the error quotes the request, including the
@@ -320,7 +313,7 @@ class _Refusal(msgspec.Struct):
     item: dict[str, Any] | None = msgspec.field(default=None, name="Item")
 
 
-def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError:
+def refusal(operation: str, status: int, body: bytes | bytearray) -> sdk.ClientError:
     """Return botocore's error for an unsuccessful response."""
     try:
         if compiled is not None and is_map(body):
@@ -336,7 +329,7 @@ def refusal(operation: str, status: int, body: bytes | bytearray) -> ClientError
     response: Any = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}
     if refused.item is not None:
         response["Item"] = refused.item
-    return ClientError(response, operation)
+    return sdk.ClientError(response, operation)
 
 
 def fatal_error(

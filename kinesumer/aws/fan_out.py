@@ -8,10 +8,13 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.starting_positions import subscription_position
+from kinesumer.aws.starting_positions import (
+    SUBSCRIPTION,
+    SubscriptionToken,
+    decode_subscription_token,
+    subscription_position,
+)
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.core.shard_end import NextStep, after_page
 from kinesumer.errors import (
@@ -32,7 +35,6 @@ from kinesumer.model.stream_consumers import (
     check_consumer,
     consumer_name,
 )
-from kinesumer.model.streams import Start
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.secrets import SECRETS
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.aws.stream_consumers import FanOutCalls
     from kinesumer.model.records import Page
-    from kinesumer.model.streams import Shard, Stream, StreamInfo
+    from kinesumer.model.streams import Shard, Start, Stream, StreamInfo
     from kinesumer.ports import Reservation, StreamSource
     from kinesumer.wire.event_stream import Frame
 
@@ -61,21 +63,6 @@ CALL_SECONDS = 1.0
 IN_USE_SECONDS = REPLACE_SECONDS + 2 * CALL_SECONDS
 # How often a client that polls instead tries fan-out again.
 FALLBACK_SECONDS = 180.0
-_PREFIX = "subscription:"
-
-
-class _Token(msgspec.Struct, array_like=True):
-    """The start of a subscription, in place of a shard iterator."""
-
-    shard_id: str
-    after: Position | Start
-
-    def encode(self) -> str:
-        return _PREFIX + msgspec.json.encode(self).decode()
-
-
-def _decode_token(iterator: str) -> _Token:
-    return msgspec.json.decode(iterator.removeprefix(_PREFIX), type=_Token)
 
 
 class _Subscription(NamedTuple):
@@ -212,14 +199,14 @@ class FanOutSource:
 
     def is_pushed(self, iterator: str) -> bool:
         """Return whether ``get_records()`` waits for the iterator's records."""
-        return iterator.startswith(_PREFIX)
+        return iterator.startswith(SUBSCRIPTION)
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return a token for a subscription, or an iterator if the client polls."""
         self.release(shard_id)
         if self._consumer.arn() is None:
             return await self._source.get_iterator(shard_id, after)
-        return _Token(shard_id, after).encode()
+        return SubscriptionToken(shard_id, after).encode()
 
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
@@ -240,7 +227,7 @@ class FanOutSource:
     async def _next_event(
         self, iterator: str, limit: int, reservation: Reservation | None
     ) -> Page:
-        token = _decode_token(iterator)
+        token = decode_subscription_token(iterator)
         try:
             page = await self._event(iterator, token, reservation)
         except (InvalidPositionError, TrimmedPositionError):
@@ -258,7 +245,7 @@ class FanOutSource:
         return page._replace(is_unconfirmed=is_open)
 
     async def _poll(
-        self, token: _Token, limit: int, reservation: Reservation | None
+        self, token: SubscriptionToken, limit: int, reservation: Reservation | None
     ) -> Page:
         """Read a page by polling, which finds out whether the shard has ended.
 
@@ -272,7 +259,7 @@ class FanOutSource:
         return page
 
     async def _event(
-        self, iterator: str, token: _Token, reservation: Reservation | None
+        self, iterator: str, token: SubscriptionToken, reservation: Reservation | None
     ) -> Page:
         shard_id = token.shard_id
         while True:
@@ -291,7 +278,7 @@ class FanOutSource:
     async def _read(
         self,
         subscription: _Subscription,
-        token: _Token,
+        token: SubscriptionToken,
         reservation: Reservation | None,
     ) -> Page | None:
         """Return the next event's page, or None at the end of the subscription."""
@@ -315,14 +302,14 @@ class FanOutSource:
                 if step is NextStep.END:
                     self._next_call_at.pop(token.shard_id, None)
                 return page
-        next_token = _Token(token.shard_id, Position(after)).encode()
+        next_token = SubscriptionToken(token.shard_id, Position(after)).encode()
         self._subscriptions[token.shard_id] = _Subscription(
             subscription.stream, next_token
         )
         return page._replace(next_iterator=next_token)
 
     async def _next_frame(
-        self, subscription: _Subscription, token: _Token
+        self, subscription: _Subscription, token: SubscriptionToken
     ) -> Frame | None:
         while True:
             try:
@@ -352,7 +339,7 @@ class FanOutSource:
         lasts = isinstance(error, FatalError | ConfigurationError)
         return lasts and self._consumer.lost(error)
 
-    async def _subscribe(self, token: _Token) -> EventStream:
+    async def _subscribe(self, token: SubscriptionToken) -> EventStream:
         """Subscribe, as soon as Kinesis permits it.
 
         Raise SourceThrottledError if Kinesis refuses it for too long.
@@ -376,7 +363,7 @@ class FanOutSource:
                 self._consumer.works()
                 return stream
 
-    async def _call(self, arn: str, token: _Token) -> EventStream:
+    async def _call(self, arn: str, token: SubscriptionToken) -> EventStream:
         try:
             position = subscription_position(token.after)
             return await self._begin(arn, token.shard_id, position)

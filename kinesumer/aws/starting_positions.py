@@ -1,4 +1,4 @@
-"""Write a position or a start as Kinesis's requests have it."""
+"""Write a position or a start as Kinesis's requests, and subscriptions, have it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,38 @@ import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from kinesumer.errors import (
     InvalidPositionError,
     StartInFutureError,
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kinesumer.model.streams import Start
+
+SUBSCRIPTION = "subscription:"
+
+
+class SubscriptionToken(msgspec.Struct, array_like=True):
+    """The start of a subscription, in place of a shard iterator."""
+
+    shard_id: str
+    after: Position | Start
+
+    def encode(self) -> str:
+        """Return the token as a text, which ``decode_subscription_token()`` reads."""
+        return SUBSCRIPTION + msgspec.json.encode(self).decode()
+
+
+def decode_subscription_token(iterator: str) -> SubscriptionToken:
+    """Return the start of a subscription."""
+    text = iterator.removeprefix(SUBSCRIPTION)
+    return msgspec.json.decode(text, type=SubscriptionToken)
 
 
 class _StartingPosition(NamedTuple):

@@ -74,7 +74,7 @@ class _Client(asynchronous.Kinesumer):
         on_assigned: OnAssigned | None,
         on_revoked: OnRevoked | None,
     ) -> tuple[Records[Any], ThreadDelivery]:
-        checked, position, end = self._check(streams, start, until)
+        checked, position, end = self._lifecycle.check(streams, start, until)
         clock, auto = self._ports.clock, self.config.commit == "auto"
         policy = read_policy(decode, on_decode_error, clock)
         delivery = ThreadDelivery(

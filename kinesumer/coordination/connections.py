@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import socket
 import uuid
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from kinesumer.aws.state_table import default_table
 from kinesumer.config import Config
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask, HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread
@@ -40,9 +42,21 @@ class Identity(NamedTuple):
 
     @classmethod
     def checked(
-        cls, app: str, client_id: str, table: str, region: str | None, config: Config
+        cls,
+        app: str,
+        client_id: str | None,
+        table: str | None,
+        region: str | None,
+        config: Config,
     ) -> Self:
-        """Return an identity. Raise ConfigurationError if a value can't be used."""
+        """Return an identity, with a new client id and the default table for None.
+
+        Raises ConfigurationError if a value can't be used.
+        """
+        if client_id is None:
+            client_id = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        if table is None:
+            table = default_table()
         names = {"app": app, "client_id": client_id, "table": table}
         for what, name in names.items():
             validate_name(what, name)

@@ -6,7 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from kinesumer.core.liveness import interval_seconds
-from kinesumer.errors import KinesumerError
+from kinesumer.errors import CommitTimeoutError, KinesumerError
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire import rows, writes
 
@@ -82,12 +83,41 @@ class Departure:
             session.shards.by_key or session.coordinator.range
         )
 
-    async def release(self, drain_seconds: float, *, is_last: bool) -> None:
-        """Stop reading, wait for user code, release all shards, and leave the group.
+    async def stop(self, drain_seconds: float) -> None:
+        """Stop reading, wait for user code, commit, release the shards, and leave.
 
-        With ``is_last``, user code is over then, so all callbacks are called. Raises
-        TimeoutError if the state store doesn't answer for the length of a lease. The
-        caller then stops the heartbeats.
+        Raises CommitTimeoutError if the state store doesn't answer for a lease's time.
+        """
+        try:
+            await self._release_and_finish(drain_seconds, is_last=True)
+        except TimeoutError:
+            raise CommitTimeoutError(
+                "the state store didn't answer, so positions may not be stored; expect "
+                "other clients to repeat records when this client's lease runs out"
+            ) from None
+        finally:
+            await self._heartbeat_runner.stop()
+
+    async def release_all(self, drain_seconds: float) -> None:
+        """Release all shards and leave the group, after reading has stopped.
+
+        Without ``drain_seconds``, user code is over. Failures are only logged.
+        """
+        try:
+            await self._release_and_finish(drain_seconds, is_last=not drain_seconds)
+        except (TimeoutError, KinesumerError) as error:
+            logger.warning(
+                "other clients take the shards when this client's lease runs out: %s",
+                str(error) or "the state store didn't answer",
+                extra={"client_id": self._context.client_id},
+            )
+        finally:
+            await self._heartbeat_runner.stop()
+
+    async def _release_and_finish(self, drain_seconds: float, *, is_last: bool) -> None:
+        """Release all shards. With ``is_last``, user code is over: call all callbacks.
+
+        Raises TimeoutError if the state store doesn't answer for the length of a lease.
         """
         try:
             await self._release(drain_seconds)

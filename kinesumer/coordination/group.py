@@ -37,7 +37,7 @@ from kinesumer.coordination.startup_checks import (
     require_no_go_clients,
     require_no_spark_query,
 )
-from kinesumer.errors import CommitTimeoutError, KinesumerError, ShardsLostError
+from kinesumer.errors import ShardsLostError
 from kinesumer.model.streams import Start
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import FailFastTaskGroup, first_error, raise_in_task
@@ -98,7 +98,7 @@ class GroupConsumer:
         self._run: asyncio.Task[None] | None = None
         self._fatal: BaseException | None = None
         self._leaving = False
-        self._departure = Departure(context, self, delivery, heartbeat_runner)
+        self.departure = Departure(context, self, delivery, heartbeat_runner)
 
     # --- the client's calls ---------------------------------------------------------
 
@@ -173,7 +173,7 @@ class GroupConsumer:
         """
         self.set_state("leaving")
         self._leaving = True
-        await self._departure.hand_over()
+        await self.departure.hand_over()
 
     async def stop(self, *, wait_for_user: bool) -> None:
         """Stop reading, wait for user code, commit, release the shards, and leave.
@@ -182,33 +182,11 @@ class GroupConsumer:
         """
         drain = self.context.config.drain_timeout_seconds if wait_for_user else 0.0
         try:
-            await self._departure.release(drain, is_last=True)
-        except TimeoutError:
-            raise CommitTimeoutError(
-                "the state store didn't answer, so positions may not be stored; expect "
-                "other clients to repeat records when this client's lease runs out"
-            ) from None
+            await self.departure.stop(drain)
         finally:
-            await self._heartbeat_runner.stop()
             if self._run is not None:
                 self._run.cancel()
                 await asyncio.wait([self._run])
-
-    async def release_all(self, drain_seconds: float) -> None:
-        """Release all shards and leave the group, after reading has stopped.
-
-        Without ``drain_seconds``, user code is over. Failures are only logged.
-        """
-        try:
-            await self._departure.release(drain_seconds, is_last=not drain_seconds)
-        except (TimeoutError, KinesumerError) as error:
-            logger.warning(
-                "other clients take the shards when this client's lease runs out: %s",
-                str(error) or "the state store didn't answer",
-                extra={"client_id": self.context.client_id},
-            )
-        finally:
-            await self._heartbeat_runner.stop()
 
     def owned_shards(self) -> Iterable[OwnedShard]:
         """Return the shards that this client owns now. Any thread may call it."""
@@ -244,7 +222,7 @@ class GroupConsumer:
             self.delivery.close(self._fatal)
             # Release the shards now, since user code may catch the error and stay in
             # its ``async with`` block for long.
-            await self.release_all(self.context.config.drain_timeout_seconds)
+            await self.departure.release_all(self.context.config.drain_timeout_seconds)
 
     async def _end_when_read(self) -> None:
         await until_read(self.context, self)
@@ -279,7 +257,7 @@ class GroupConsumer:
 
     def _notify(self, event: Event) -> None:
         """Handle an event that the heartbeater reports, on the client's event loop."""
-        if self._departure.is_stopping or self._tasks.is_ending:
+        if self.departure.is_stopping or self._tasks.is_ending:
             return
         match event:
             case Failed(error):
@@ -314,7 +292,7 @@ class GroupConsumer:
 
     def _callback_failed(self, error: BaseException) -> bool:
         """End the iteration with an error of user code. Return False after its end."""
-        if self._departure.is_stopping or self._tasks.is_ending:
+        if self.departure.is_stopping or self._tasks.is_ending:
             return False
         if isinstance(error, Exception):
             self._tasks.create_task(raise_in_task(error))

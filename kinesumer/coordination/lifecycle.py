@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol
 from kinesumer.consuming.driver import DeliveryDriver
+from kinesumer.consuming.streams import as_streams, check_until
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerError
+from kinesumer.model.streams import as_start
+from kinesumer.model.times import as_until
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
 from kinesumer.runtime.incidents import IncidentLog
@@ -18,9 +21,13 @@ from kinesumer.runtime.refusals import is_refusal
 from kinesumer.runtime.stop_signals import StopSignals
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kinesumer.consuming.delivery_protocol import Starter
+    from kinesumer.consuming.streams import StreamLike
     from kinesumer.coordination.connections import Identity, Ports
-    from kinesumer.model.streams import Start, Stream
+    from kinesumer.model.streams import Start, StartLike, Stream
+    from kinesumer.model.times import Until, UntilLike
 
 # The wait for a thread, a descriptor or memory that the system has refused. It only has
 # to be long enough to cost little.
@@ -55,13 +62,45 @@ class ClientLifecycle:
         self._connections = AsyncExitStack()
         self._request: _StartRequest | None = None  # the last prepared start
         self._starting: asyncio.Task[None] | None = None
+        self._entered = False
         self._is_leaving = False
         self._leaving: asyncio.Task[None] | None = None  # the task of a signal
 
-    @property
-    def is_prepared(self) -> bool:
-        """True if a start was prepared and has not failed."""
-        return self._request is not None and not self._start_failed
+    def running(self) -> GroupConsumer:
+        """Return the client's group. Raise KinesumerError if the client doesn't run."""
+        if self.group is None:
+            raise KinesumerError("nothing is consumed yet: iterate over consume()")
+        return self.group
+
+    def enter(self) -> None:
+        """Record that the client is entered. Raise ConfigurationError if it was."""
+        if self._entered:
+            raise ConfigurationError(
+                "a client can be entered once: create one for each asyncio.run() and "
+                "each `async with`"
+            )
+        self._entered = True
+
+    def check(
+        self,
+        streams: StreamLike | Sequence[StreamLike],
+        start: StartLike,
+        until: UntilLike | None,
+    ) -> tuple[list[Stream], Start, Until | None]:
+        """Return the arguments of ``consume()`` or ``run()``. It may be called now.
+
+        Raises ConfigurationError otherwise, and if an argument is wrong.
+        """
+        if not self._entered:
+            raise ConfigurationError("use the client in `async with Kinesumer(...)`")
+        if self._request is not None and not self._start_failed:
+            raise ConfigurationError(
+                "consume() or run() was called before; call refresh() to change the "
+                "streams"
+            )
+        checked, end = as_streams(streams), as_until(until)
+        check_until(end, checked)
+        return checked, as_start(start), end
 
     @property
     def _start_failed(self) -> bool:
@@ -110,7 +149,7 @@ class ClientLifecycle:
             # Release the shards now. Otherwise other clients would have to wait for
             # them until the caller leaves the ``async with`` block.
             if self.group is not None:
-                await self.group.release_all(0.0)
+                await self.group.departure.release_all(0.0)
         self._raise_callback_error()
 
     async def started(self) -> None:
