@@ -37,24 +37,6 @@ async def register(
 # --- registration --------------------------------------------------------------------
 
 
-async def test_a_registered_consumer_describes_itself_by_name_and_by_arn(
-    aws: EmbeddedAws, kinesis: Any
-) -> None:
-    stream = aws.create_stream("orders")
-    made = await register(kinesis, aws, stream, "billing")
-    created = int(aws._state.clock.now())
-    assert made["ConsumerName"] == "billing"
-    assert made["ConsumerARN"] == f"{stream}/consumer/billing:{created}"
-    assert made["ConsumerStatus"] == "ACTIVE"
-    assert int(made["ConsumerCreationTimestamp"].timestamp()) == created
-    for which in (
-        {"ConsumerARN": made["ConsumerARN"]},
-        {"StreamARN": stream, "ConsumerName": "billing"},
-    ):
-        answer = await kinesis.describe_stream_consumer(**which)
-        assert answer["ConsumerDescription"] == {**made, "StreamARN": stream}
-
-
 async def test_a_consumer_is_in_creation_before_it_is_active(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
@@ -73,17 +55,6 @@ async def test_a_consumer_is_in_creation_before_it_is_active(
     assert answer["ConsumerDescription"]["ConsumerStatus"] == "ACTIVE"
 
 
-async def test_a_name_is_taken_once_per_stream(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    stream, other = aws.create_stream("orders"), aws.create_stream("payments")
-    await register(kinesis, aws, stream, "billing")
-    answer = await refused(register(kinesis, aws, stream, "billing"))
-    assert answer.code == "ResourceInUseException"
-    assert answer.status == 400
-    await register(kinesis, aws, other, "billing")
-
-
 async def test_a_stream_has_twenty_consumers_at_most(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
@@ -94,28 +65,6 @@ async def test_a_stream_has_twenty_consumers_at_most(
     await register(kinesis, aws, other, "one-more")
     await kinesis.deregister_stream_consumer(StreamARN=stream, ConsumerName="app-7")
     await register(kinesis, aws, stream, "one-more")
-
-
-async def test_on_demand_advantage_permits_fifty_consumers(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    on = {"Status": "ENABLED"}
-    answer = await kinesis.update_account_settings(
-        MinimumThroughputBillingCommitment=on
-    )
-    assert answer["MinimumThroughputBillingCommitment"]["Status"] == "ENABLED"
-    stream, other = aws.create_stream("orders"), aws.create_stream("payments")
-    await kinesis.update_stream_mode(
-        StreamARN=stream, StreamModeDetails={"StreamMode": "ON_DEMAND"}
-    )
-    await register(kinesis, aws, stream, *(f"app-{n}" for n in range(50)))
-    answer = await refused(register(kinesis, aws, stream, "one-more"))
-    assert answer.code == "LimitExceededException"
-    await register(kinesis, aws, other, *(f"app-{n}" for n in range(20)))
-    answer = await refused(register(kinesis, aws, other, "one-more"))
-    assert answer.code == "LimitExceededException"
-    answer = await kinesis.describe_account_settings()
-    assert answer["MinimumThroughputBillingCommitment"]["Status"] == "ENABLED"
 
 
 async def test_a_stream_counts_its_consumers(aws: EmbeddedAws, kinesis: Any) -> None:
@@ -133,25 +82,6 @@ async def test_a_stream_counts_its_consumers(aws: EmbeddedAws, kinesis: Any) -> 
     aws.delete_stream("orders")
     aws.create_stream("orders")
     assert await count() == 0
-
-
-async def test_a_consumer_has_tags_of_its_own(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    stream = aws.create_stream("orders")
-    answer = await kinesis.register_stream_consumer(
-        StreamARN=stream, ConsumerName="billing", Tags={"team": "billing"}
-    )
-    arn = answer["Consumer"]["ConsumerARN"]
-    await kinesis.tag_resource(ResourceARN=stream, Tags={"team": "orders"})
-    await kinesis.tag_resource(ResourceARN=arn, Tags={"cost": "7"})
-    pairs = [{"Key": "team", "Value": "billing"}, {"Key": "cost", "Value": "7"}]
-    assert (await kinesis.list_tags_for_resource(ResourceARN=arn))["Tags"] == pairs
-    answer = await kinesis.list_tags_for_resource(ResourceARN=stream)
-    assert answer["Tags"] == [{"Key": "team", "Value": "orders"}]
-    await kinesis.deregister_stream_consumer(ConsumerARN=arn)
-    answer = await refused(kinesis.list_tags_for_resource(ResourceARN=arn))
-    assert answer.code == "ResourceNotFoundException"
 
 
 async def test_tags_at_the_registration_need_a_right_of_their_own(

@@ -206,39 +206,3 @@ async def test_a_key_that_cannot_be_used_stops_records_only(
     aws.clear_faults()
     answer = await kinesis.get_records(ShardIterator=iterator)
     assert [record["Data"] for record in answer["Records"]] == [b"a"]
-
-
-async def test_an_encrypted_stream_needs_rights_on_its_key(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    arn = aws.create_stream("orders")
-    await kinesis.start_stream_encryption(
-        StreamARN=arn, EncryptionType="KMS", KeyId="1234"
-    )
-    answer = await kinesis.describe_stream_summary(StreamARN=arn)
-    summary = answer["StreamDescriptionSummary"]
-    assert (summary["EncryptionType"], summary["KeyId"]) == ("KMS", "1234")
-    key = "arn:aws:kms:us-east-1:000000000000:key/1234"
-    for action, denied, permitted in (
-        ("kms:GenerateDataKey", "put", "get"),
-        ("kms:Decrypt", "get", "put"),
-    ):
-        aws.deny(action, key)
-        [shard] = (await kinesis.list_shards(StreamName="orders"))["Shards"]
-        answer = await kinesis.get_shard_iterator(
-            StreamName="orders", ShardId=shard["ShardId"], ShardIteratorType="LATEST"
-        )
-        calls = {
-            "get": kinesis.get_records(ShardIterator=answer["ShardIterator"]),
-            "put": kinesis.put_record(StreamARN=arn, Data=b"x", PartitionKey="k"),
-        }
-        answer = await refused(calls[denied])
-        assert answer.code == "KMSAccessDeniedException"
-        assert f"{action} on resource: {key}" in answer.message
-        await calls[permitted]
-        aws.allow()
-    await kinesis.stop_stream_encryption(
-        StreamARN=arn, EncryptionType="KMS", KeyId="1234"
-    )
-    aws.deny("kms:*")
-    await kinesis.put_record(StreamARN=arn, Data=b"x", PartitionKey="k")

@@ -90,22 +90,6 @@ async def test_a_subscription_ends_after_five_minutes_without_an_error(
     assert await renewed.data(1) == [b"b"]
 
 
-async def test_the_last_records_of_a_closed_shard_come_before_its_end(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    aws.put("orders", b"a")
-    aws.split("orders", SHARD)
-    events = await subscribe()
-    await events.silence()
-    assert events.data_now == []
-    aws.advance(DELIVERY_SECONDS)
-    await events.end()
-    assert events.data_now == [b"a"]
-    children = [len(event.get("ChildShards", ())) for event in events.received]
-    assert children == [0] * (len(children) - 1) + [2]
-
-
 async def test_merged_shards_name_both_parents_of_their_child(
     aws: EmbeddedAws, subscribe: Subscribe
 ) -> None:
@@ -135,22 +119,6 @@ async def test_one_call_a_second_is_permitted_for_each_consumer_and_shard(
     assert (await refused(subscribe())).code == "ResourceInUseException"
     aws.advance(0.9)  # a refused call counts, too
     assert (await refused(subscribe())).code == "LimitExceededException"
-
-
-async def test_what_does_not_exist_is_not_found(
-    aws: EmbeddedAws, kinesis: Any, subscribe: Subscribe, refused: Any
-) -> None:
-    arn = aws.create_stream("orders")
-    answer = await refused(subscribe(shard="shardId-000000000007"))
-    assert answer.code == "ResourceNotFoundException"
-    for consumer in (f"{arn}/consumer/billing:1", f"{arn}x/consumer/billing:1"):
-        call = kinesis.subscribe_to_shard(
-            ConsumerARN=consumer,
-            ShardId=SHARD,
-            StartingPosition={"Type": "LATEST"},
-        )
-        answer = await refused(call)
-        assert (answer.code, answer.status) == ("ResourceNotFoundException", 400)
 
 
 async def test_expired_credentials_of_a_role_refuse_a_subscription(

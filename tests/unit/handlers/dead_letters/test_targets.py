@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
-import resource
+import os
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -248,15 +249,16 @@ async def test_a_file_waits_for_a_thread_and_a_descriptor_that_the_system_refuse
             raise RuntimeError("can't start new thread")
         start(thread)
 
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
     monkeypatch.setattr("kinesumer.runtime.threads.RETRY_SECONDS", 0.01)
     monkeypatch.setattr(threading.Thread, "start", limited)
-    used, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
-    try:
+    # Refuse it to this target only, since the servers of moto share the process.
+    with monkeypatch.context() as patch:
+        patch.setattr("kinesumer.handlers.dead_letters.file.os.open", refuse)
         with pytest.raises(DeadLettersUnavailableError, match="Too many open files"):
             await letters.put(LETTER)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (used, most))
     await letters.put(LETTER)
     assert [one.letter for one in await stored(letters)] == [LETTER]
     assert not refusals
