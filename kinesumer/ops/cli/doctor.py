@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from kinesumer.ops.cli.options import CommonOptions
     from kinesumer.ops.group.doctor.runner import DoctorResult
+    from kinesumer.ops.group.verify import StreamVerdicts, VerifyReport
 
-COULD_NOT_CHECK = 1
 DOCTOR_STYLES = {"CRITICAL": "bold red", "WARNING": "yellow", "NOTE": "cyan"}
 VERIFY_STYLES = {"critical": "bold red", "warning": "yellow", "note": ""}
 
@@ -88,7 +88,7 @@ async def doctor(
     # The exit status is the value of the worst severity. But if AWS answered no check,
     # only a critical finding counts, and otherwise the command has failed.
     is_checked = result.answered or severity is Severity.CRITICAL
-    click.get_current_context().exit(severity if is_checked else COULD_NOT_CHECK)
+    click.get_current_context().exit(severity if is_checked else 1)
 
 
 def _report(settings: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
@@ -99,12 +99,12 @@ def _report(settings: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
         "app_examined": result.examined,
         "checks": list(map(str, result.checks)),
         "decoder": decoder(),
-        "worst": worst(result.findings).name.lower() if result.findings else None,
+        "worst": worst(result.findings).label if result.findings else None,
         "findings": [
             finding._asdict()
             | {
                 "check": str(finding.check),
-                "severity": finding.severity.name.lower(),
+                "severity": finding.severity.label,
             }
             for finding in result.findings
         ],
@@ -155,38 +155,37 @@ async def verify(common: CommonOptions) -> None:
         print_json(report)
     else:
         show_verdicts(report, verbose=common.verbose)
-    click.get_current_context().exit(Severity[report["worst"].upper()])
+    click.get_current_context().exit(Severity[report.worst.upper()])
 
 
-def show_verdicts(report: dict[str, Any], *, verbose: bool = False) -> None:
+def show_verdicts(report: VerifyReport, *, verbose: bool = False) -> None:
     """Print the report of ``kinesumer verify``. ``verbose`` adds positions."""
     lines: list[RenderableType] = []
-    for stream in report["streams"]:
+    for stream in report.streams:
         lines += _stream_verdicts(stream, verbose=verbose)
-    lines += [plain(f"! {text}", "red") for text in report["problems"]]
-    severity = report["worst"]
+    lines += [plain(f"! {text}", "red") for text in report.problems]
+    severity = report.worst
     total = "all is well" if severity == "note" else f"worst: {severity}"
-    lines.append(plain(f"app {report['app']} in table {report['table']}: {total}"))
+    lines.append(plain(f"app {report.app} in table {report.table}: {total}"))
     print_lines(*lines, wide=verbose)
 
 
-def _stream_verdicts(stream: dict[str, Any], *, verbose: bool) -> list[RenderableType]:
-    counts = Counter(shard["verdict"] for shard in stream["shards"])
+def _stream_verdicts(stream: StreamVerdicts, *, verbose: bool) -> list[RenderableType]:
+    counts = Counter(shard.verdict for shard in stream.shards)
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    title = f"{stream_title(stream['stream_arn'])}: {text or 'not compared'}"
+    title = f"{stream_title(stream.stream_arn)}: {text or 'not compared'}"
     lines: list[RenderableType] = [plain(title, "bold")]
-    if stream["problem"]:
-        style = VERIFY_STYLES[stream["severity"]]
-        lines.append(indented(stream["problem"], style))
-    for shard in stream["shards"]:
-        if shard["text"]:
-            number, sub = shard["sequence_number"], shard["sub_sequence_number"]
+    if stream.problem:
+        lines.append(indented(stream.problem, VERIFY_STYLES[stream.severity]))
+    for shard in stream.shards:
+        if shard.text:
+            number, sub = shard.sequence_number, shard.sub_sequence_number
             position = position_text(number, sub) or "its start"
             at = f" at {position}" if verbose else ""
-            text = f"{shard['shard_id']}{at}: {shard['verdict']}: {shard['text']}"
-            lines.append(indented(text, VERIFY_STYLES[shard["severity"]]))
+            text = f"{shard.shard_id}{at}: {shard.verdict}: {shard.text}"
+            lines.append(indented(text, VERIFY_STYLES[shard.severity]))
     lines += [
-        indented(f"{one['shard_id']} {one['text']}", VERIFY_STYLES[one["severity"]])
-        for one in stream["contradictions"]
+        indented(f"{one.shard_id} {one.text}", VERIFY_STYLES[one.severity])
+        for one in stream.contradictions
     ]
     return lines

@@ -34,7 +34,7 @@ from kinesumer.ops.cli.tables import (
 from kinesumer.ops.group.apps import apps_report, read_apps
 from kinesumer.ops.group.distribution import cluster_by, read_distribution, report
 from kinesumer.ops.group.lag import LagMonitor
-from kinesumer.ops.group.observation import check_client
+from kinesumer.ops.group.observation import MIN_INTERVAL_SECONDS, check_client
 from kinesumer.ops.group.status import StatusQuery
 from kinesumer.ops.migration.kcl import distribution_of, read_table
 from kinesumer.runtime.clock import SystemClock
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Clients send a heartbeat every two seconds, so a shorter interval shows nothing new.
-STATUS_INTERVAL_SECONDS = 2.0
-UNHEALTHY = 1
 ALIVE_TEXTS: dict[bool | None, str] = {True: "alive", False: "dead", None: "unknown"}
 
 
@@ -78,7 +75,7 @@ async def status(common: CommonOptions, watch: bool) -> None:
             lambda: query.read(clients, store),
             partial(status_tables, verbose=common.verbose),
             status_picture,
-            STATUS_INTERVAL_SECONDS if watch else None,
+            MIN_INTERVAL_SECONDS if watch else None,
         )
 
 
@@ -246,7 +243,7 @@ async def health(common: CommonOptions, client_id: str, ready: bool) -> None:
         line = f"{client_id} of {common.app}: {text}: {finding.why}"
         print_lines(plain(line))
     if not (finding.ready if ready else finding.alive is not False):
-        click.get_current_context().exit(UNHEALTHY)
+        click.get_current_context().exit(1)
 
 
 TITLES = "app", "clients", "shards", "unread", "streams", "state", "last seen"

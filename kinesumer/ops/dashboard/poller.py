@@ -13,7 +13,11 @@ from kinesumer.ops.dashboard import events
 from kinesumer.ops.dashboard.model import StreamHistory, assign_slots, build_state
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.lag import NO_LAGS, Lags, read_lags
-from kinesumer.ops.group.observation import Observation, observe
+from kinesumer.ops.group.observation import (
+    MIN_INTERVAL_SECONDS,
+    Observation,
+    observe,
+)
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.ops.group.status import report
 from kinesumer.runtime.text import escape_unprintable
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
     from kinesumer.ops.dashboard.model import DashboardInfo, Event
     from kinesumer.ports import Clock, StateStore
 
-MIN_INTERVAL_SECONDS = 2.0
 # The interval while no page is open. These polls keep the history and the events, and
 # cost little. A chart draws values up to a minute apart as one line.
 IDLE_SECONDS = 30.0

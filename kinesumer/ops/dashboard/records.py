@@ -193,7 +193,7 @@ def _decode_start(data: bytes) -> str:
 
 # The page lists and puts back at most so many letters at a time. A person reads no
 # more, and the command handles any number.
-MAX_LETTERS = 200
+MAX_LETTERS = MAX_RECORDS
 LetterId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
 LetterIds = Annotated[
     list[LetterId], msgspec.Meta(min_length=1, max_length=MAX_LETTERS)

@@ -32,6 +32,8 @@ V = TypeVar("V")
 
 STUCK_SECONDS = 60.0
 STUCK_MIN_LAG_MILLIS = 10_000
+# Clients send a heartbeat every two seconds, so a shorter interval shows nothing new.
+MIN_INTERVAL_SECONDS = 2.0
 POLL_SECONDS = 0.5
 READS_PER_LEASE = 8  # two reads for each heartbeat
 

@@ -26,6 +26,11 @@ class Severity(IntEnum):
     WARNING = 3  # the app works, but not well, or may soon fail
     CRITICAL = 4  # records are unread or lost, or soon will be
 
+    @property
+    def label(self) -> str:
+        """The severity in a report."""
+        return self.name.lower()
+
 
 class Finding(NamedTuple):
     """A problem, its subject, and what to do."""

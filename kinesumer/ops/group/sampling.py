@@ -41,13 +41,11 @@ T = TypeVar("T")
 # Clients store positions every five seconds, so even a steady lag varies this much.
 NOISE_MILLIS = 6_000
 MAX_RECORDS_PER_SECOND = 1_000.0  # Kinesis's limit for a shard
-MIN_SAMPLE_SECONDS = 0.05
 # The size of one sample: a small part of the 2 MB/s that a shard's readers share.
 SAMPLE_BYTES = 256 * 1024
-SAMPLE_RECORDS = 1_000
+SAMPLE_RECORDS = int(MAX_RECORDS_PER_SECOND)
 DEFAULT_RECORD_BYTES = 1024
 TIP_SECONDS = 10.0  # the current rate is measured over this time
-MAX_EMPTY_PAGES = 50  # pages may be empty although records follow
 LAG_PAGES = 2  # a lag counts so many pages, of which the first has one record
 # Errors that affect a single shard.
 SHARD_ERRORS = (
@@ -79,8 +77,9 @@ class ArrivalSample(NamedTuple):
     @property
     def records_per_second(self) -> float:
         """The rate, limited to Kinesis's maximum; a burst may exceed it in a sample."""
-        seconds = max(self.seconds, MIN_SAMPLE_SECONDS)
-        return min(self.records / seconds, MAX_RECORDS_PER_SECOND)
+        if self.records > MAX_RECORDS_PER_SECOND * self.seconds:
+            return MAX_RECORDS_PER_SECOND
+        return self.records / self.seconds if self.records else 0.0
 
     @property
     def bytes_per_second(self) -> float:
@@ -190,9 +189,8 @@ class ShardSampler:
         """Return the first page that has a record, or is at the tip."""
         reader, source, key = self._shard
         page = await self.read(after)
-        for _ in range(MAX_EMPTY_PAGES):
-            if page.records or page.next_iterator is None or is_at_tip(page):
-                break
+        # Pages may be empty although records follow.
+        while page.next_iterator and not (page.records or is_at_tip(page)):
             page = await reader.read_on(source, key, page.next_iterator, 1)
         return page
 

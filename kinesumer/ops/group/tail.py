@@ -6,6 +6,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
+from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.core.pacing import Pacing
 from kinesumer.core.read_end import records_before
 from kinesumer.errors import (
@@ -19,6 +20,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Fence, Page, Source
 from kinesumer.model.streams import ShardKey, Start
+from kinesumer.ops.group.shard_reads import PARALLEL_READS
 from kinesumer.wire.aggregation import open_in_steps
 from kinesumer.wire.records import payload_bytes
 
@@ -32,10 +34,6 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock, StreamSource
 
     HandleRecords = Callable[[Sequence[Record]], Awaitable[None]]
-
-PAGE_RECORDS = 10_000
-# A page holds up to 10 MB, so the number of held pages bounds the memory.
-MAX_PAGES = 16
 
 
 class ParentFirstOrder:
@@ -98,7 +96,8 @@ class Tail:
         # Kinesis gives its time in whole seconds, so it may be a second later.
         self._until = info.now + 1 if until == "now" else until or math.inf
         self._created_at = clock.now()
-        self._held_pages = asyncio.Semaphore(MAX_PAGES)
+        # A page holds up to 10 MB, so the number of held pages bounds the memory.
+        self._held_pages = asyncio.Semaphore(PARALLEL_READS)
 
     async def run(self, start: Start) -> None:
         """Read until every shard has ended, or until the time of ``until``.

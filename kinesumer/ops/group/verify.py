@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.core.lineage import is_complete, repairs
@@ -34,12 +36,46 @@ if TYPE_CHECKING:
     from kinesumer.ports import StateStore
 
 
-class Contradiction(NamedTuple):
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the report, with its severity: note, warning or critical."""
+
+    severity: str
+
+
+class Contradiction(_Part, frozen=True, kw_only=True):
     """A row that contradicts the listing or another row."""
 
     shard_id: str
-    severity: Severity
     text: str
+
+
+class ShardVerdict(_Part, frozen=True, kw_only=True):
+    """A shard's position, and whether it exists."""
+
+    shard_id: str
+    sequence_number: str | None
+    sub_sequence_number: int | None
+    verdict: str
+    text: str
+
+
+class StreamVerdicts(_Part, frozen=True, kw_only=True):
+    """The verdicts on a stream's positions, or why it couldn't be compared."""
+
+    stream_arn: str
+    problem: str | None = None
+    shards: list[ShardVerdict] = []
+    contradictions: list[Contradiction] = []
+
+
+class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The report of ``kinesumer verify``; see docs/doctor.md."""
+
+    app: str
+    table: str
+    worst: str
+    streams: list[StreamVerdicts]
+    problems: list[str]
 
 
 def contradictions(
@@ -57,28 +93,31 @@ def contradictions(
         for missing in repairs(rows[0].key.stream_arn, rows, listing).create:
             # A child needs no row while clients still read its parents.
             if missing.ready:
-                yield Contradiction(
-                    missing.key.shard_id,
-                    Severity.WARNING,
-                    "has no row: the leader creates it at its next listing (30 s)",
-                )
+                text = "has no row: the leader creates it at its next listing (30 s)"
+                yield _contradiction(missing, Severity.WARNING, text)
+
+
+def _contradiction(row: ShardRow, severity: Severity, text: str) -> Contradiction:
+    return Contradiction(shard_id=row.key.shard_id, severity=severity.label, text=text)
 
 
 def _against(row: ShardRow, shard: Shard) -> Iterator[Contradiction]:
-    shard_id = shard.shard_id
+    texts = []
     if (row.first_hash, row.last_hash) != (shard.first_hash, shard.last_hash):
-        text = "its row has other hash keys than the shard: it may be of another stream"
-        yield Contradiction(shard_id, Severity.CRITICAL, text)
-    lacking = sorted(set(shard.parents) - row.parents)
-    if lacking:
-        text = f"its row lacks its parent {lacking[0]}: it may begin before the parent"
-        yield Contradiction(shard_id, Severity.CRITICAL, text)
+        texts.append(
+            "its row has other hash keys than the shard: it may be of another stream"
+        )
+    if lacking := sorted(set(shard.parents) - row.parents):
+        texts.append(
+            f"its row lacks its parent {lacking[0]}: it may begin before the parent"
+        )
     if row.ended and not shard.closed:
-        text = (
+        texts.append(
             "its row says that it is read to its end, but it is open: it isn't read "
             "until the leader opens the row again, within six minutes"
         )
-        yield Contradiction(shard_id, Severity.CRITICAL, text)
+    for text in texts:
+        yield _contradiction(row, Severity.CRITICAL, text)
 
 
 def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[Contradiction]:
@@ -87,7 +126,7 @@ def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[Contradi
         before = rows.get(parent)
         if begun and before is not None and not before.ended:
             text = f"has begun, but its parent {parent} isn't read to its end"
-            yield Contradiction(row.key.shard_id, Severity.CRITICAL, text)
+            yield _contradiction(row, Severity.CRITICAL, text)
 
 
 class Verdict(NamedTuple):
@@ -213,11 +252,11 @@ class Verification:
         self._app, self._table, self._roles = app, table, roles
         self._reader = PacedReader()
 
-    async def run(self, clients: ClientFactory, store: StateStore) -> dict[str, Any]:
-        """Check all positions; return the report as JSON. Raises KinesumerError."""
+    async def run(self, clients: ClientFactory, store: StateStore) -> VerifyReport:
+        """Check all positions; return the report. Raises KinesumerError."""
         snapshot = await read_known_snapshot(store, self._app, self._table)
         rows = {stream.arn: stream for stream in snapshot.streams}
-        reports: dict[str, dict[str, Any]] = {}
+        reports: dict[str, StreamVerdicts] = {}
 
         async def verify_stream(arn: str, source: KinesisSource) -> None:
             reports[arn] = await self._verify(rows[arn], snapshot, source, store)
@@ -226,22 +265,24 @@ class Verification:
         for arn, error in errors.items():
             is_gone = isinstance(error, StreamMissingError | StreamRecreatedError)
             severity = Severity.CRITICAL if is_gone else Severity.WARNING
-            reports[arn] = _stream(arn, [], [], str(error), severity)
+            reports[arn] = StreamVerdicts(
+                severity=severity.label, stream_arn=arn, problem=str(error)
+            )
         streams = [reports[arn] for arn in rows]
-        items = [
-            item
+        parts: list[_Part] = [
+            part
             for stream in streams
-            for item in (stream, *stream["shards"], *stream["contradictions"])
+            for part in (stream, *stream.shards, *stream.contradictions)
         ]
-        severities = [Severity[item["severity"].upper()] for item in items]
+        severities = [Severity[part.severity.upper()] for part in parts]
         severities += [Severity.CRITICAL] if snapshot.corrupt else []
-        return {
-            "app": self._app,
-            "table": self._table,
-            "worst": _name(max(severities, default=Severity.NOTE)),
-            "streams": streams,
-            "problems": list(snapshot.corrupt),
-        }
+        return VerifyReport(
+            app=self._app,
+            table=self._table,
+            worst=max(severities, default=Severity.NOTE).label,
+            streams=streams,
+            problems=list(snapshot.corrupt),
+        )
 
     async def _verify(
         self,
@@ -249,7 +290,7 @@ class Verification:
         snapshot: Snapshot,
         source: KinesisSource,
         store: StateStore,
-    ) -> dict[str, Any]:
+    ) -> StreamVerdicts:
         info = await source.describe()
         check_identity(stream, info)
         rows = snapshot.shards[stream.arn]
@@ -259,45 +300,30 @@ class Verification:
             check_position(sampler, row, listing, info)
             for sampler, row in zip(samplers, rows, strict=True)
         )
-        shards = [_shard(r, verdict) for r, verdict in zip(rows, verdicts, strict=True)]
         problems = list(contradictions(rows, listing))
         if problems:
             await asyncio.sleep(RECHECK_SECONDS)
             later = (await read_snapshot(store, self._app)).shards.get(stream.arn, [])
             again = set(contradictions(later, listing))
             problems = [problem for problem in problems if problem in again]
-        return _stream(stream.arn, shards, problems)
+        return StreamVerdicts(
+            severity=Severity.NOTE.label,
+            stream_arn=stream.arn,
+            shards=[
+                _shard(row, verdict)
+                for row, verdict in zip(rows, verdicts, strict=True)
+            ],
+            contradictions=problems,
+        )
 
 
-def _stream(
-    arn: str,
-    shards: list[dict[str, Any]],
-    problems: Sequence[Contradiction],
-    problem: str | None = None,
-    severity: Severity = Severity.NOTE,
-) -> dict[str, Any]:
-    return {
-        "stream_arn": arn,
-        "problem": problem,
-        "severity": _name(severity),
-        "shards": shards,
-        "contradictions": [
-            each._asdict() | {"severity": _name(each.severity)} for each in problems
-        ],
-    }
-
-
-def _shard(row: ShardRow, verdict: Verdict) -> dict[str, Any]:
+def _shard(row: ShardRow, verdict: Verdict) -> ShardVerdict:
     position = row.position
-    return {
-        "shard_id": row.key.shard_id,
-        "sequence_number": position.sequence_number if position else None,
-        "sub_sequence_number": position.sub_sequence_number if position else None,
-        "verdict": verdict.name,
-        "severity": _name(verdict.severity),
-        "text": verdict.text,
-    }
-
-
-def _name(severity: Severity) -> str:
-    return severity.name.lower()
+    return ShardVerdict(
+        severity=verdict.severity.label,
+        shard_id=row.key.shard_id,
+        sequence_number=position.sequence_number if position else None,
+        sub_sequence_number=position.sub_sequence_number if position else None,
+        verdict=verdict.name,
+        text=verdict.text,
+    )

@@ -39,6 +39,12 @@ from kinesumer.ops.group.problems import Finding, Severity
 from kinesumer.ops.group.seek import SeekPlan
 from kinesumer.ops.group.seek_counts import Count
 from kinesumer.ops.group.status import report
+from kinesumer.ops.group.verify import (
+    Contradiction,
+    ShardVerdict,
+    StreamVerdicts,
+    VerifyReport,
+)
 from tests.support.doctor import ARN, member, row, snapshot
 from tests.support.stored_loads import stored_loads
 from tests.unit.ops.group.test_status import SNAPSHOT, status
@@ -295,17 +301,32 @@ def show_long_findings() -> None:
 
 
 def show_long_verdicts() -> None:
-    shard = {
-        **{"shard_id": "shardId-000000000000", "severity": "critical"},
-        **{"verdict": "lost", "text": "its position has expired " * 9},
-        **{"sequence_number": "4" * 56, "sub_sequence_number": None},
-    }
-    stream = {
-        **{"stream_arn": LONG_ARN, "problem": "denied " * 30, "severity": "note"},
-        **{"shards": [shard], "contradictions": [shard]},
-    }
-    about = {"app": "an-app-" * 8, "table": "a-table-" * 12, "worst": "critical"}
-    show_verdicts({**about, "streams": [stream], "problems": [LONG_ARN]})
+    text = "its position has expired " * 9
+    shard = ShardVerdict(
+        severity="critical",
+        shard_id="shardId-000000000000",
+        sequence_number="4" * 56,
+        sub_sequence_number=None,
+        verdict="lost",
+        text=text,
+    )
+    stream = StreamVerdicts(
+        severity="note",
+        stream_arn=LONG_ARN,
+        problem="denied " * 30,
+        shards=[shard],
+        contradictions=[
+            Contradiction(severity="note", shard_id=shard.shard_id, text=text)
+        ],
+    )
+    report = VerifyReport(
+        app="an-app-" * 8,
+        table="a-table-" * 12,
+        worst="critical",
+        streams=[stream],
+        problems=[LONG_ARN],
+    )
+    show_verdicts(report)
 
 
 def show_long_seek() -> None:

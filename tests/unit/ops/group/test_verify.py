@@ -105,4 +105,4 @@ def test_contradictions(
         assert text.startswith(start)
         is_missing = "has no row" in text
         severity = Severity.WARNING if is_missing else Severity.CRITICAL
-        assert problem.severity is severity
+        assert problem.severity == severity.label
