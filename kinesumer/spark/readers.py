@@ -14,7 +14,6 @@ from pyspark.sql.streaming.datasource import (
 
 from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import ConfigurationError
-from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.options.parser import FromCheckpoint
 from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.tasks import Task
@@ -24,6 +23,7 @@ from kinesumer.spark.runtime.driver_process import (
     warn_of_other_loads,
 )
 from kinesumer.spark.runtime.event_loop import event_loop_thread
+from kinesumer.wire.query_offsets import from_json, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,10 +11,10 @@ from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import DataLossError, SourceUnavailableError
 from kinesumer.model.query_offsets import After, At, End, ShardPosition
 from kinesumer.model.streams import Stream
-from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.driver import Driver
 from kinesumer.testing.memory import MemoryKinesis
+from kinesumer.wire.query_offsets import from_json, to_json
 from tests.support.odd_pages import OddPages
 from tests.support.world import in_virtual_time
 

@@ -17,8 +17,8 @@ from kinesumer.model.query_offsets import After, Offset, ShardPosition, StreamOf
 from kinesumer.model.stream_consumers import check_consumer
 from kinesumer.model.streams import YEAR_10000, Start, Stream, as_start
 from kinesumer.model.times import parse_time
-from kinesumer.spark.offset_json import from_json
 from kinesumer.wire.fields import is_sequence_number
+from kinesumer.wire.query_offsets import from_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

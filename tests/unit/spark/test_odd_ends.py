@@ -11,8 +11,8 @@ from kinesumer.errors import DataLossError
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After, End, StreamOffset
 from kinesumer.model.streams import Start
-from kinesumer.spark.offset_json import from_json, to_json
 from kinesumer.spark.runtime.process_cache import REFRESH_SECONDS
+from kinesumer.wire.query_offsets import from_json, to_json
 from tests.support.spark_query import Query, Row, World, simulated
 
 ONE = "shardId-000000000000"

@@ -13,7 +13,6 @@ import pytest
 from kinesumer import ConfigurationError, Position, Start, Stream
 from kinesumer.model.query_offsets import After, StreamOffset
 from kinesumer.spark import streams_option
-from kinesumer.spark.offset_json import to_json
 from kinesumer.spark.options.parser import (
     FOREIGN_OPTIONS,
     Connection,
@@ -27,6 +26,7 @@ from kinesumer.spark.options.parser import (
 from kinesumer.spark.options.table import BATCH, OPTIONS, STREAM
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.source import KinesumerDataSource
+from kinesumer.wire.query_offsets import to_json
 
 PAYMENTS = "arn:aws:kinesis:eu-west-1:210987654321:stream/payments"
 OTHER_ACCOUNT = PAYMENTS.replace("2109", "3109")

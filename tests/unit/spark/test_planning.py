@@ -13,7 +13,7 @@ from kinesumer.errors import ConfigurationError, SourceUnavailableError
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After, StreamOffset
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
-from kinesumer.spark.offset_json import from_json
+from kinesumer.wire.query_offsets import from_json
 from tests.support.spark_query import simulated
 
 if TYPE_CHECKING:

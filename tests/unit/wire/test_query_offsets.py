@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +16,7 @@ from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
 from kinesumer.model.streams import Start
-from kinesumer.spark.offset_json import from_json, to_json
+from kinesumer.wire.query_offsets import from_json, to_json
 
 if TYPE_CHECKING:
     from kinesumer.model.query_offsets import ShardPosition
@@ -60,6 +62,10 @@ def test_an_offset_of_few_shards_is_written_in_full() -> None:
         },
         "version": 3,
     }
+
+
+def test_before_the_first_batch_an_offset_is_empty() -> None:
+    assert to_json({}) == from_json({}) == {}
 
 
 def test_an_offset_of_many_shards_is_compressed() -> None:
@@ -173,3 +179,136 @@ def test_a_broken_table_is_refused(words: str) -> None:
     value = {"created": 1.0, "shards": {"shardId-000": [first, words]}}
     with pytest.raises(CorruptOffsetError):
         from_json({"version": 2, "streams": {ARN: value}})
+
+
+# --- refusals ------------------------------------------------------------------------
+
+
+def compressed(streams: bytes, extra: bytes = b"") -> str:
+    return base64.b64encode(zlib.compress(streams) + extra).decode()
+
+
+INVALID_POSITIONS: list[Any] = [
+    None,
+    [],
+    "12",
+    {},
+    {"after": 12, "seen": 1.0},
+    {"after": "twelve", "seen": 1.0},
+    {"after": "٣", "seen": 1.0},
+    {"after": "1" * 5000, "seen": 1.0},
+    {"after": "12"},
+    {"after": "12", "seen": float("inf")},
+    {"after": "12", "seen": 1.0, "sub": 1.5},
+    {"after": "12", "seen": 1.0, "sub": -1},
+    {"after": "12", "seen": 1.0, "sub": float("inf")},
+    {"after": "12", "seen": 1.0, "sub": 10**400},
+    {"after": "12", "seen": 1.0, "sub": "1" * 5000},
+    {"start": "LATEST"},
+    {"start": "AT_TIMESTAMP"},
+    {"start": "AT_TIMESTAMP", "time": 1e300},
+    {"start": "AT_TIMESTAMP", "time": float("nan")},
+    {"end": False},
+    {"end": True, "seen": "soon"},
+]
+INVALID_ZLIB: list[Any] = [
+    5,
+    "",
+    "not Base64",
+    base64.b64encode(b"not zlib").decode(),
+    compressed(b"{}")[:-4],
+    compressed(b"[]"),
+    compressed(b"{"),
+    compressed(b'{"a":' * 100_000),
+    compressed(b"\xff"),
+    compressed(b"{}", extra=b"more"),
+    compressed(bytes(65 << 20)),
+]
+CORPUS: list[Any] = [
+    [],
+    "offset",
+    5,
+    {"version": 1},
+    {"version": 1, "streams": []},
+    {"version": True, "streams": {}},
+    {"version": 4, "streams": {}},
+    {"version": 3},
+    *({"version": 3, "zlib": text} for text in INVALID_ZLIB),
+    {"version": 1, "streams": {ARN: None}},
+    *(
+        {"version": 1, "streams": {ARN: {"created": created, "shards": {}}}}
+        for created in (
+            None,
+            "x",
+            "1.5",
+            float("nan"),
+            float("inf"),
+            -1,
+            10**400,
+            1e300,
+        )
+    ),
+    *(
+        {"version": 1, "streams": {ARN: {"created": 1.0, "shards": {"s": position}}}}
+        for position in INVALID_POSITIONS
+    ),
+]
+INVALID_LISTS: list[Any] = [
+    ["1:1"],
+    ["="],
+    ["_1 ="],
+    [{"after": "12", "seen": 1.5}, "1"],
+    [{"after": "12", "seen": 1.5}, "1:!"],
+    [{"after": "12", "seen": 1.5}, ":-zzzzzzzzz"],
+    [{"after": "12", "seen": 1.5}, ":zzzzzzzzz"],
+    [{"after": "12", "seen": 1.5}, "z" * 75 + ":"],
+    [{"after": "12", "seen": 1.5}, "z" * 76 + ":"],
+    [{"after": "12", "seen": 1.5}, "z" * 100_000 + ":"],
+    [{"after": "12", "seen": 1.5}, "::9999999999999999999"],
+    [{"after": "12", "seen": 1.5}, "@::1"],
+    [{"after": "12", "seen": 1.5}, "٣:"],
+    [{"after": "12", "seen": 1.5}, "_999999999999999999 ="],
+    [{"after": "12", "seen": 1.5}, "_9999999999999999999 ="],
+    [{"after": "12", "seen": 1.5}, "_-1 ="],
+    [{"after": "12", "seen": 1.5}, "=  ="],
+    [{"after": "12", "seen": 1.5}, ""],
+    [{"after": "12", "seen": 1.5}, 1],
+    [{"after": "12", "seen": 1.5}, None],
+    [{"after": "12", "seen": 1.5}, ["="]],
+    [{"start": "TRIM_HORIZON"}, "!1"],
+    [{"start": "TRIM_HORIZON"}, ">1"],
+    [{"end": True, "seen": 1.5}, "1:1"],
+]
+CORPUS += [
+    {"version": 2, "streams": {ARN: {"created": 1.0, "shards": {"s-1": items}}}}
+    for items in INVALID_LISTS
+]
+CORPUS += [
+    {"version": version, "streams": {ARN: {"created": 1.0, "shards": shards}}}
+    for version, shards in [
+        (1, {"s-1": [{"end": True}]}),
+        (2, {"s-1": [{"end": True}, "="], "s-2": [{"end": True}]}),
+        (2, {"s-1": [{"end": True}, "="], "s-2": {"end": True}}),
+        (2, {"s": [{"end": True}, "="]}),
+        (2, []),
+        (2, "s-1"),
+    ]
+]
+
+
+@pytest.mark.parametrize("value", CORPUS, ids=lambda value: repr(value)[:80])
+def test_an_invalid_offset_is_refused(value: Any) -> None:
+    with pytest.raises(CorruptOffsetError) as caught:
+        from_json(value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_list_of_positions_does_not_repeat_a_long_name() -> None:
+    def listed(shard_id: str) -> Any:
+        items = [{"after": "5", "seen": 1.0}, " ".join("=" * 1_000)]
+        stream = {"created": 1.0, "shards": {shard_id: items}}
+        return {"version": 2, "streams": {ARN: stream}}
+
+    assert len(from_json(listed("s" * 124 + "0000"))[ARN].shards) == 1_001
+    with pytest.raises(CorruptOffsetError, match="longer than a shard id"):
+        from_json(listed("s" * 125 + "0000"))

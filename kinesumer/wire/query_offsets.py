@@ -1,4 +1,4 @@
-"""Converts an offset to and from JSON, which Spark stores and shows.
+"""Convert an offset to and from JSON, which Spark stores and shows.
 
 The JSON is ``{"streams": {ARN: STREAM}, "version": 3}``. A STREAM is ``{"created":
 SECONDS, "shards": {SHARD_ID: POSITION}}``. It may also have ``anchored`` (SECONDS) and
@@ -35,8 +35,8 @@ from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
 from kinesumer.model.streams import YEAR_10000, Start
-from kinesumer.spark.position_lists import unpack
 from kinesumer.wire.fields import is_sequence_number
+from kinesumer.wire.position_lists import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
