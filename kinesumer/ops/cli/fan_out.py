@@ -25,8 +25,7 @@ from kinesumer.runtime.text import counted, duration_text, escape_unprintable
 from kinesumer.wire.rows import timestamp_text
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.aws.stream_consumers import StreamConsumer, StreamConsumers
@@ -94,11 +93,13 @@ async def list_(common: CommonOptions, stream: str) -> None:
             found = sorted(await opened.consumers.list())
             uses, problem = await opened.uses(common.table)
     apps = {
-        one.name: None if uses is None else uses.apps(opened.arn, one.name)
+        one.name: None
+        if uses is None
+        else dict(sorted(uses.get((opened.arn, one.name), {}).items()))
         for one in found
     }
     if common.as_json:
-        consumers = [_report(one) | _apps_report(apps[one.name]) for one in found]
+        consumers = [_report(one) | {"apps": apps[one.name]} for one in found]
         report = {"stream_arn": opened.arn, "consumers": consumers}
         print_json(report | {"use_problem": problem or None})
         return
@@ -179,7 +180,7 @@ async def deregister(common: CommonOptions, stream: str, consumer: str) -> None:
             )
         async with progress("reading clients"):
             uses, problem = await opened.uses(common.table)
-        if uses is not None and (apps := uses.apps(opened.arn, consumer)):
+        if uses is not None and (apps := uses.get((opened.arn, consumer))):
             raise ConfigurationError(
                 f"{what} is used by {_apps_text(apps)}: start these clients without "
                 "it, or stop them, and wait five minutes if they crashed"
@@ -239,11 +240,7 @@ def _report(consumer: StreamConsumer) -> dict[str, Any]:
     }
 
 
-def _apps_report(apps: Counter[str] | None) -> dict[str, Any]:
-    return {"apps": None if apps is None else dict(sorted(apps.items()))}
-
-
-def _apps_text(apps: Counter[str] | None) -> str:
+def _apps_text(apps: Mapping[str, int] | None) -> str:
     """Return the apps with the numbers of their clients."""
     if apps is None:
         return "unknown"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -40,18 +40,6 @@ MEASURING_SECONDS = 1.0
 RETAINED_EVENTS = 200
 
 
-class FleetSource(Protocol):
-    """The source of the dashboard's data: one app, observed from outside."""
-
-    async def read(self) -> Snapshot:
-        """Return all rows. Raises KinesumerError."""
-        ...
-
-    async def read_lags(self, snapshot: Snapshot) -> Lags:
-        """Read the lags, and name the streams that can't be read."""
-        ...
-
-
 class StoreFleetSource:
     """Reads an app from the state store and Kinesis."""
 
@@ -80,7 +68,9 @@ NO_ROWS = Snapshot([], None, [], {})
 class Poller:
     """Polls one fleet for all open pages. More pages don't cause more reads."""
 
-    def __init__(self, info: DashboardInfo, fleet: FleetSource, clock: Clock) -> None:
+    def __init__(
+        self, info: DashboardInfo, fleet: StoreFleetSource, clock: Clock
+    ) -> None:
         self._info, self._fleet, self._clock = info, fleet, clock
         self._observation: Observation | None = None
         self._report = report(info.app, info.table, Observation(NO_ROWS))

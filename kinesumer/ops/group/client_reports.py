@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kinesumer.model.incidents import Incident
     from kinesumer.model.rows import MemberRow
 
+    # By stream ARN and consumer: the apps with the numbers of their live clients.
+    LiveUses = Mapping[tuple[str, str], Counter[str]]
+
 
 class ErrorReport(msgspec.Struct, frozen=True):
     """The last failure of a stream, without the error's text and the record's data."""
@@ -262,19 +265,8 @@ def uses_of_stream(members: Iterable[MemberRow], arn: str) -> list[ConsumerUse]:
     return [found[name] for name in sorted(found)]
 
 
-class LiveUses:
-    """The apps in one table whose live clients request stream consumers."""
-
-    def __init__(self, clients: Mapping[tuple[str, str], Counter[str]]) -> None:
-        self._clients = clients
-
-    def apps(self, stream_arn: str, consumer: str) -> Counter[str]:
-        """Return the number of live clients of each app that request a consumer."""
-        return self._clients.get((stream_arn, consumer), Counter())
-
-
 async def read_live_uses(store: DynamoStateStore, now: float) -> LiveUses:
-    """Read the rows of all clients in the table. ``now`` is in seconds since 1970."""
+    """Read which apps request each consumer. ``now`` is in seconds since 1970."""
     clients: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in await store.scan(rows.member_key("", "").pk):
         # Only people see the result, so unreadable rows don't matter.
@@ -284,4 +276,4 @@ async def read_live_uses(store: DynamoStateStore, now: float) -> LiveUses:
                 app = str(row["pk"]).removeprefix(rows.member_key("", "").pk)
                 for arn, use in member.fan_out.items():
                     clients[arn, use.consumer][app] += 1
-    return LiveUses(clients)
+    return clients

@@ -14,7 +14,7 @@ from kinesumer.aws.stream_consumers import (
     StreamConsumers,
 )
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.client_reports import LiveUses, read_live_uses
+from kinesumer.ops.group.client_reports import read_live_uses
 from kinesumer.ops.group.lag import CAUGHT_UP, FALLING, GROWING, STALLED, find_trend
 from kinesumer.ops.group.problems import FAN_OUT, Check, Severity
 from kinesumer.ops.group.sampling import MAX_RECORDS_PER_SECOND, NOISE_MILLIS
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.dynamodb import DynamoStateStore
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.rows import ShardRow
+    from kinesumer.ops.group.client_reports import LiveUses
     from kinesumer.ops.group.connect import Roles
     from kinesumer.ops.group.doctor.observation import AppObservation, StreamObservation
     from kinesumer.ops.group.doctor.permission_probe import ProbeLog
@@ -277,7 +278,7 @@ async def observe_consumers(
 def unused_consumers(observed: ConsumerObservation) -> Iterator[Finding]:
     """Yield a finding for each stream with consumers that no live client uses."""
     for arn, consumers in observed.registered.items():
-        unused = [c.name for c in consumers if not observed.uses.apps(arn, c.name)]
+        unused = [c.name for c in consumers if (arn, c.name) not in observed.uses]
         if unused:
             yield FAN_OUT.note(
                 arn,

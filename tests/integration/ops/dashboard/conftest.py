@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import aiohttp
 import msgspec
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
     from kinesumer.ops.dashboard.actions import ActionHandler
-    from kinesumer.ops.dashboard.poller import FleetSource
     from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
     from kinesumer.ops.dashboard.server import AppList
 
@@ -95,7 +94,7 @@ class Served(NamedTuple):
 
 @asynccontextmanager
 async def served(
-    fleet: FleetSource,
+    fleet: Any,  # what reads as a StoreFleetSource does
     *,
     actions: ActionHandler | None = None,
     records: RecordBrowser | None = None,

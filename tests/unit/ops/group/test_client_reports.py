@@ -19,7 +19,6 @@ from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, Scale, build_
 from kinesumer.ops.group.client_reports import (
     LIVE_SECONDS,
     ConsumerUse,
-    LiveUses,
     PollingClient,
     failures_of_group,
     failures_of_stream,
@@ -364,14 +363,14 @@ async def test_only_live_clients_of_any_app_use_a_consumer() -> None:
         client("unreadable", 10, lease_ms=0),
     )
     uses = await read_live_uses(table, 1e9)
-    assert uses.apps(ARN, "billing") == {"one": 2, "two": 1}
-    assert not uses.apps(OTHER, "billing") and not uses.apps(ARN, "audit")
+    assert uses[ARN, "billing"] == {"one": 2, "two": 1}
+    assert list(uses) == [(ARN, "billing")]
 
 
 def test_the_doctor_names_streams_that_have_no_place_for_another_app() -> None:
     def observed(count: int) -> ConsumerObservation:
         registered = [StreamConsumer(f"c{n}", "", "ACTIVE", 1.0) for n in range(count)]
-        return ConsumerObservation({ARN: registered}, LiveUses({}), "table")
+        return ConsumerObservation({ARN: registered}, {}, "table")
 
     assert not [*full_streams(observed(17))]
     expected = "18 stream consumers are registered: AWS permits 20 for a stream, or 50"
@@ -383,7 +382,7 @@ def test_the_doctor_names_consumers_that_nobody_uses() -> None:
         StreamConsumer(name, f"{ARN}/consumer/{name}:1", "ACTIVE", 1.0)
         for name in ("billing", "old")
     ]
-    uses = LiveUses({(ARN, "billing"): Counter({"one": 2})})
+    uses = {(ARN, "billing"): Counter({"one": 2})}
     observed = ConsumerObservation({ARN: registered, OTHER: []}, uses, "table")
     expected = "stream consumer old: AWS bills"
     check_finding(unused_consumers(observed), Severity.NOTE, expected)
