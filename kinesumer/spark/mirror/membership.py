@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import LivenessRow, MemberRow
     from kinesumer.runtime.context import ClientContext
 
-RETRY_SECONDS = 10.0
-
 
 class Membership:
     """Registers a session of the query, and a new one whenever a session has died.
@@ -102,7 +100,7 @@ class Membership:
                     await self._leave_group()
                     raise
                 self._context.failure_log.record_failure("heartbeat", error)
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(self._context.config.commit_interval_seconds)
 
     async def _hold_group(self) -> None:
         """Keep the query registered. Raises an error if another member is alive."""

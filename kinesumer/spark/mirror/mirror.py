@@ -57,10 +57,9 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard
     from kinesumer.spark.options.parser import ReadOptions
 
-# The maximum time for writing the last positions when the query stops. It is short,
-# because Spark may soon kill the process.
-STOP_SECONDS = 4.0
-LEAVE_SECONDS = 2.0
+# The maximum time for writing the last positions when the query stops, and then for
+# leaving the group. It is short, because Spark may soon kill the process.
+STOP_SECONDS = 3.0
 
 
 class Mirror:
@@ -178,7 +177,7 @@ class Mirror:
         with _warn_on_error(
             "can't leave the group (%s): it becomes free when the lease expires"
         ):
-            async with asyncio.timeout(LEAVE_SECONDS):
+            async with asyncio.timeout(STOP_SECONDS):
                 await self._membership.leave()
 
     # --- in the background ------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.core.batch_limits import Limits
 from kinesumer.core.batch_ranges import between, seen_at
+from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.query_offsets import After, At, StreamOffset
 from kinesumer.model.streams import Start, Stream, as_start
@@ -25,7 +26,6 @@ from kinesumer.spark.planning.bounds import (
     require_known_streams,
 )
 from kinesumer.spark.planning.data_loss import DataLoss
-from kinesumer.spark.planning.probe import PERIOD_SECONDS
 from kinesumer.spark.planning.search import last_positions
 from kinesumer.spark.planning.stream_state import (
     UNKNOWN_BYTES_PER_SECOND,
@@ -200,7 +200,7 @@ class Driver:
                     self._clock,
                     self._service,
                     self._loss,
-                    min(PERIOD_SECONDS, self.options.min_fetch_period),
+                    min(CAUGHT_UP_SECONDS, self.options.min_fetch_period),
                 )
             await stream.refresh(now=now)
             if requested.fan_out is not None and self.find_consumer is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.core.batch_limits import ProbedRecord
 from kinesumer.core.batch_plan import Probed
+from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import ExpiredIteratorError, ShardThrottledError
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After, At, End
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from kinesumer.runtime.service_time import ServiceTime
 
 CALLS = 4  # in as many periods; Kinesis allows five per second and shard
-# Between two reads, if no other consumer reads the shard. The option minFetchPeriod may
-# shorten this for servers without AWS's limits.
-PERIOD_SECONDS = 0.25
 TRIES = 3  # the maximum number of attempts, if Kinesis throttles a read
 
 
@@ -43,7 +41,7 @@ class ShardProbe:
         shard_id: str,
         clock: Clock,
         service: ServiceTime,
-        period_seconds: float = PERIOD_SECONDS,
+        period_seconds: float = CAUGHT_UP_SECONDS,
     ) -> None:
         self.shard_id = shard_id
         self.failing_since: float | None = None
@@ -55,6 +53,8 @@ class ShardProbe:
         self._kept: object = None
         self._iterator, self._since = "", 0.0
         self._read_times: deque[float] = deque(maxlen=CALLS)
+        # Between two reads, if no other consumer reads the shard. minFetchPeriod may
+        # shorten this for servers without AWS's limits.
         self._period_seconds = period_seconds
         self._pace = ShardPace()
 

@@ -19,6 +19,7 @@ from kinesumer.core.batch_plan import (
 )
 from kinesumer.core.batch_ranges import readable, vanished
 from kinesumer.core.lineage import ancestors
+from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import (
     ShardMissingError,
     SourceUnavailableError,
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 MAX_SAMPLED = 2_000  # the maximum number of a shard's records that limits may need
 # In one shard, a batch may end earlier than in the others: by up to NEAR_SECONDS, but
 # not by more than NEAR_SHARE of the batch's time span. At the present time, records of
-# the last CUT_SECONDS are left for the next batch if there are many.
-NEAR_SECONDS, NEAR_SHARE, CUT_SECONDS = 10.0, 1 / 64, 0.25
+# the last CAUGHT_UP_SECONDS are left for the next batch if there are many.
+NEAR_SECONDS, NEAR_SHARE = 10.0, 1 / 64
 UNKNOWN_SHARD = "Kinesis no longer knows the shard"
 # Where a run with Trigger.AvailableNow ends, by stream and shard. This run doesn't read
 # a shard that has no target.
@@ -119,7 +120,7 @@ class StreamPlan:
             return None
         if age > max_seconds or age * rate <= 2 * stream.sample():
             return None
-        probed = await probe.at(now - CUT_SECONDS, FIRST_SAMPLE)
+        probed = await probe.at(now - CAUGHT_UP_SECONDS, FIRST_SAMPLE)
         if not probed.records or probed.records[-1].position <= shard.position.position:
             return None
         stream.learn(probe.shard_id, probed.records)
@@ -265,7 +266,7 @@ class StreamPlan:
         stream, probed = self.stream, shard.probed
         assert probed is not None
         if until > now:
-            before, near = inf, CUT_SECONDS
+            before, near = inf, CAUGHT_UP_SECONDS
         else:
             before = nextafter(until, inf)
             span = until - probed.records[0].arrived_at

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.core.fair_share import BYTES_PER_SECOND
 from kinesumer.core.lineage import leaves
+from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.model.query_offsets import After, End
 from kinesumer.runtime.service_time import reached_time
 from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, unproven
-from kinesumer.spark.planning.probe import PERIOD_SECONDS, ShardProbe
+from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, with_retries
 from kinesumer.spark.runtime.process_cache import REFRESH_SECONDS
 
@@ -64,7 +65,7 @@ class StreamState:
         clock: Clock,
         service: ServiceTime,
         loss: DataLoss,
-        period_seconds: float = PERIOD_SECONDS,
+        period_seconds: float = CAUGHT_UP_SECONDS,
     ) -> None:
         self.requested, self.source, self.service = requested, source, service
         # By shard: how far the end of the last planned batch is behind the tip.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, stream_name
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 MICROSECONDS = 1e6
-
-
-MAX_ROWS = 10_000  # the maximum number of rows in one batch
 
 
 class Columns:
@@ -73,11 +71,11 @@ _OF_SHARD: dict[str, Callable[[ShardKey], str]] = {
 
 @lru_cache(maxsize=256)
 def _many(text: str) -> pa.Array:
-    return pa.repeat(_scalar(text), MAX_ROWS)
+    return pa.repeat(_scalar(text), PAGE_RECORDS)
 
 
 def _repeated(text: str, count: int) -> pa.Array:
-    if count <= MAX_ROWS:
+    if count <= PAGE_RECORDS:
         return _many(text).slice(0, count)
     return pa.repeat(_scalar(text), count)
 
@@ -99,9 +97,9 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in pieces of at most MAX_ROWS rows."""
-    for first in range(0, batch.num_rows, MAX_ROWS):
-        yield batch.slice(first, MAX_ROWS)
+    """Yield a batch in pieces of at most PAGE_RECORDS rows."""
+    for first in range(0, batch.num_rows, PAGE_RECORDS):
+        yield batch.slice(first, PAGE_RECORDS)
 
 
 # --- pages ---------------------------------------------------------------------------

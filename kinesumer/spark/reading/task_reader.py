@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.consuming.prefetch import SMALL_PAGE_BYTES, PrefetchBuffer
-from kinesumer.core.fair_share import BYTES_PER_SECOND
+from kinesumer.core.fair_share import BYTES_PER_SECOND, PAGE_BYTES
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from kinesumer.spark.planning.tasks import Task
 
 MIN_ROWS = 1_000
-# When rows have this size, they are passed to Spark even if they are fewer than
-# MIN_ROWS.
-BATCH_BYTES = 4_000_000
 MIN_WAITING_BYTES, MAX_WAITING_BYTES = 16_000_000, 64_000_000
 # The share of a worker's memory that fetched records may take. The rest is needed for
 # decoding, among other things.
@@ -177,7 +174,7 @@ class TaskReader:
 def _is_enough(batches: list[pa.RecordBatch]) -> bool:
     rows: int = sum(batch.num_rows for batch in batches)
     size: int = sum(batch.nbytes for batch in batches)
-    return rows >= MIN_ROWS or size >= BATCH_BYTES
+    return rows >= MIN_ROWS or size >= PAGE_BYTES
 
 
 def max_waiting_bytes(shards: int, memory_bytes: int | None) -> int:

@@ -16,16 +16,15 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-from kinesumer.model.query_offsets import BEGINNING, END, After
+from kinesumer.model.query_offsets import BEGINNING, After
 from kinesumer.spark import streams_option
-from kinesumer.spark.options.parser import connection_from, parse_read, parse_write
-from kinesumer.spark.options.table import BATCH, STREAM
+from kinesumer.spark.options.parser import connection_from, parse_read
+from kinesumer.spark.options.table import STREAM
 from kinesumer.spark.planning.stream_state import (
     POLLED_BYTES,
     SUBSCRIPTION_SECONDS,
     Subscriptions,
 )
-from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.spark_query import Query, World, simulated
 from tests.support.spark_reading import Bench
 
@@ -64,24 +63,6 @@ def test_a_consumers_arn_belongs_to_its_stream() -> None:
     for streams in ("payments", "orders,payments", ORDERS.replace("1234", "4321")):
         with pytest.raises(ConfigurationError, match=r"fanOut.*is a consumer of"):
             read(streams, fanOut=CONSUMER)
-
-
-@pytest.mark.parametrize("value", ["two words", "x" * 129, CONSUMER + "x"])
-def test_what_is_no_consumer_is_refused(value: str) -> None:
-    with pytest.raises(ConfigurationError, match="must be the name of a stream"):
-        read("orders", fanOut=value)
-
-
-def test_only_streaming_queries_take_a_consumer() -> None:
-    streams = streams_option(Stream("orders", fan_out="billing"))
-    with pytest.raises(ConfigurationError, match="fanOut isn't for read"):
-        read("orders", BATCH, fanOut="billing")
-    with pytest.raises(ConfigurationError, match='"fanOut" of orders isn\'t for read'):
-        read(streams, BATCH)
-    with pytest.raises(ConfigurationError, match='"fanOut" of orders isn\'t for write'):
-        parse_write({"streams": streams}, connection_from({}))
-    with pytest.raises(ConfigurationError, match="fan_out_fallback is for the client"):
-        streams_option(Stream("orders", fan_out="billing", fan_out_fallback=True))
 
 
 @pytest.fixture
@@ -180,24 +161,6 @@ def test_a_subscription_gives_exactly_the_range_and_ends_with_it(bench: Bench) -
     assert bench.pushed.released == [ONE]
 
 
-def test_a_subscription_opens_aggregates_as_polling_does(bench: Bench) -> None:
-    bench.put(
-        20, lambda n: aggregate([Entry(b"%d.%d" % (n, i), "k") for i in range(5)])
-    )
-    pair = (ONE, bench.after(ONE, 0, 3), bench.after(ONE, 2, 1))
-    names = "sequence_number", "sub_sequence_number", "data"
-    pushed = bench.rows(bench.task(pair, subscribes=True), *names)
-    assert pushed == bench.rows(bench.task(pair), *names)
-    assert len(pushed) == 1 + 5 + 2
-
-
-def test_a_closed_shard_is_read_to_its_end_by_a_subscription(bench: Bench) -> None:
-    bench.put(50)
-    bench.kinesis.split("orders", ONE)
-    task = bench.task((ONE, BEGINNING, END), subscribes=True)
-    assert bench.read_numbers(task) == {ONE: bench.numbers[ONE]}
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -243,16 +206,6 @@ def test_missing_records_are_lost_as_with_polling(bench: Bench) -> None:
     with pytest.raises(DataLossError, match="the shard has no more records"):
         bench.rows(task)
     assert bench.pushed.count("records") == 2  # the records, and nothing
-
-
-def test_expired_records_are_lost_as_with_polling(bench: Bench) -> None:
-    bench.put(10)
-    first = bench.after(ONE, 0)
-    bench.expire()
-    bench.put(10)
-    task = bench.task((ONE, first, bench.after(ONE, -1)), subscribes=True)
-    with pytest.raises(DataLossError, match="expired"):
-        bench.rows(task)
 
 
 def test_a_task_that_is_stopped_ends_its_subscriptions(bench: Bench) -> None:

@@ -23,13 +23,14 @@ from kinesumer.spark.options.parser import (
     parse_read,
     parse_write,
 )
-from kinesumer.spark.options.table import BATCH, OPTIONS, STREAM
+from kinesumer.spark.options.table import BATCH, OPTIONS, STREAM, WRITE
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.source import KinesumerDataSource
 from kinesumer.wire.query_offsets import to_json
 
 PAYMENTS = "arn:aws:kinesis:eu-west-1:210987654321:stream/payments"
 OTHER_ACCOUNT = PAYMENTS.replace("2109", "3109")
+CONSUMER = f"{PAYMENTS}/consumer/billing:1700000000"
 ROLE = "arn:aws:iam::210987654321:role/reader"
 GROUP = {"app": "billing", "table": "state"}
 NOON = Start.at(datetime(2026, 11, 20, 12, tzinfo=UTC))
@@ -140,7 +141,7 @@ def test_a_batch_ends_at_a_time_at_positions_or_with_the_present_records() -> No
     assert isinstance(read(BATCH, endingPosition='{"a": {"s": "1"}}').ending, dict)
 
 
-def test_a_sink_takes_one_stream_without_a_start() -> None:
+def test_a_sink_may_set_its_options() -> None:
     assert write(ordered="true", aggregate="true", deadLetterPath="/tmp/dead") == (
         WriteOptions(
             stream=Stream("orders"),
@@ -149,13 +150,6 @@ def test_a_sink_takes_one_stream_without_a_start() -> None:
             dead_letter_path="/tmp/dead",
         )
     )
-    for options, error in (
-        ({"streams": "orders,other"}, "one stream, not into orders, other"),
-        ({"streams": '[{"name": "a", "startingPosition": "LATEST"}]'}, "no startingP"),
-        ({"startingPosition": "LATEST"}, "startingPosition isn't for write"),
-    ):
-        with pytest.raises(ConfigurationError, match=error):
-            write(**options)
 
 
 # --- roles ----------------------------------------------------------------------------
@@ -183,6 +177,8 @@ def test_a_helper_writes_streams_with_regions_and_roles() -> None:
     assert read(streams=streams_option("orders", *streams[1:])).streams == streams
     with pytest.raises(ConfigurationError, match=r"\['orders'\] is not a stream"):
         streams_option(["orders"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="fan_out_fallback is for the client"):
+        streams_option(Stream("orders", fan_out="billing", fan_out_fallback=True))
 
 
 # --- refused values -------------------------------------------------------------------
@@ -197,6 +193,7 @@ REFUSED = {
     "failOnDataLoss": ["yes"],
     "deaggregate": [""],
     "region": [" "],
+    "fanOut": ["two words", "x" * 129, f"{CONSUMER}x", CONSUMER],
     "endpointUrl": ["ftp://127.0.0.1", "http://127.0.0.1:x"],
     "startingPosition": [
         "AT_TIMESTAMP 2026-11-20T12:00:00",
@@ -245,25 +242,40 @@ def test_a_bad_value_is_refused_with_the_options_name(name: str, value: str) -> 
     assert re.match(rf"option {name}\b", refusal(**{name: value}))
 
 
+CONSUMED = '[{"name": "orders", "fanOut": "billing"}]'
+STARTED = '[{"name": "a", "startingPosition": "LATEST"}]'
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("use", "options", "message"),
     [
-        ({"maxRowPerBatch": "5"}, "maxRowPerBatch doesn't exist; did you mean maxRows"),
-        ({"ordered": "true"}, "ordered isn't for readStream, but for write"),
-        ({"streamName": "orders"}, "streams is given twice: as streams and as streamN"),
-        ({"streams": OTHER_ACCOUNT, "roleArn": ROLE}, "but no stream is"),
+        (STREAM, {"maxRowPerBatch": "5"}, "doesn't exist; did you mean maxRows"),
+        (STREAM, {"ordered": "true"}, "ordered isn't for readStream, but for write"),
+        (STREAM, {"streamName": "x"}, "streams is given twice: as streams and as str"),
+        (STREAM, {"streams": OTHER_ACCOUNT, "roleArn": ROLE}, "but no stream is"),
         # The external id may be a secret, so the error contains only its key.
         (
+            STREAM,
             {"streams": '[{"externalId": "wJalr", "region": "eu-west-1"}]'},
             'an object with externalId, region must have either "name" or "arn"',
         ),
+        (BATCH, {"fanOut": "billing"}, "fanOut isn't for read"),
+        (BATCH, {"streams": CONSUMED}, '"fanOut" of orders isn\'t for read'),
+        (
+            WRITE,
+            {"streams": CONSUMED},
+            '"fanOut" of orders isn\'t for write',
+        ),
+        (WRITE, {"streams": "orders,other"}, "one stream, not into orders, other"),
+        (WRITE, {"streams": STARTED}, "a sink has no startingPosition"),
+        (WRITE, {"startingPosition": "LATEST"}, "startingPosition isn't for write"),
     ],
 )
 def test_the_error_of_an_option_says_what_is_wrong_with_it(
-    options: dict[str, str], message: str
+    use: str, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
-        read(STREAM, **options)
+        write(**options) if use == WRITE else read(use, **options)
     assert "wJalr" not in str(caught.value)
 
 

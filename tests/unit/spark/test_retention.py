@@ -61,14 +61,6 @@ async def test_expired_unread_records_are_an_error_or_counted_once(
 
 
 @simulated()
-async def test_a_pause_within_the_retention_loses_nothing(world: World) -> None:
-    query = await read_ten(world)
-    await restart_after(world, query, DAY - 60)
-    await query.drain()
-    assert len(query.rows) == 20
-
-
-@simulated()
 async def test_an_old_position_is_whole_if_its_record_exists(world: World) -> None:
     query = await read_ten(world)
     stream = world.kinesis.stream("orders")
