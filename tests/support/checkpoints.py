@@ -8,7 +8,8 @@ from kinesumer.consuming.checkpointer import Checkpointer
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
-from tests.support.world import APP, ARN, FaultyStore, World, batch_of, hold, shard_row
+from tests.support.faulty import FaultyStore
+from tests.support.world import APP, ARN, World, batch_of, hold, shard_row
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard

@@ -15,7 +15,8 @@ from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.decoding.decoders import read_policy
 from kinesumer.telemetry.api import Telemetry
 from tests.support.checkpoints import FakeCheckpointer
-from tests.support.world import FaultySource, World, batch_of, hold, shard_row
+from tests.support.faulty import FaultySource
+from tests.support.world import World, batch_of, hold, shard_row
 
 if TYPE_CHECKING:
     import pytest

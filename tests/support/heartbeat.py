@@ -10,7 +10,8 @@ from kinesumer.coordination.member_reports import MemberReports
 from kinesumer.coordination.membership import Event, SessionRenewed
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
-from tests.support.world import APP, ARN, FaultyStore, World
+from tests.support.faulty import FaultyStore
+from tests.support.world import APP, ARN, World
 
 if TYPE_CHECKING:
     from kinesumer.core.liveness import Lease

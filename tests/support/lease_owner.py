@@ -12,7 +12,8 @@ from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
-from tests.support.world import APP, ARN, FaultySource, FaultyStore, World
+from tests.support.faulty import FaultySource, FaultyStore
+from tests.support.world import APP, ARN, World
 
 if TYPE_CHECKING:
     from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks

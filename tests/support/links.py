@@ -10,7 +10,8 @@ from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import SlowAnswerError, SourceUnavailableError
-from tests.support.world import FaultySource, hold, shard_row
+from tests.support.faulty import FaultySource
+from tests.support.world import hold, shard_row
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard

@@ -14,7 +14,8 @@ from kinesumer.model.rows import LeaderRow, MemberRow
 from kinesumer.model.streams import HASH_KEYS, Interval
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
-from tests.support.world import APP, ARN, FaultyStore, World
+from tests.support.faulty import FaultyStore
+from tests.support.world import APP, ARN, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,7 +19,7 @@ from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import ShardKey
 from kinesumer.spark.mirror.mirror import Mirror
 from kinesumer.wire.aggregation import open_records
-from tests.support.world import FaultySource, FaultyStore
+from tests.support.faulty import FaultySource, FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping

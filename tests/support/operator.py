@@ -9,7 +9,8 @@ from kinesumer.model.rows import Key, MemberRow
 from kinesumer.ops.group import seek
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import writes
-from tests.support.world import APP, ARN, FaultyStore, World
+from tests.support.faulty import FaultyStore
+from tests.support.world import APP, ARN, World
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
-from contextlib import nullcontext
 from functools import wraps
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kinesumer import Kinesumer
-from kinesumer.aws.polling import PollingSource
 from kinesumer.config import Config
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch, memory_size
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.core.liveness import Lease
-from kinesumer.errors import (
-    SourceUnavailableError,
-    StoreThrottledError,
-    StoreUnavailableError,
-)
 from kinesumer.model.records import Record
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
@@ -33,23 +25,19 @@ from kinesumer.telemetry.api import Telemetry
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore, memory_ports
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire import rows
+from tests.support.faulty import FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from kinesumer.consuming.records import Records
     from kinesumer.consuming.streams import StreamLike
     from kinesumer.coordination.connections import Ports
     from kinesumer.coordination.group import GroupConsumer
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page
-    from kinesumer.model.rows import Key, Row
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ports import Clock, Reservation, Write, WriteResult
-    from kinesumer.testing.memory import MemorySource
+    from kinesumer.ports import Clock
 
 APP = "app"
+SHARD = "shardId-000000000000"  # a stream's first shard
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 
 
@@ -271,156 +259,6 @@ class Client:
             self.seen.append(record)
             if self._handle is not None:
                 await self._handle(record)
-
-
-class FaultyStore:
-    """A state store that fails when the test says so, and keeps all writes."""
-
-    def __init__(self, table: MemoryStore) -> None:
-        self.table = table
-        self.down = False  # nothing arrives
-        self.latency = 0.001
-        self.sent: list[Write] = []
-        self.queried: list[str] = []  # the partition of each query
-        self._spoiled: list[tuple[str, str]] = []
-
-    def spoil(self, how: str, attribute: str) -> None:
-        """Spoil the next write that sets (or removes) an attribute.
-
-        A ``lost`` write never arrives. An ``unanswered`` one is applied, but its answer
-        is lost. A ``throttled`` one is refused for now.
-        """
-        self._spoiled.append((how, attribute))
-
-    def writes(self, attribute: str) -> list[Write]:
-        """Return the writes that set an attribute."""
-        return [write for write in self.sent if attribute in write.set]
-
-    async def write(self, write: Write) -> WriteResult:
-        """Apply a write, unless it is to be spoiled."""
-        await self._travel()
-        self.sent.append(write)
-        how = self._fate(write)
-        if how == "throttled":
-            raise StoreThrottledError("throttled")
-        if how == "lost":
-            raise StoreUnavailableError("timed out")
-        written = await self.table.write(write)
-        if how == "unanswered":
-            raise StoreUnavailableError("timed out")
-        return written
-
-    async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
-        await self._travel()
-        return await self.table.get(key, consistent=consistent)
-
-    async def query(
-        self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
-    ) -> list[Row]:
-        await self._travel()
-        self.queried.append(pk)
-        return await self.table.query(pk, first=first, last=last, consistent=consistent)
-
-    async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
-        await self._travel()
-        return await self.table.query_not_updated_since(pk, moment)
-
-    async def verify(self) -> str:
-        await self._travel()
-        return await self.table.verify()
-
-    async def _travel(self) -> None:
-        await asyncio.sleep(self.latency)
-        if self.down:
-            raise StoreUnavailableError("timed out")
-
-    def _fate(self, write: Write) -> str:
-        for place, (how, attribute) in enumerate(self._spoiled):
-            if attribute in write.set or attribute in write.remove:
-                del self._spoiled[place]
-                return how
-        return ""
-
-
-class FaultySource(PollingSource):
-    """A stream's source that fails when told to, and keeps requested iterators."""
-
-    def __init__(self, source: MemorySource) -> None:
-        self.source = source
-        self.down = False
-        self.errors: deque[Exception] = deque()  # the errors that the next reads raise
-        self.iterators: list[tuple[str, Position | Start]] = []
-        self.reads: list[float] = []
-        self.limits: list[int] = []
-        # A wrong result of ListShards that the test has set.
-        self.listing: list[Shard] | None = None
-        # The number of next answers to GetRecords without an iterator and children.
-        self.without_iterator: float = 0
-        self.listings = 0  # the calls of ListShards
-
-    def describe_now(self) -> StreamInfo:
-        return self.source.describe_now()
-
-    async def describe(self) -> StreamInfo:
-        self._travel()
-        return self.source.describe_now()
-
-    async def list_shards(self) -> list[Shard]:
-        """Return the shards, or the list that the test has set."""
-        self._travel()
-        self.listings += 1
-        return self.source.list_shards_now() if self.listing is None else self.listing
-
-    def connection(self) -> AbstractAsyncContextManager[None]:
-        """Return a connection at once, since their number isn't limited."""
-        return nullcontext()
-
-    async def _place(self, shard_id: str, after: Position | Start) -> str:
-        self._travel()
-        self.iterators.append((shard_id, after))
-        return self.source.get_iterator_now(shard_id, after)
-
-    async def get_records(
-        self, iterator: str, limit: int, reservation: Reservation | None = None
-    ) -> Page:
-        async def read(place: str) -> tuple[Page, None]:
-            return await self._read(place, limit, reservation), None
-
-        page, _ = await self._read_confirmed(iterator, read)
-        return page
-
-    async def _read(
-        self, place: str, limit: int, reservation: Reservation | None
-    ) -> Page:
-        self.reads.append(self.source.kinesis.clock.now())
-        self.limits.append(limit)
-        self._travel()
-        if self.errors:
-            raise self.errors.popleft()
-        page = self.source.get_records_now(place, limit)
-        if reservation is not None and not reservation.covers(page.wire_bytes):
-            await reservation.grow(page.wire_bytes)
-        if self.without_iterator:
-            self.without_iterator -= 1
-            page = page._replace(next_iterator=None, children=())
-        return page
-
-    def _travel(self) -> None:
-        if self.down:
-            raise SourceUnavailableError("timed out")
-
-
-class DateAhead(FaultySource):
-    """A stream's source behind a proxy that sets the Date by a clock that is ahead."""
-
-    def __init__(self, source: MemorySource, ahead_seconds: float) -> None:
-        super().__init__(source)
-        self.ahead_seconds = ahead_seconds
-
-    async def describe(self) -> StreamInfo:
-        """Return the stream's description, with the proxy's time."""
-        info = await super().describe()
-        return info._replace(now=info.now + self.ahead_seconds)
 
 
 def shard_row(shard_id: str = "shardId-000000000000", **changes: Any) -> ShardRow:

@@ -6,7 +6,6 @@ import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -28,47 +27,17 @@ from kinesumer.errors import (
     StateStoreMissingError,
     StreamMissingError,
 )
-from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
-from tests.support.world import APP, ARN, FaultyStore, InMemory, World, in_virtual_time
+from tests.support.faulty import FaultyStore
+from tests.support.one_shard import OLDEST, consume, place, shard
+from tests.support.world import APP, ARN, SHARD, InMemory, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer import Record
     from kinesumer.consuming.records import Records
-    from kinesumer.model.rows import ShardRow
     from kinesumer.ports import WriteResult
-
-P = "shardId-000000000000"
-
-
-OLDEST = Start.TRIM_HORIZON
-
-
-def shard(world: World) -> ShardRow:
-    return world.shard_rows()[P]
-
-
-def place(world: World, index: int) -> Position:
-    log = world.kinesis.stream("orders").shards[P].log
-    return Position(log[index].sequence_number)
-
-
-# What each client's first call of consume() returned.
-_records: WeakKeyDictionary[Kinesumer, Records] = WeakKeyDictionary()
-
-
-async def consume(client: Kinesumer, count: int, streams: Any = "orders") -> list[str]:
-    """Consume some records, and break out of the loop at the last one."""
-    seen: list[str] = []
-    if client not in _records:
-        _records[client] = client.consume(streams, start=OLDEST)
-    async for record in _records[client]:
-        seen.append(record.data.decode())
-        if len(seen) == count:
-            break
-    return seen
 
 
 # --- what is refused ---
@@ -345,9 +314,9 @@ async def test_a_commit_names_shards_that_other_clients_own(world: World) -> Non
         taken: dict[str, str | int] = {"owner": "thief", "epoch": 9}
         await world.table.write(Write(key, Compare("pk", "exists"), taken))
         client.ack(a)
-        with pytest.raises(ShardsLostError, match=f"orders/{P}") as caught:
+        with pytest.raises(ShardsLostError, match=f"orders/{SHARD}") as caught:
             await client.commit()
-        assert caught.value.shards == [(ARN, P)]
+        assert caught.value.shards == [(ARN, SHARD)]
         await client.commit()
         client.ack(b)
         with pytest.raises(ShardsLostError):
@@ -401,7 +370,7 @@ async def test_a_task_with_a_record_may_leave_at_once(world: World) -> None:
 async def test_a_client_tells_its_shards_positions_and_lag_without_requests(
     world: World,
 ) -> None:
-    key = ShardKey(ARN, P)
+    key = ShardKey(ARN, SHARD)
     client = InMemory(world, commit_interval_seconds=30.0)
     assert (client.assignment(), client.positions(), client.lag()) == ({}, {}, {})
     async with client:
@@ -483,7 +452,9 @@ async def test_a_block_that_ends_without_an_error_acknowledges_the_record_in_han
         async with client.consume("orders").batches() as batches:
             batch = await anext(batches)
         assert batch.records[0].data == b"d"
-        assert client.positions()[ShardKey(ARN, P)].done == batch.records[-1].position
+        assert (
+            client.positions()[ShardKey(ARN, SHARD)].done == batch.records[-1].position
+        )
 
 
 @in_virtual_time
@@ -495,10 +466,10 @@ async def test_a_loop_may_be_closed_with_and_without_an_acknowledgement(
         records = client.consume("orders", start=OLDEST)
         await anext(records)
         await records.aclose(ack=True)
-        assert client.positions()[ShardKey(ARN, P)].done == place(world, 0)
+        assert client.positions()[ShardKey(ARN, SHARD)].done == place(world, 0)
         assert [(await anext(records)).data for _ in range(2)] == [b"b", b"c"]
         await records.aclose()
-        assert client.lag()[ShardKey(ARN, P)].records_in_hand == 1
+        assert client.lag()[ShardKey(ARN, SHARD)].records_in_hand == 1
     assert shard(world).position == place(world, 1)
 
 

@@ -14,7 +14,8 @@ from kinesumer.model.streams import HASH_KEYS, ShardKey, Stream
 from kinesumer.ports import AllOf, Write
 from kinesumer.wire import rows, writes
 from tests.support.checkpoints import FakeOwner
-from tests.support.world import APP, ARN, FaultyStore, World, hold, shard_row
+from tests.support.faulty import FaultyStore
+from tests.support.world import APP, ARN, World, hold, shard_row
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard

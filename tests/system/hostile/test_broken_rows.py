@@ -12,6 +12,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key
 from kinesumer.wire import rows
 from tests.support.clients import counts, fleet, numbers, settled, spread
+from tests.support.faulty import FaultySource
 from tests.support.row_edits import (
     NULL,
     member_key,
@@ -21,7 +22,7 @@ from tests.support.row_edits import (
     shard_keys,
     spoil,
 )
-from tests.support.world import APP, ARN, FaultySource, World, in_virtual_time
+from tests.support.world import APP, ARN, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Value

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.errors import ShardMissingError
-from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from tests.support.delivery import read_shard
-from tests.support.world import ARN, World
+from tests.support.world import SHARD, World
 
 if TYPE_CHECKING:
     from tests.support.delivery import ReaderDesk
-
-SHARD = "shardId-000000000000"
 
 
 def children(desk: ReaderDesk) -> list[str]:
@@ -31,28 +28,6 @@ def ending_number(world: World) -> str:
 
 
 # --- open shards ---
-
-
-async def test_an_open_shard_without_an_iterator_is_read_on_with_a_warning(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    world.put("a")
-    desk = read_shard(world)
-    await desk.read(1)
-    desk.source.without_iterator = 3
-    await asyncio.sleep(5)
-    assert desk.source.without_iterator == 0
-    world.put("b")
-    assert await desk.read(2, seconds=2) == ["a", "b"]
-    assert not desk.task.done()
-    last = Position(desk.records[0].sequence_number)
-    assert desk.source.iterators[1:] == [(SHARD, last)] * 3
-    warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
-    assert len(warnings) == 3
-    assert "no NextShardIterator, although the shard is open" in warnings[0]
-    [incident] = desk.incidents.current()
-    assert incident.kind is IncidentKind.UNCONFIRMED_END
-    assert incident[1:3] == (ARN, SHARD)
 
 
 async def test_answers_that_never_have_an_iterator_lose_nothing(world: World) -> None:

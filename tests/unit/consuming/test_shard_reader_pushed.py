@@ -10,7 +10,8 @@ from kinesumer.consuming.shard_reader import PUSHED_SLACK_SECONDS
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.positions import Position
 from tests.support.delivery import BUDGET, ReaderDesk
-from tests.support.world import FaultySource, World
+from tests.support.faulty import FaultySource
+from tests.support.world import SHARD, World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.ports import Reservation
 
-SHARD = "shardId-000000000000"
 DELIVERY_SECONDS = 0.07
 
 

@@ -12,7 +12,8 @@ import pytest
 from kinesumer.consuming.streams import OpenStream, as_streams, open_streams
 from kinesumer.errors import ConfigurationError, StreamMissingError
 from kinesumer.model.streams import Start, Stream
-from tests.support.world import ARN, FaultySource, World
+from tests.support.faulty import FaultySource
+from tests.support.world import ARN, World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

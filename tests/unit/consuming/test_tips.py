@@ -13,12 +13,11 @@ from kinesumer.model.positions import Position, Tip
 from kinesumer.model.streams import Stream
 from tests.support.checkpoints import CheckpointDesk
 from tests.support.delivery import read_shard
-from tests.support.world import World, batch_of, shard_row
+from tests.support.world import SHARD, World, batch_of, shard_row
 
 if TYPE_CHECKING:
     from tests.support.world import Client
 
-SHARD = "shardId-000000000000"
 AT_5 = Position("5")
 HOUR = 3600.0
 DAY = 24 * HOUR

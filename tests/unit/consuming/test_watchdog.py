@@ -15,8 +15,8 @@ from kinesumer.model.streams import Start
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.support.clients import Thinking
+from tests.support.faulty import FaultySource
 from tests.support.threads import store_thread, thread_context
-from tests.support.world import FaultySource, World
 
 if TYPE_CHECKING:
     import pytest
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Stream
     from kinesumer.ports import Reservation
+    from tests.support.world import World
 
 SHARD = "orders shardId-000000000000"
 

@@ -12,8 +12,8 @@ from kinesumer.errors import CommitTimeoutError, ConfigurationError
 from kinesumer.model.positions import Position
 from kinesumer.ops.group.seek import plan_seek
 from kinesumer.ops.group.seek import seek as seek_planned
-from tests.support.world import InMemory
-from tests.unit.test_client import OLDEST, P, shard
+from tests.support.one_shard import OLDEST, shard
+from tests.support.world import SHARD, InMemory
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -120,10 +120,10 @@ async def test_callbacks_get_the_shard_and_its_fence(world: World, way: Any) -> 
         await task
         [given] = user.shards
         assert given.stream == "orders"
-        assert given.shard_id == P
-        assert given.key == given.fence.shard == (given.stream_arn, P)
+        assert given.shard_id == SHARD
+        assert given.key == given.fence.shard == (given.stream_arn, SHARD)
         assert (given.fence.app, given.fence.epoch) == ("app", number)
-    log = world.kinesis.stream("orders").shards[P].log
+    log = world.kinesis.stream("orders").shards[SHARD].log
     assert given.fence.position == Position(log[-1].sequence_number)
 
 
@@ -134,7 +134,7 @@ async def test_other_shards_go_on_while_a_callback_runs(world: World, way: Any) 
     blocked = asyncio.Event()
 
     async def wait(given: AssignedShard) -> None:
-        if given.shard_id == P:
+        if given.shard_id == SHARD:
             await blocked.wait()
 
     user.on_assigned = wait
@@ -200,7 +200,7 @@ async def test_what_a_call_acknowledges_is_stored_with_the_release(
     task = asyncio.create_task(user.consume())
     await user.saw("b")
     began = world.clock.now()
-    await pauses.pause(world.context("operator"), "orders", P)
+    await pauses.pause(world.context("operator"), "orders", SHARD)
     await world.until(lambda: not shard(world).owner)
     assert world.clock.now() - began < 10
     assert shard(world).position == kept[-1].position
@@ -229,7 +229,7 @@ async def test_a_parent_is_revoked_before_its_children_are_assigned(
 
     user.on_record, user.on_revoked = keep, acknowledge
     world.put("a", "b")
-    world.kinesis.split("orders", P)
+    world.kinesis.split("orders", SHARD)
     world.put("c", hash_key=HALF)
     task = asyncio.create_task(user.consume())
     await user.saw("c", 120)
@@ -254,7 +254,7 @@ async def test_a_closed_shard_waits_for_the_acknowledgements_of_others(
 
     user.on_record = keep
     world.put("a")
-    world.kinesis.split("orders", P)
+    world.kinesis.split("orders", SHARD)
     task = asyncio.create_task(user.consume())
     await user.saw("revoked 0")
     await asyncio.sleep(60)
@@ -274,7 +274,7 @@ async def test_a_seeked_shard_is_assigned_again(world: World, way: Any) -> None:
     await user.saw("a")
     stream = world.open(world.kinesis.source("orders"))
     operator = world.context("operator")
-    await seek_planned(operator, await plan_seek(operator, stream, OLDEST, P))
+    await seek_planned(operator, await plan_seek(operator, stream, OLDEST, SHARD))
     await world.until(lambda: user.events.count("a") == 2)
     calls = ["assign 0", "assigned 0", "a"]
     assert user.events == [*calls, "revoke 0 seeked", "revoked 0", *calls]
@@ -378,14 +378,14 @@ async def test_a_release_waits_for_a_call_no_longer_than_the_drain_timeout(
     world.put("a")
     task = asyncio.create_task(user.consume())
     await user.saw("a")
-    await pauses.pause(world.context("operator"), "orders", P)
+    await pauses.pause(world.context("operator"), "orders", SHARD)
     await user.saw("revoke 0 paused")
     await asyncio.sleep(4)
     assert shard(world).owner
     await asyncio.sleep(2)
     assert not shard(world).owner
     assert "on_revoked didn't return within 5 s" in caplog.text
-    await pauses.resume(world.context("operator"), "orders", P)
+    await pauses.resume(world.context("operator"), "orders", SHARD)
     await world.until(lambda: user.events.count("assigned 0") == 2)
     assert user.events[-3:] == ["revoked 0", "assign 0", "assigned 0"]
     user.on_revoked = _nothing
@@ -405,7 +405,7 @@ async def test_a_shard_given_up_during_on_assigned_is_revoked_when_it_returned(
     world.put("a")
     task = asyncio.create_task(user.consume())
     await user.saw("assign 0")
-    await pauses.pause(world.context("operator"), "orders", P)
+    await pauses.pause(world.context("operator"), "orders", SHARD)
     await user.saw("revoked 0")
     await world.until(lambda: not shard(world).owner)
     given = ["assign 0", "assigned 0", "revoke 0 paused", "revoked 0"]
@@ -435,7 +435,7 @@ async def test_a_client_ends_though_a_call_hangs(
     await asyncio.wait([task], timeout=60)
     await asyncio.sleep(0)
     assert task.cancelled()
-    assert cancelled == [P]
+    assert cancelled == [SHARD]
     assert not shard(world).owner
 
 
@@ -518,7 +518,7 @@ async def test_an_error_of_on_revoked_ends_the_client(world: World, way: Any) ->
     world.put("a")
     task = asyncio.create_task(way(user))
     await user.saw("a")
-    await pauses.pause(world.context("operator"), "orders", P)
+    await pauses.pause(world.context("operator"), "orders", SHARD)
     with pytest.raises(OSError, match="no disk"):
         await asyncio.wait_for(task, 60)
     assert user.events == ["assign 0", "assigned 0", "a", "revoke 0 paused"]
@@ -536,7 +536,7 @@ async def test_an_end_is_not_stored_if_on_revoked_failed(
 
     user.on_revoked = fail
     world.put("a")
-    world.kinesis.split("orders", P)
+    world.kinesis.split("orders", SHARD)
     with pytest.raises(OSError, match="no disk"):
         await asyncio.wait_for(way(user), 60)
     assert not shard(world).ended
@@ -617,7 +617,7 @@ async def test_plain_functions_run_on_the_event_loop(world: World) -> None:
         ):
             calls.append(record.data.decode())
             break
-    assert calls == [P, "a", "closed"]
+    assert calls == [SHARD, "a", "closed"]
 
 
 def _generator(_: object) -> Any:

@@ -11,10 +11,8 @@ from kinesumer.core.liveness import Lease
 from kinesumer.errors import ShardsLostError
 from kinesumer.wire import writes
 from tests.support.clients import Thinking, counts, numbers, settled, sharing, spread
-from tests.support.world import APP, FaultyStore, World
-
-P = "shardId-000000000000"
-
+from tests.support.faulty import FaultyStore
+from tests.support.world import APP, SHARD, World
 
 # --- sharing ---
 
@@ -70,7 +68,7 @@ async def test_the_last_client_can_leave_too(world: World) -> None:
     await asyncio.wait_for(client.run(client.group.leave()), 0.1)
     await client.task
     await client.stop()
-    assert world.shard_rows()[P].owner == ""
+    assert world.shard_rows()[SHARD].owner == ""
 
 
 async def test_a_crash_is_taken_over_in_time_and_nothing_is_lost(world: World) -> None:
@@ -93,7 +91,7 @@ async def test_a_fenced_client_drops_its_shards_and_comes_back(world: World) -> 
     await world.until(lambda: len(client.seen) == 2)
     session = world.members()["c1"].session
     await world.table.write(writes.fence(APP, world.members()["c1"], "now"))
-    await world.until(lambda: world.shard_rows()[P].epoch == 2)
+    await world.until(lambda: world.shard_rows()[SHARD].epoch == 2)
     await world.until(lambda: len(client.seen) == 4)
     assert client.texts == ["a", "b", "a", "b"]
     assert world.members()["c1"].session != session
@@ -102,7 +100,7 @@ async def test_a_fenced_client_drops_its_shards_and_comes_back(world: World) -> 
         await client.run(client.group.commit())
     client.group.ack(client.seen[2])
     await client.run(client.group.commit())
-    assert world.shard_rows()[P].position == client.seen[0].position
+    assert world.shard_rows()[SHARD].position == client.seen[0].position
 
 
 async def test_user_code_in_a_lost_batch_continues_with_the_next(world: World) -> None:
@@ -120,8 +118,8 @@ async def test_acks_of_a_dead_session_are_reported_as_lost(world: World) -> None
     await world.until(lambda: len(client.seen) == 2)
     client.group.ack(client.seen[0])
     await world.table.write(writes.fence(APP, world.members()["c1"], "now"))
-    await world.until(lambda: world.shard_rows()[P].epoch == 2)
-    with pytest.raises(ShardsLostError, match=f"orders/{P}"):
+    await world.until(lambda: world.shard_rows()[SHARD].epoch == 2)
+    with pytest.raises(ShardsLostError, match=f"orders/{SHARD}"):
         await client.run(client.group.commit())
     await client.run(client.group.commit())
 
@@ -132,8 +130,8 @@ async def test_an_answer_older_than_the_plan_changes_nothing(world: World) -> No
     old = world.members()["c1"]._replace(range=(), leader_epoch=0, plan_version=0)
     client.group._notify(SessionRenewed(Lease(old.session, 1e9), old))
     await asyncio.sleep(10)
-    assert client.held == [P]
-    assert world.shard_rows()[P].epoch == 1
+    assert client.held == [SHARD]
+    assert world.shard_rows()[SHARD].epoch == 1
 
 
 async def test_streams_refreshed_between_sessions_are_consumed(world: World) -> None:

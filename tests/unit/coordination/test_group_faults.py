@@ -15,12 +15,13 @@ from kinesumer.errors import (
     StreamRecreatedError,
 )
 from tests.support.clients import Thinking, counts, numbers, settled, spread
-from tests.support.world import FaultySource, FaultyStore, World
+from tests.support.faulty import FaultySource, FaultyStore
 
 if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.model.streams import StreamInfo
     from kinesumer.ports import Reservation
+    from tests.support.world import World
 
 P = "shardId-000000000000"
 

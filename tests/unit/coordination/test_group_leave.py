@@ -9,8 +9,8 @@ import pytest
 from anyio import move_on_after
 
 from kinesumer.errors import CommitTimeoutError
+from tests.support.one_shard import OLDEST, consume, place, shard
 from tests.support.world import InMemory
-from tests.unit.test_client import OLDEST, consume, place, shard
 
 if TYPE_CHECKING:
     from tests.support.world import World

@@ -9,8 +9,8 @@ import pytest
 
 from kinesumer.errors import HandlerFailedError
 from kinesumer.handlers import RetryPolicy
+from tests.support.one_shard import OLDEST
 from tests.support.world import InMemory
-from tests.unit.test_client import OLDEST
 
 if TYPE_CHECKING:
     from kinesumer import Record

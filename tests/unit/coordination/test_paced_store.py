@@ -12,10 +12,11 @@ from kinesumer.coordination.paced_store import PARALLEL_WRITES, PacedStore
 from kinesumer.errors import StoreThrottledError
 from kinesumer.model.rows import Key
 from kinesumer.ports import AllOf, Write
-from tests.support.world import FaultyStore, World
+from tests.support.faulty import FaultyStore
 
 if TYPE_CHECKING:
     from kinesumer.ports import WriteResult
+    from tests.support.world import World
 
 
 class Slow(FaultyStore):

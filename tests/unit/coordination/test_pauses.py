@@ -15,9 +15,10 @@ from kinesumer.model.streams import Start
 from kinesumer.ops.group import drain, seek
 from kinesumer.ops.group.drain import wait_until_free
 from kinesumer.wire import rows, writes
+from tests.support.faulty import FaultyStore
+from tests.support.one_shard import consume
 from tests.support.operator import Operator, P, resharded
-from tests.support.world import APP, ARN, FaultyStore, InMemory, World
-from tests.unit.test_client import consume
+from tests.support.world import APP, ARN, InMemory, World
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Key

@@ -19,14 +19,13 @@ from kinesumer.errors import (
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.streams import Start, Stream
 from tests.support.clients import counts, numbers, settled, spread
-from tests.support.world import FaultySource, World
+from tests.support.faulty import FaultySource
+from tests.support.world import SHARD, World
 
 if TYPE_CHECKING:
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.records import Page
     from kinesumer.ports import Reservation
-
-SHARD = "shardId-000000000000"
 
 
 class Watcher:

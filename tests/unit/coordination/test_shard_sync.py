@@ -17,8 +17,9 @@ from kinesumer.model.rows import Key, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
+from tests.support.faulty import FaultySource, FaultyStore
 from tests.support.lease_owner import HIGH, LOW, P, change
-from tests.support.world import APP, FaultySource, FaultyStore, World
+from tests.support.world import APP, World
 
 if TYPE_CHECKING:
     from kinesumer.consuming.streams import OpenStream

@@ -12,7 +12,8 @@ from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start
 from kinesumer.wire import rows
-from tests.support.world import APP, DateAhead, FaultySource, World
+from tests.support.faulty import DateAhead, FaultySource
+from tests.support.world import APP, World
 
 if TYPE_CHECKING:
     from kinesumer.model.streams import Shard

@@ -15,8 +15,9 @@ from kinesumer.errors import GroupBusyError, StateStoreRecreatedError
 from kinesumer.model.rows import QUERY, QUERY_ID, Key
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
+from tests.support.faulty import FaultyStore
 from tests.support.members import Fleet
-from tests.support.world import APP, FaultyStore, World
+from tests.support.world import APP, World
 
 
 async def test_the_first_client_gives_the_group_an_identity(world: World) -> None:

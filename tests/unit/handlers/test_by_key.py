@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.model.records import Batch
 
-P = "shardId-000000000000"
-
 
 def put(world: World, *items: str) -> None:
     """Put records "KEY TEXT" into the only shard."""

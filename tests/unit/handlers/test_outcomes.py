@@ -10,14 +10,13 @@ import pytest
 from kinesumer.handlers import RetryPolicy
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.wire.failures import read_failures
-from tests.support.world import ARN, World, in_virtual_time
+from tests.support.world import ARN, SHARD, World, in_virtual_time
 from tests.unit.handlers.runner import Runner
 
 if TYPE_CHECKING:
     from kinesumer import Batch, Record
     from kinesumer.model.failures import StreamFailures
 
-SHARD = "shardId-000000000000"
 ONCE = RetryPolicy(max_attempts=1)
 
 

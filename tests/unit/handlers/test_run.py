@@ -11,7 +11,8 @@ import pytest
 from kinesumer.errors import HandlerFailedError, StreamMissingError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.shard_queue import ShardQueue
-from tests.support.world import FaultyStore, World, in_virtual_time
+from tests.support.faulty import FaultyStore
+from tests.support.world import World, in_virtual_time
 from tests.unit.handlers.runner import Runner, committed
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from kinesumer import Batch, Handler, Middleware, Record, RetryPolicy, Stream
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters import targets
 from kinesumer.handlers.options import read_run_options
+from tests.support.one_shard import OLDEST
 from tests.support.world import ARN, InMemory, World, in_virtual_time
-from tests.unit.test_client import OLDEST
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

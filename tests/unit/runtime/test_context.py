@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +17,10 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import Key
 from kinesumer.ports import Compare, Write
-from tests.support.world import FaultyStore, World
+from tests.support.faulty import FaultyStore
+
+if TYPE_CHECKING:
+    from tests.support.world import World
 
 
 class Service:

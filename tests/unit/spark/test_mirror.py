@@ -20,6 +20,7 @@ from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.group.status import report
 from kinesumer.wire import app_rows
+from tests.support.faulty import FaultySource
 from tests.support.mirrored_query import (
     HIGH,
     LOW,
@@ -30,7 +31,7 @@ from tests.support.mirrored_query import (
     reading,
     stored,
 )
-from tests.support.world import APP, ARN, FaultySource, World, in_virtual_time
+from tests.support.world import APP, ARN, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import ShardRow

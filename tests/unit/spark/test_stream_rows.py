@@ -16,10 +16,11 @@ from kinesumer.spark.mirror.mirror import positions_of
 from kinesumer.spark.mirror.shard_row_mirror import first_rows
 from kinesumer.wire import rows
 from tests.support.clients import numbers, spread
+from tests.support.faulty import FaultySource
 from tests.support.lease_owner import change
 from tests.support.mirrored_query import HIGH, LOW, Log, P, Query, newest
 from tests.support.mirrored_query import stored as stored_number
-from tests.support.world import ARN, FaultySource, World, in_virtual_time
+from tests.support.world import ARN, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.model.query_offsets import ShardPosition

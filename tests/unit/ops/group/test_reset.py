@@ -13,7 +13,8 @@ from kinesumer.model.rows import Key
 from kinesumer.ops.group import reset
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
-from tests.support.world import APP, FaultyStore, World, in_virtual_time
+from tests.support.faulty import FaultyStore
+from tests.support.world import APP, World, in_virtual_time
 
 P = "shardId-000000000000"
 

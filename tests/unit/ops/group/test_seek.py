@@ -19,8 +19,9 @@ from kinesumer.model.streams import Start
 from kinesumer.ops.group import seek
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
+from tests.support.faulty import DateAhead, FaultyStore
 from tests.support.operator import HIGH, LOW, MERGED, BeforeSeek, Operator, P, resharded
-from tests.support.world import APP, ARN, DateAhead, FaultyStore, World, in_virtual_time
+from tests.support.world import APP, ARN, World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import ShardRow

@@ -35,6 +35,7 @@ from kinesumer.testing.simulation.run import Run, execute_run
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
 from kinesumer.wire.rows import timestamp_text
+from tests.support.world import SHARD
 from tests.unit.testing.simulation.checked_trace import Trace
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     Upset = Callable[[Simulation, LivenessMonitor], Awaitable[None]]
 
 SCENARIO = Scenario(members=2, shards=(4,), faults="none")
-SHARD = "shardId-000000000000"
 
 
 @pytest.fixture

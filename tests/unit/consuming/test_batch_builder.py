@@ -13,12 +13,11 @@ from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire import aggregate_readers, aggregation
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.delivery import CountingTelemetry, read_shard, refuse_memory
+from tests.support.world import SHARD
 from tests.unit.wire.aggregates import field, frame
 
 if TYPE_CHECKING:
     from tests.support.world import World
-
-SHARD = "shardId-000000000000"
 
 
 def user(text: str, hash_key: int | None = None) -> Entry:

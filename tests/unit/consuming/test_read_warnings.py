@@ -1,0 +1,90 @@
+"""Test what a client warns of when it reads a shard."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kinesumer.errors import (
+    SourceUnavailableError,
+)
+from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.positions import Position
+from tests.support.delivery import read_shard
+from tests.support.world import ARN, SHARD, World
+
+if TYPE_CHECKING:
+    import pytest
+
+
+async def test_a_trimmed_position_goes_on_with_the_oldest_record_and_says_so(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, number = world.kinesis.put("orders", b"old", explicit_hash_key=0)
+    world.put("lost")
+    await asyncio.sleep(10)
+    world.kinesis.expire("orders", world.clock.wall() - 5)
+    world.put("kept")
+    desk = read_shard(world, position=Position(number))
+    assert await desk.read(1) == ["kept"]
+    assert "records may be lost to retention" in caplog.text
+    [incident] = desk.incidents.current()
+    assert incident.kind is IncidentKind.TRIMMED_POSITION
+    assert incident[1:3] == desk.owned.key
+
+
+async def test_of_a_shard_read_to_its_tip_nothing_is_called_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    world.put("a")
+    desk = read_shard(world)
+    await desk.read(1)
+    await asyncio.sleep(10)
+    world.kinesis.expire("orders", world.clock.wall())
+    desk.source.errors.append(SourceUnavailableError("timed out"))
+    world.put("b")
+    assert await desk.read(2) == ["a", "b"]
+    assert "has expired, and nothing came after it" in caplog.text
+    assert "lost" not in caplog.text
+    assert desk.incidents.current() == []
+
+
+async def test_what_may_have_come_while_a_shard_was_not_read_may_be_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.kinesis.stream("orders").retention_hours = 1
+    world.put("a")
+    desk = read_shard(world)
+    await desk.read(1)
+    desk.source.down = True
+    await asyncio.sleep(10)
+    world.put("b")
+    await asyncio.sleep(1.1 * 3600)
+    world.kinesis.expire("orders", world.clock.wall())
+    world.put("c")
+    desk.source.down = False
+    assert await desk.read(2) == ["a", "c"]
+    assert "records may be lost to retention" in caplog.text
+
+
+async def test_an_open_shard_without_an_iterator_is_read_on_with_a_warning(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put("a")
+    desk = read_shard(world)
+    await desk.read(1)
+    desk.source.without_iterator = 3
+    await asyncio.sleep(5)
+    assert desk.source.without_iterator == 0
+    world.put("b")
+    assert await desk.read(2, seconds=2) == ["a", "b"]
+    assert not desk.task.done()
+    last = Position(desk.records[0].sequence_number)
+    assert desk.source.iterators[1:] == [(SHARD, last)] * 3
+    warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert len(warnings) == 3
+    assert "no NextShardIterator, although the shard is open" in warnings[0]
+    [incident] = desk.incidents.current()
+    assert incident.kind is IncidentKind.UNCONFIRMED_END
+    assert incident[1:3] == (ARN, SHARD)
