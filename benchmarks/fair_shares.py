@@ -15,7 +15,7 @@ from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tests.unit.core.neighbours import (
+from tests.support.neighbours import (
     App,
     FixedSecond,
     Foreign,

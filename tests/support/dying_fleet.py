@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.handlers.runner import Runner
+from tests.support.handler_client import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

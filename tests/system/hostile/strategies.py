@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
-from tests.unit.wire.aggregates import varint
+from tests.support.aggregates import varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

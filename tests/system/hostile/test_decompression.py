@@ -17,9 +17,9 @@ from kinesumer.decoding.wire_format import parse_glue
 from kinesumer.model.positions import Position
 from kinesumer.runtime.decompression import DECOMPRESSED
 from tests.support.delivery import deliver
+from tests.support.handler_client import Runner, committed
 from tests.support.thread_desk import ThreadDesk
 from tests.support.world import World, hold, in_virtual_time
-from tests.unit.handlers.runner import Runner, committed
 
 if TYPE_CHECKING:
     from kinesumer import Batch

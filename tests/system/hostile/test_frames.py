@@ -23,6 +23,7 @@ from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.reading.rows import Columns, Slice, parse
 from kinesumer.wire import aggregate_readers, aggregation
 from kinesumer.wire.aggregation import MAGIC, open_in_steps, open_records
+from tests.support.aggregates import User, by_protobuf, frame, users_in, varint
 from tests.support.spark_reading import schema
 from tests.support.steps import peak_bytes, steps_of_each
 from tests.system.hostile.strategies import (
@@ -32,7 +33,6 @@ from tests.system.hostile.strategies import (
     user,
     with_examples,
 )
-from tests.unit.wire.aggregates import User, by_protobuf, frame, users_in, varint
 
 ALL = Columns(schema(*COLUMNS))
 KEY, GIGABYTE = field(0x0A, b"k"), 1 << 30

@@ -20,13 +20,13 @@ from kinesumer.spark.reading.rows import Columns, Slice, parse
 from kinesumer.wire import rows, writes
 from kinesumer.wire.aggregation import MAGIC, open_records
 from kinesumer.wire.records import decode_page
+from tests.support.aggregates import frame
 from tests.support.faulty import FaultySource
 from tests.support.row_edits import put
 from tests.support.spark_reading import schema
 from tests.support.steps import growth, peak_bytes
 from tests.support.world import APP, ARN, World, in_virtual_time
 from tests.system.hostile.strategies import SHARD, UPPER_HALF, field, user
-from tests.unit.wire.aggregates import frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,20 +31,33 @@ MODULES = sorted(
     for package in ("core", "wire")
     for path in ROOT.glob(f"kinesumer/{package}/[!_]*.py")
 )
-_ROW_TESTS = ("wire/test_rows", "wire/test_row_texts")
+_ROW_TESTS = ("wire/test_rows", "wire/test_fields")
 TESTS = {
     "core/assignment": (
         "core/test_assignment",
         "core/test_balance_labels",
         "core/test_max_shards",
     ),
-    "core/handout": ("core/test_delivery",),
+    "core/delivery": ("core/test_delivery", "core/test_handout"),
+    "core/handout": ("core/test_handout", "core/test_delivery"),
     "core/load_order": ("core/test_load_order", "core/test_load_assignor"),
     "core/fair_share": ("core/test_fair_share",),
     "core/plan": ("core/test_plan", "core/test_rebalance"),
-    "wire/conditions": ("wire/test_writes", "wire/test_admin_writes"),
-    "wire/aggregate_readers": ("wire/test_aggregation", "wire/test_put_records"),
-    "wire/aggregation": ("wire/test_aggregation", "wire/test_put_records"),
+    "wire/conditions": (
+        "wire/test_conditions",
+        "wire/test_writes",
+        "wire/test_admin_writes",
+    ),
+    "wire/aggregate_readers": (
+        "wire/test_aggregate_readers",
+        "wire/test_aggregation",
+        "wire/test_put_records",
+    ),
+    "wire/aggregation": (
+        "wire/test_aggregation",
+        "wire/test_aggregate_readers",
+        "wire/test_put_records",
+    ),
     "wire/put_records": ("wire/test_put_records", "wire/test_aggregation"),
     "wire/fields": (*_ROW_TESTS, "wire/test_records"),
     "wire/admin_writes": ("wire/test_admin_writes", "wire/test_writes"),

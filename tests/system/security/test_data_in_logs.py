@@ -13,9 +13,9 @@ import pytest
 from kinesumer.errors import HandlerFailedError
 from kinesumer.schemas import AvroDecoder
 from tests.support.delivery import Desk
+from tests.support.handler_client import Runner
 from tests.support.world import World, batch_of, hold, in_virtual_time
 from tests.system.security.evidence import Evidence
-from tests.unit.handlers.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

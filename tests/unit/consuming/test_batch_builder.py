@@ -12,9 +12,9 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire import aggregate_readers, aggregation
 from kinesumer.wire.put_records import Entry, aggregate
+from tests.support.aggregates import field, frame
 from tests.support.delivery import CountingTelemetry, read_shard, refuse_memory
 from tests.support.world import SHARD
-from tests.unit.wire.aggregates import field, frame
 
 if TYPE_CHECKING:
     from tests.support.world import World

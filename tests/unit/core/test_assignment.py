@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kinesumer.core.assignment import Member, assign_range
 from kinesumer.model.streams import HASH_KEYS, Interval
-from tests.unit.core.shares import (
+from tests.support.shares import (
     Shards,
     all_shards,
     check_shares_in_order,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from kinesumer.core import plan as plans
 from kinesumer.core.assignment import Member, assign_range
 from kinesumer.model.rows import MemberRow
-from tests.unit.core.shares import (
+from tests.support.shares import (
     Plan,
     Shards,
     all_shards,

@@ -5,10 +5,9 @@ The drivers' tests show only that events and decisions get through.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import islice
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -24,101 +23,22 @@ from hypothesis.stateful import (
 
 from kinesumer.core.delivery import (
     AwaitStored,
-    Delivery,
     Finish,
-    Free,
     HandOver,
     NoteDue,
-    Processed,
     Signal,
     Unfinished,
     Wait,
 )
 from kinesumer.core.handout import Handout, Loop, Phase
-from kinesumer.core.turns import Turns
 from kinesumer.model.positions import Position
-from tests.support.world import batch_of, hold, shard_row
+from tests.support.delivery_machine import driver, numbers, one, shards
+from tests.support.world import hold
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import FetchedBatch
-    from kinesumer.core.delivery import Action
-    from kinesumer.model.records import Record
 
 EACH_BYTES = 426  # the memory of a record of batch_of()
-
-
-@dataclass
-class Driver:
-    """Carries out what a delivery decides, and counts what it was told."""
-
-    delivery: Delivery[OwnedShard]
-    turns: Turns[OwnedShard, FetchedBatch] = field(default_factory=Turns)
-    now: float = 0.0
-    put_bytes: int = 0
-    freed: int = 0
-    processed: int = 0
-    signals: list[Signal] = field(default_factory=list)
-    unfinished: list[Unfinished[OwnedShard]] = field(default_factory=list)
-
-    def put(self, owned: OwnedShard, *numbers: int) -> FetchedBatch:
-        """Queue a batch of records with these numbers."""
-        batch = batch_of(owned, *numbers)
-        self.turns.put(owned, batch)
-        self.put_bytes += batch.size
-        return batch
-
-    def ask(self, loop: Loop, holder: object | None = None) -> Action[OwnedShard]:
-        """Ask for a loop. Return the decision once no batch need be taken in."""
-        self.delivery.asked(loop, holder, self.now)
-        return self.go_on(loop)
-
-    def go_on(self, loop: Loop) -> Action[OwnedShard]:
-        while True:
-            action = self.delivery.next(loop, self.turns, self.now)
-            if action is not Wait.BATCH or not self.turns:
-                self.carry_out()
-                return action
-            self.delivery.arrived(self.turns.take()[1])
-
-    def handout(self, loop: Loop, holder: object | None = None) -> Handout[OwnedShard]:
-        """Ask for a loop, which gets records. Return them."""
-        action = self.ask(loop, holder)
-        assert isinstance(action, HandOver)
-        return action.handout
-
-    def whole(self, loop: Loop, holder: object | None = None) -> list[int]:
-        """Ask for a loop, which gets a whole batch. Return the records' numbers."""
-        return numbers(self.handout(loop, holder).whole(self.now).records)
-
-    def carry_out(self) -> None:
-        for effect in self.delivery.take_effects():
-            if isinstance(effect, Free):
-                self.freed += effect.size
-            elif isinstance(effect, Processed):
-                self.processed += effect.records
-            elif isinstance(effect, Unfinished):
-                self.unfinished.append(effect)
-            else:
-                self.signals.append(effect)
-
-    def done(self, owned: OwnedShard) -> int:
-        """Return how many records of a shard are done."""
-        self.delivery.sync_progress()
-        self.carry_out()
-        return owned.progress.done
-
-
-def numbers(records: list[Record]) -> list[int]:
-    return [int(record.sequence_number) for record in records]
-
-
-def shards(count: int) -> list[OwnedShard]:
-    return [hold(shard_row(f"shardId-{number:012}")) for number in range(count)]
-
-
-def driver(*, auto: bool = True, limit: int | None = None) -> Driver:
-    return Driver(Delivery(acks_by_asking=auto, limit=limit))
 
 
 # --- random events ---
@@ -320,13 +240,6 @@ TestRandomEvents.settings = settings(
 # --- cases of note ---
 
 
-def one(*records: int, auto: bool = True, **options: Any) -> tuple[Driver, OwnedShard]:
-    """Return a delivery with a batch of one shard."""
-    given, owned = driver(auto=auto, **options), hold()
-    given.put(owned, *records)
-    return given, owned
-
-
 def test_a_limit_ends_all_loops_and_leaves_the_rest_undone() -> None:
     given, owned = one(1, 2, 3, limit=2)
     loop = Loop("records")
@@ -357,18 +270,6 @@ def test_the_first_error_ends_each_loop_until_the_delivery_is_opened_again() -> 
     assert given.ask(loop) is Wait.BATCH
 
 
-def test_user_code_is_busy_from_the_record_to_the_next_request() -> None:
-    given, owned = one(1)
-    loop, given.now = Loop("records"), 5.0
-    since = [given.delivery.busy_since]
-    given.whole(loop)
-    since.append(given.delivery.busy_since)
-    given.now = 7.0
-    assert given.ask(loop) is Wait.BATCH
-    assert [*since, given.delivery.busy_since] == [None, 5.0, None]
-    assert owned.load.handler_seconds == 2
-
-
 def test_half_of_max_uncommitted_done_is_committed_at_once() -> None:
     given, owned = driver(), hold(max_uncommitted_records=4)
     for number in (1, 2):
@@ -388,14 +289,6 @@ def test_what_user_code_has_can_be_acknowledged_without_a_request() -> None:
     next(given.handout(Loop("records")).one_by_one())
     given.delivery.acked(3.0)
     assert (given.done(owned), given.delivery.left_since) == (1, 3.0)
-
-
-def test_a_cancelled_request_counts_as_left_until_the_next_one() -> None:
-    given = driver()
-    given.delivery.cancelled(3.0)
-    since = [given.delivery.left_since]
-    given.ask(Loop("records"))
-    assert [*since, given.delivery.left_since] == [3.0, None]
 
 
 @pytest.mark.parametrize("auto", [True, False])
@@ -432,38 +325,6 @@ def test_a_failed_task_with_nothing_undone_and_a_revoked_shard() -> None:
     ]
 
 
-def test_records_are_in_hand_or_wait() -> None:
-    given, owned = one(1, 2)
-    assert not given.delivery.has_records(owned, waiting=True)
-    handout = given.handout(Loop("records"))
-    assert not given.delivery.has_records(owned, waiting=False)
-    assert given.delivery.has_records(owned, waiting=True)
-    handout.one_by_one()
-    assert given.delivery.has_records(owned, waiting=False)
-
-
-def test_a_record_counted_before_it_was_taken_back_is_not_waited_for() -> None:
-    given, owned = one(1, 2)
-    handout = given.handout(Loop("records"))
-    next(handout.one_by_one())
-    given.done(owned)
-    assert not owned.is_idle
-    handout.keep_back()
-    assert owned.is_idle
-
-
-def test_a_batch_cut_at_a_record_leaves_the_records_from_there() -> None:
-    given, owned = one(1, 2, 3)
-    loop = Loop("batches")
-    handout = given.handout(loop)
-    batch = handout.whole(0.0)
-    handout.keep_back(batch, 3)  # nothing is left
-    handout.keep_back(batch, 1)
-    assert given.done(owned) == 0
-    assert given.whole(loop) == [2, 3]
-    assert given.done(owned) == 1
-
-
 def test_an_isolated_record_is_noted_before_and_stored_after_user_code_has_it() -> None:
     given, owned = one(1)
     turn = SimpleNamespace(is_in_turn=True, due="1", may_forget=lambda _: False)
@@ -497,66 +358,6 @@ def test_a_shard_that_had_a_turn_waits_for_the_others() -> None:
     for _ in range(6):
         seen += numbers(list(islice(given.handout(loop).one_by_one(), 1)))
     assert seen == [1, 11, 2, 12, 3, 13]
-
-
-def test_an_illegal_step_names_both_phases() -> None:
-    given, _ = one(1)
-    handout = given.handout(Loop("records"))
-    with pytest.raises(RuntimeError, match="no step leads from WAITING to ABANDONED"):
-        handout.abandon()
-
-
-def test_loops_of_one_task_share_what_it_has() -> None:
-    a, b = Loop("records", "task"), Loop("batches", "task")
-    assert a.is_of_holder_of(b)
-    assert not a.is_of_holder_of(Loop("records", "other"))
-    assert not a.is_of_holder_of(None)
-
-
-def test_a_loop_outlives_the_helper_task_of_a_timeout() -> None:
-    loop = Loop("records", "task")
-    loop.runs_in = "helper"
-    assert [loop.holder, loop.ended("helper"), loop.ended("stranger")] == [
-        "helper",
-        False,
-        False,
-    ]
-    assert [loop.holder, loop.ended("task")] == ["task", True]
-
-
-def test_a_left_loop_frees_its_bytes_and_another_gets_the_rest() -> None:
-    given, owned = one(1, 2, 3, auto=False)
-    loop = Loop("records", "a")
-    next(given.handout(loop, "a").one_by_one())
-    given.delivery.left(loop, 2.0)
-    given.carry_out()
-    assert (given.freed, given.delivery.left_since) == (EACH_BYTES, 2.0)
-    assert given.whole(Loop("batches", "b"), "b") == [2, 3]
-    given.done(owned)
-    assert not owned.is_idle  # task a has its record until it asks again or ends
-    given.delivery.left(Loop("batches", "c"), 3.0)  # has nothing
-    given.delivery.ended("a", 3.0, lambda: None)
-    given.ask(Loop("batches", "b"), "b")
-    assert given.freed == given.put_bytes
-
-
-def test_a_left_loop_has_its_last_record_until_the_next_request() -> None:
-    given, owned = one(1)
-    loop = Loop("records")
-    given.whole(loop)
-    given.delivery.left(loop, 2.0)
-    assert (given.done(owned), owned.is_idle, given.freed) == (0, False, 0)
-    given.ask(loop)
-    assert given.done(owned) == 1
-
-
-def test_bytes_of_a_whole_batch_in_hand_are_freed_when_its_loop_is_left() -> None:
-    given, _ = one(1, 2, auto=False)
-    loop = Loop("batches", "a")
-    given.whole(loop, "a")
-    given.delivery.left(loop, 2.0)
-    given.carry_out()
-    assert given.freed == 2 * EACH_BYTES
 
 
 def test_a_task_that_ends_well_may_have_passed_its_record_on() -> None:

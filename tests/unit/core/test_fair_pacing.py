@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.core.neighbours import (
+from tests.support.neighbours import (
     App,
     FixedSecond,
     Foreign,
@@ -21,7 +21,7 @@ from tests.unit.core.neighbours import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.unit.core.neighbours import Reads
+    from tests.support.neighbours import Reads
 
 SETTLED, OVER = 30.0, 180.0
 SEEDS = range(3)

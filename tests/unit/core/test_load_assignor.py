@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kinesumer.core.assignment import Member, assign_range
 from kinesumer.core.load_assignor import assign_load
-from tests.unit.core.shares import (
+from tests.support.shares import (
     Plan,
     Shards,
     all_shards,

@@ -13,7 +13,7 @@ from kinesumer.core.assignment import Member, assign_range
 from kinesumer.core.claims import Pauses, decide_claims
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
-from tests.unit.core.shares import (
+from tests.support.shares import (
     Plan,
     Shards,
     all_shards,

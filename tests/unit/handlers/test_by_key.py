@@ -18,8 +18,8 @@ from kinesumer.handlers.shard_queue import ShardQueue
 from kinesumer.model.records import Record
 from kinesumer.telemetry.api import Telemetry
 from tests.support.checkpoints import FakeCheckpointer
+from tests.support.handler_client import Runner, committed
 from tests.support.world import World, hold, in_virtual_time
-from tests.unit.handlers.runner import Runner, committed
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard

@@ -12,8 +12,8 @@ from kinesumer import ConfigurationError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.options import read_run_options
 from kinesumer.model.incidents import IncidentKind
+from tests.support.handler_client import Runner
 from tests.support.world import World, in_virtual_time
-from tests.unit.handlers.runner import Runner
 
 if TYPE_CHECKING:
     from kinesumer import Batch, Record

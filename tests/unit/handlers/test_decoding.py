@@ -14,8 +14,8 @@ from kinesumer.errors import (
     HandlerFailedError,
     SourceUnavailableError,
 )
+from tests.support.handler_client import Runner, committed
 from tests.support.world import World, in_virtual_time
-from tests.unit.handlers.runner import Runner, committed
 from tests.unit.handlers.test_streams import running
 from tests.unit.handlers.test_tracing import Traced
 from tests.unit.telemetry.test_otel import Sdk

@@ -16,8 +16,8 @@ from kinesumer.errors import (
     HandlerFailedError,
 )
 from kinesumer.handlers import RetryPolicy
+from tests.support.handler_client import Runner, committed
 from tests.support.world import World, in_virtual_time
-from tests.unit.handlers.runner import Runner, committed
 
 if TYPE_CHECKING:
     from kinesumer import Batch, Record

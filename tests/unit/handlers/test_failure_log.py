@@ -14,8 +14,8 @@ from kinesumer.errors import (
     HandlerFailedError,
 )
 from kinesumer.handlers import RetryPolicy
+from tests.support.handler_client import Runner
 from tests.support.world import World, in_virtual_time
-from tests.unit.handlers.runner import Runner
 from tests.unit.handlers.test_failing import BURY, Failing
 
 if TYPE_CHECKING:

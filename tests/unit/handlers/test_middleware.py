@@ -11,8 +11,8 @@ from kinesumer.handlers import Middleware, RetryPolicy
 from kinesumer.handlers.middleware import wrapped
 from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.signature import read_function
+from tests.support.handler_client import Runner
 from tests.support.world import World, batch_of, hold, in_virtual_time
-from tests.unit.handlers.runner import Runner
 
 if TYPE_CHECKING:
     from kinesumer import Batch, Record

@@ -10,8 +10,8 @@ import pytest
 from kinesumer.handlers import RetryPolicy
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.wire.failures import read_failures
+from tests.support.handler_client import Runner
 from tests.support.world import ARN, SHARD, World, in_virtual_time
-from tests.unit.handlers.runner import Runner
 
 if TYPE_CHECKING:
     from kinesumer import Batch, Record

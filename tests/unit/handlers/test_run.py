@@ -12,8 +12,8 @@ from kinesumer.errors import HandlerFailedError, StreamMissingError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.shard_queue import ShardQueue
 from tests.support.faulty import FaultyStore
+from tests.support.handler_client import Runner, committed
 from tests.support.world import World, in_virtual_time
-from tests.unit.handlers.runner import Runner, committed
 
 if TYPE_CHECKING:
     from kinesumer import Record

@@ -27,8 +27,8 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from tests.support.handler_client import TERMS, Letters
 from tests.support.world import APP
-from tests.unit.handlers.runner import TERMS, Letters
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

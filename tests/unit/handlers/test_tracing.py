@@ -13,8 +13,8 @@ from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.tracing import read_traceparent
 from kinesumer.model.records import Record
 from kinesumer.telemetry.otel import OpenTelemetry
+from tests.support.handler_client import Runner
 from tests.support.world import World, in_virtual_time
-from tests.unit.handlers.runner import Runner
 from tests.unit.telemetry.test_otel import ORDERS, Sdk
 
 if TYPE_CHECKING:

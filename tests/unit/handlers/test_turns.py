@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.handlers.invokers import Gate
+from tests.support.handler_client import Runner
 from tests.support.world import World, hold, in_virtual_time
-from tests.unit.handlers.runner import Runner
 from tests.unit.handlers.test_threads import Client
 
 if TYPE_CHECKING:

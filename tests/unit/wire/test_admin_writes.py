@@ -7,7 +7,7 @@ import pytest
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.wire import admin_writes, rows, writes
-from tests.unit.wire.write_cases import (
+from tests.support.write_cases import (
     APP,
     ARN,
     GROUP_ROW,

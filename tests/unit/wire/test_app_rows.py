@@ -7,7 +7,7 @@ import pytest
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import AppRow
 from kinesumer.wire import app_rows
-from tests.unit.wire.write_cases import APP, ARN, row_after, write_over
+from tests.support.write_cases import APP, ARN, row_after, write_over
 
 
 def test_an_app_row_is_replaced_only_as_it_was_read() -> None:

@@ -9,7 +9,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import NO_DEATHS, Deaths
 from kinesumer.model.streams import Start
 from kinesumer.wire import admin_writes, deaths, rows, writes
-from tests.unit.wire.write_cases import (
+from tests.support.write_cases import (
     APP,
     FREE_ROW,
     MINE,

@@ -20,8 +20,8 @@ from kinesumer.wire.put_records import (
     decode_results,
     refusal,
 )
+from tests.support.aggregates import WHOLE
 from tests.support.put_targets import INFO
-from tests.unit.wire.aggregates import WHOLE
 
 
 def test_results_are_in_the_order_of_the_records() -> None:

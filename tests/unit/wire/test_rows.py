@@ -18,78 +18,25 @@ from kinesumer.model.rows import (
     MemberRow,
     ShardRow,
     StreamRow,
-    UnsupportedValue,
 )
 from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.wire import rows
+from tests.support.row_samples import (
+    ARN,
+    GROUP,
+    LEADER,
+    MEMBER,
+    MEMBER_STREAMS,
+    OTHER,
+    READERS,
+    SHARD,
+    STREAM,
+    TIP_AT,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kinesumer.model.rows import Row, Value
-
-ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
-TIP_AT = 1795219200.25
-OTHER = "arn:aws:kinesis:us-east-1:210987654321:stream/orders"
-
-MEMBER: Row = {
-    "pk": "member#app",
-    "sk": "client-1",
-    "session": "s1",
-    "incarnation": 2,
-    "beat": 7,
-    "lease_ms": 8000,
-    "weight": 3,
-    "label": "us-east-1a",
-    "max_shards": 20,
-    "state": "leaving",
-    "dead": True,
-    "streams": frozenset({ARN, OTHER}),
-    "index": 1,
-    "range": "0:0-7f,1:80-",
-    "keeps": frozenset({OTHER}),
-    "clients": 4,
-    "leader_epoch": 5,
-    "plan_version": 6,
-    "last_update": "2026-11-21T00:00:00.000Z",
-}
-MEMBER_STREAMS = frozenset({ARN, OTHER})
-SHARD: Row = {
-    "pk": f"shard#app#{ARN}",
-    "sk": f"{16:032x}/shardId-000000000001",
-    "last_hash": f"{31:032x}",
-    "start": "AT_TIMESTAMP 1.5",
-    "parents": frozenset({"shardId-000000000000"}),
-    "epoch": 3,
-    "owner": "s1",
-    "owner_id": "client-1",
-    "claim": "nonce",
-    "sequence_number": "49",
-    "sub_sequence_number": 2,
-    "ended": True,
-    "ready": True,
-    "tip": "2026-11-21T00:00:00.250Z 49:2",
-}
-LEADER: Row = {
-    "pk": "leader#app",
-    "sk": "leader",
-    "session": "s1",
-    "client_id": "client-1",
-    "leader_epoch": 2,
-    "plan_version": 9,
-    "assignor": "load",
-    "rebalance_ms": 20_000,
-    "planned_at": 1_790_000_000_250,
-}
-STREAM: Row = {
-    "pk": "group#app",
-    "sk": f"stream#{ARN}",
-    "stream_created_at": "1700000000.25",
-    "start": "LATEST",
-    "baseline": True,
-}
-GROUP: Row = {"pk": "group#app", "sk": "group", "group_id": "g1", "version": 1}
 
 
 def test_a_member_row_is_read_in_full() -> None:
@@ -166,11 +113,6 @@ def test_a_long_problem_of_fan_out_is_one_short_line() -> None:
     assert len(line) == len("0:billing ") + MAX_ERROR_LETTERS
 
 
-@pytest.mark.parametrize("value", ["", "billing", "2:billing", "0:a/b", "-1:a", 7])
-def test_fan_out_that_cannot_be_read_is_ignored(value: Value) -> None:
-    assert rows.read_member(MEMBER | {"fan_out": value}).fan_out == {}
-
-
 def test_a_shard_row_is_read_in_full() -> None:
     assert rows.read_shard(SHARD) == ShardRow(
         key=ShardKey(ARN, "shardId-000000000001"),
@@ -187,32 +129,6 @@ def test_a_shard_row_is_read_in_full() -> None:
         ready=True,
         tip=Tip(TIP_AT, Position("49", 2)),
     )
-
-
-@pytest.mark.parametrize("position", [Position("49"), Position("49", 3)])
-def test_a_tip_is_written_as_it_is_read(position: Position) -> None:
-    text = rows.tip_text(Tip(TIP_AT + 0.0009, position))
-    assert rows.read_shard(SHARD | {"tip": text}).tip == Tip(TIP_AT, position)
-
-
-@pytest.mark.parametrize(
-    "tip",
-    [
-        7,
-        "",
-        "49",
-        "2026-11-21T00:00:00.250Z",
-        "2026-11-21T00:00:00.250 49",
-        "2026-11-21T00:00:00.250Z x",
-        "2026-13-21T00:00:00.250Z 49",
-        "1969-11-21T00:00:00.250Z 49",
-        "2026-11-21T00:00:00.250Z 49:2:3",
-    ],
-)
-def test_a_tip_that_cannot_be_read_is_none(tip: Value) -> None:
-    row = rows.read_shard(SHARD | {"tip": tip})
-    assert row.tip is None
-    assert row.read_until == 0.0
 
 
 @pytest.mark.parametrize(
@@ -242,100 +158,6 @@ def test_leader_and_stream_rows_are_read_in_full() -> None:
     )
     expected = StreamRow(ARN, 1700000000.25, Start.LATEST, baseline=True)
     assert rows.read_stream(STREAM) == expected
-
-
-READERS: dict[str, tuple[Callable[[Row], object], Row]] = {
-    "member": (rows.read_member, MEMBER),
-    "shard": (rows.read_shard, SHARD),
-    "leader": (rows.read_leader, LEADER),
-    "stream": (rows.read_stream, STREAM),
-}
-# For each type of attribute, values of other types.
-OTHER_TYPES: dict[type, list[Value]] = {
-    str: [1, UnsupportedValue('{"NULL": true}')],
-    int: ["1", True, UnsupportedValue('{"N": "1.5"}')],
-    bool: ["true", 0, 1],
-    frozenset: ["text", UnsupportedValue('{"L": []}')],
-}
-# The readers ignore these attributes. A tip that can't be read counts as missing.
-NOT_READ = ["member pk", "leader pk", "leader sk", "stream pk", "shard tip"]
-NO_KEY = f"{0:032x}/"
-INVALID: list[tuple[str, str, str]] = [
-    ("member", "range", "nonsense|2:0-7f|-1:0-7f|0:7f-0|0:-5-7f"),
-    ("member", "range", f"0:0-{HASH_KEYS:x}|0:0-{HASH_KEYS + 1:x}"),
-    ("member", "range", "0:0-7f,0:7f-80|0:8-9,0:0-7|1:0-7f,0:0-7f"),
-    ("member", "range", ",".join(f"0:{n:x}-{n:x}" for n in range(5001))),
-    (
-        "shard",
-        "sk",
-        f"{16:032x}|no hash/s1|0/s1|{'F' * 32}/s1|{NO_KEY}|{NO_KEY}no shard",
-    ),
-    ("shard", "last_hash", "no hash|ff"),
-    ("shard", "start", "EVERYWHERE|LATEST 5.0|TRIM_HORIZON 5.0|AT_TIMESTAMP"),
-    ("shard", "start", "AT_TIMESTAMP now|AT_TIMESTAMP nan|AT_TIMESTAMP 1e300"),
-    ("shard", "start", "AT_TIMESTAMP -1"),
-    ("shard", "sequence_number", "4٩||LATEST"),
-    ("stream", "stream_created_at", "yesterday|nan"),
-    ("stream", "start", ""),
-]
-
-
-def check_refused(kind: str, attribute: str, value: Value) -> None:
-    """Check that the error of an invalid attribute names it and its row."""
-    read, row = READERS[kind]
-    with pytest.raises(CorruptRowError) as caught:
-        read(invalid := row | {attribute: value})
-    message = str(caught.value)
-    assert f"pk={invalid['pk']!r} sk={invalid['sk']!r}" in message, value
-    assert f"attribute {attribute} " in message
-    assert "can't be read" in message
-
-
-@pytest.mark.parametrize("kind", READERS)
-def test_a_value_of_another_type_is_refused(kind: str) -> None:
-    for attribute, value in READERS[kind][1].items():
-        if f"{kind} {attribute}" not in NOT_READ:
-            for other in OTHER_TYPES[type(value)]:
-                check_refused(kind, attribute, other)
-
-
-@pytest.mark.parametrize(("kind", "attribute", "values"), INVALID)
-def test_invalid_text_is_refused(kind: str, attribute: str, values: str) -> None:
-    for value in values.split("|"):
-        check_refused(kind, attribute, value)
-
-
-LIMITS: list[tuple[str, str, Value, Value]] = [
-    ("member", "beat", 10**18, 10**18 + 1),
-    ("member", "lease_ms", 86_400_000, 86_400_001),
-    ("member", "lease_ms", 1, 0),
-    ("member", "weight", 1, 0),
-    ("member", "clients", 1_000_000, 1_000_001),
-    ("member", "clients", 1, 0),
-    ("member", "incarnation", 0, -1),
-    ("shard", "epoch", 0, -1),
-    ("leader", "leader_epoch", 0, -1),
-    ("shard", "last_hash", f"{16:032x}", f"{15:032x}"),
-    ("shard", "sequence_number", "9" * 129, "9" * 130),
-    ("shard", "sub_sequence_number", 0, -1),
-    ("stream", "stream_created_at", "0", "-0.001"),
-    ("stream", "stream_created_at", "253402300799", "253402300800"),
-]
-
-
-@pytest.mark.parametrize(("kind", "attribute", "valid", "invalid"), LIMITS)
-def test_attributes_have_limits(
-    kind: str, attribute: str, valid: Value, invalid: Value
-) -> None:
-    read, row = READERS[kind]
-    read(row | {attribute: valid})
-    check_refused(kind, attribute, invalid)
-
-
-def test_an_endless_value_is_cut_off_in_the_message() -> None:
-    with pytest.raises(CorruptRowError) as caught:
-        rows.read_shard(SHARD | {"start": "x" * 400_000})
-    assert len(str(caught.value)) < 1000
 
 
 def test_both_readers_of_a_member_agree_on_liveness() -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import QUERY, LeaderRow, ShardRow
 from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import HASH_KEYS, Interval
 from kinesumer.ports import WriteResult
-from kinesumer.testing.simulation.memory_store import holds
 from kinesumer.wire import rows, writes
-from tests.unit.wire.write_cases import (
+from tests.support.write_cases import (
     APP,
     ARN,
     CASES,
@@ -30,7 +27,6 @@ from tests.unit.wire.write_cases import (
     STREAM,
     assignment,
     row_after,
-    without,
     write_over,
 )
 
@@ -230,43 +226,10 @@ def test_pruned_and_deleted_rows_are_gone(name: str) -> None:
     assert write_over(next(iter(case.accepted.values())), case.write).row is None
 
 
-numbers = st.integers(0, 10**56).map(str) | st.sampled_from(["9", "10", "99", "100"])
-positions = st.builds(Position, numbers, st.none() | st.integers(0, 3))
-
-
-def stored_at(position: Position | None) -> Row:
-    """Return the shard's row after this position was committed."""
-    row = without(SHARD_ROW, "sequence_number")
-    if position is None:
-        return row
-    committed = write_over(row, writes.commit(APP, SHARD, position)).row
-    assert committed is not None
-    return committed
-
-
-@given(st.none() | positions, positions)
-def test_only_a_greater_position_is_committed(
-    stored: Position | None, new: Position
-) -> None:
-    row, write = stored_at(stored), writes.commit(APP, SHARD, new)
-    assert holds(write.condition, row) == (stored is None or new > stored)
-
-
 def test_a_commit_may_include_a_tip() -> None:
     tip = Tip(0.25, Position("600"))
     row = row_after(SHARD_ROW, writes.commit(APP, SHARD, Position("600"), tip))
     assert rows.read_shard(row).tip == tip
-
-
-@given(st.none() | positions, positions)
-def test_no_smaller_position_is_released(
-    stored: Position | None, new: Position
-) -> None:
-    written = write_over(stored_at(stored), writes.release(APP, SHARD, new))
-    assert written.applied == (stored is None or new >= stored)
-    assert written.row is not None
-    after = rows.read_shard(written.row)
-    assert after.position == (new if written.applied else stored)
 
 
 @pytest.mark.parametrize("load", ["", "1 0:1|AAA!!!!", "1 0:1|BBB!!!!", None])

@@ -160,3 +160,21 @@ def valid_hash(text: bytes) -> int | None:
     if re.fullmatch(rb"[0-9]{1,39}", text) and int(text) < HASH_KEYS:
         return int(text)
     return None
+
+
+def hash_of(key: str) -> int:
+    """Return a partition key's hash key."""
+    return int.from_bytes(md5(key.encode()).digest())
+
+
+inside = [f"k{n}" for n in range(500) if hash_of(f"k{n}") < HASH_KEYS // 2]
+
+
+outside = [f"k{n}" for n in range(500) if hash_of(f"k{n}") >= HASH_KEYS // 2]
+
+
+def count_outside(put: list[User], source: Source) -> int:
+    """Open an aggregate, and return how many of its records lie outside the shard."""
+    result = open_records([kinesis_record(frame(message(put)))], source)
+    assert len(result.records) == len(put)
+    return result.outside
