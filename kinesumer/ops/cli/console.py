@@ -8,8 +8,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import asynccontextmanager, contextmanager
-from shutil import get_terminal_size
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -27,7 +26,6 @@ from kinesumer.runtime.text import MAX_STREAM_LETTERS, escape_unprintable, short
 
 if TYPE_CHECKING:
     from collections.abc import (
-        AsyncIterator,
         Awaitable,
         Callable,
         Iterable,
@@ -198,61 +196,28 @@ def _text(cell: Cell) -> str:
     return cell.plain if isinstance(cell, Text) else cell
 
 
-# Most steps end sooner, and then nothing is shown.
-DELAY_SECONDS = 1.0
-FRAME_SECONDS = 0.1
-FRAMES = "|/-\\"
-CLEAR_LINE = "\r\x1b[K"
-
-
-@asynccontextmanager
-async def progress(text: str | Callable[[], str]) -> AsyncIterator[None]:
+@contextmanager
+def progress(text: str | Callable[[], str]) -> Iterator[None]:
     """Show ``text`` and the elapsed seconds if the block takes longer than a second.
 
-    A function is called for each frame. The line is written to standard error, only if
-    that is a terminal, and is removed at the end. The block must not ask questions, and
-    must write to the terminal only by ``print_above()``.
+    A function is called for each picture. The line is written to standard error, only
+    if that is a terminal, and is removed at the end. What the block writes to standard
+    error is printed above the line. The block must not ask questions.
     """
-    if not _is_shown():
-        yield
-        return
-    task = asyncio.create_task(_draw(text))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.result()  # raises the error of a closed terminal
-
-
-def print_above(text: str) -> None:
-    """Print a line to standard error, in place of the line of ``progress()``."""
-    _write(f"{CLEAR_LINE if _is_shown() else ''}{text}\n")
-
-
-def _is_shown() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-
-
-async def _draw(text: str | Callable[[], str]) -> None:
     began = time.monotonic()
-    await asyncio.sleep(DELAY_SECONDS)
-    try:
-        while True:
-            for frame in FRAMES:
-                seconds = int(time.monotonic() - began)
-                shown = text if isinstance(text, str) else text()
-                line = f"{frame} {shown} … {seconds} s"
-                _write(CLEAR_LINE + line[: get_terminal_size().columns - 1])
-                await asyncio.sleep(FRAME_SECONDS)
-    finally:
-        _write(CLEAR_LINE)
 
+    def line() -> RenderableType:
+        seconds = int(time.monotonic() - began)
+        if not seconds:
+            return Group()  # most steps end sooner, and then nothing is shown
+        shown = f"{text if isinstance(text, str) else text()} … {seconds} s"
+        return Text(shown, no_wrap=True, overflow="crop")
 
-def _write(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    shown_on = PipeConsole(stderr=True)
+    with Live(
+        get_renderable=line, console=shown_on, transient=True, redirect_stdout=False
+    ):
+        yield
 
 
 T = TypeVar("T")

@@ -70,7 +70,7 @@ async def _open(
 
 
 async def _read(stored: ReadableDeadLetters, filter_: Filter) -> Contents:
-    async with progress("reading dead letters"):
+    with progress("reading dead letters"):
         contents = await read_letters(stored.read(), filter_)
     for problem in contents.unreadable:
         click.echo(f"! unreadable: {escape_unprintable(problem)}", err=True)
@@ -166,7 +166,7 @@ async def redrive(
         redrive = Redrive(
             clients, stored, chance=chance, roles=roles, to_stream=to_stream
         )
-        async with progress("putting records back"):
+        with progress("putting records back"):
             outcome = await redrive.run(chosen)
     _print_outcome(common, target, outcome, removes=stored.removes)
     if outcome.failed:

@@ -78,7 +78,7 @@ async def doctor(
         common.table, app, streams, common.roles(), interval, probes
     )
     async with common.clients() as clients:
-        async with progress("examining"):
+        with progress("examining"):
             result = await run_checks(clients, settings)
     if common.as_json:
         print_json(_report(settings, result))
@@ -149,7 +149,7 @@ async def verify(common: CommonOptions) -> None:
     """
     verification = Verification(common.app, common.table, common.roles())
     async with common.connect() as (clients, store):
-        async with progress("looking positions up"):
+        with progress("looking positions up"):
             report = await verification.run(clients, store)
     if common.as_json:
         print_json(report)

@@ -74,7 +74,7 @@ async def _open(common: CommonOptions, stream: str) -> AsyncIterator[_Opened]:
 
     [named] = common.roles().streams([stream])
     async with common.clients() as clients:
-        async with progress("reading the stream"):
+        with progress("reading the stream"):
             source = await open_source(clients, named)
             arn = (await source.describe()).arn
         yield _Opened(clients, arn, StreamConsumers(source))
@@ -89,7 +89,7 @@ async def list_(common: CommonOptions, stream: str) -> None:
     keep nothing in this table aren't shown.
     """
     async with _open(common, stream) as opened:
-        async with progress("reading consumers and clients"):
+        with progress("reading consumers and clients"):
             found = sorted(await opened.consumers.list())
             uses, problem = await opened.uses(common.table)
     apps = {
@@ -151,7 +151,7 @@ async def register(
         if not common.dry_run:
             if found is None:
                 common.confirm("Register it?")
-            async with progress(f"waiting until {consumer} is active"):
+            with progress(f"waiting until {consumer} is active"):
                 active = await opened.consumers.require_active(consumer, pairs)
     if common.dry_run:
         _end_dry_run(common, opened.arn, found)
@@ -178,7 +178,7 @@ async def deregister(common: CommonOptions, stream: str, consumer: str) -> None:
             raise ConfigurationError(
                 f"{what} isn't registered: check its name with kinesumer fan-out list"
             )
-        async with progress("reading clients"):
+        with progress("reading clients"):
             uses, problem = await opened.uses(common.table)
         if uses is not None and (apps := uses.get((opened.arn, consumer))):
             raise ConfigurationError(
@@ -192,7 +192,7 @@ async def deregister(common: CommonOptions, stream: str, consumer: str) -> None:
         click.echo(escape_unprintable(text), err=common.as_json)
         if not common.dry_run:
             common.confirm("Deregister it?")
-            async with progress(f"deregistering {consumer}"):
+            with progress(f"deregistering {consumer}"):
                 await opened.consumers.deregister(consumer)
     if common.dry_run:
         _end_dry_run(common, opened.arn, found)

@@ -60,7 +60,7 @@ async def pause(common: CommonOptions, reason: str) -> None:
     async with common.operate() as (context, _):
         # The pause is stored now. The code below only waits until clients apply it.
         result = await pauses.pause(context, common.stream, common.shard, reason)
-        async with progress(RELEASING):
+        with progress(RELEASING):
             held = await wait_until_free(
                 context, still_held_in(result.target), common.wait_seconds
             )
@@ -150,7 +150,7 @@ async def drain(common: CommonOptions, client_id: str, undo: bool, yes: bool) ->
         before = await admin_drain.drain(context, client_id, undo=undo, even_last=yes)
         held: list[ShardRow] = []
         if not undo:
-            async with progress(RELEASING):
+            with progress(RELEASING):
                 held = await wait_until_free(
                     context, still_held_by(before), common.wait_seconds
                 )
@@ -204,12 +204,12 @@ async def seek(common: CommonOptions, to: str) -> None:
     overtaken: list[ShardRow] = []
     async with common.operate() as (context, clients):
         # All streams are planned first: if one can't be read, nothing is changed.
-        async with progress("reading positions"):
+        with progress("reading positions"):
             plans = await admin_seek.plan_seeks(context, clients, place, roles)
         # Counting reads the streams, so it is done only if a person needs the counts.
         is_counted = common.dry_run or not common.yes
         for plan in plans:
-            async with progress("counting skipped and re-read records"):
+            with progress("counting skipped and re-read records"):
                 counts = await count_seek(plan) if is_counted else None
             show_seek(plan, counts, err=common.as_json)
         if not common.dry_run:
@@ -217,10 +217,10 @@ async def seek(common: CommonOptions, to: str) -> None:
             with report_partial_failure(
                 "some shards may have been moved; run the command again"
             ):
-                async with progress("moving positions"):
+                with progress("moving positions"):
                     for plan in plans:
                         seeked += await admin_seek.seek(context, plan)
-            async with progress(RELEASING):
+            with progress(RELEASING):
                 held = await wait_until_free(
                     context, still_held_since(seeked), common.wait_seconds
                 )
@@ -303,7 +303,7 @@ async def init(
 
     --json prints {"table", "region", "table_id", "created"}.
     """
-    async with progress(f"creating table {common.table}"):
+    with progress(f"creating table {common.table}"):
         made = await create_table(
             common.table,
             region=common.region,
@@ -335,19 +335,19 @@ async def reset(common: CommonOptions, with_go: bool) -> None:
     command was interrupted, run it again.
     """
     async with common.operate() as (context, _):
-        async with progress("reading the app's rows"):
+        with progress("reading the app's rows"):
             inventory = await read_inventory(context)
         if not (inventory.rows or (with_go and inventory.go_positions)):
             raise ConfigurationError(
                 f"table {common.table} holds nothing of app {common.app!r}; check "
                 "--app, --table and --region"
             )
-        async with progress("waiting for the leases of dead clients"):
+        with progress("waiting for the leases of dead clients"):
             await require_idle(context, with_go=with_go)
         _show(common, inventory, with_go)
         common.confirm(f"Delete all rows of app {common.app}?")
         # reset_app() checks again, as a client may have started during the question.
-        async with progress("deleting rows"):
+        with progress("deleting rows"):
             inventory = await reset_app(context, with_go=with_go)
     if common.as_json:
         report = {

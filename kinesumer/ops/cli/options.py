@@ -149,7 +149,7 @@ class CommonOptions:
         A command that ``waits`` starts although the store does not answer.
         """
         async with AsyncExitStack() as stack:
-            async with progress("connecting"):
+            with progress("connecting"):
                 opened = await stack.enter_async_context(
                     connect.connect(self.table, self.region, waits=waits)
                 )

@@ -119,7 +119,7 @@ async def export_file(common: CommonOptions, output: Path) -> None:
     """
     app = common.app
     async with common.connect() as (_, store):
-        async with progress("reading positions"):
+        with progress("reading positions"):
             rows = await read_snapshot(store, app)
     if rows.corrupt:
         raise KinesumerError("; ".join(rows.corrupt))
@@ -181,7 +181,7 @@ async def export_kcl(common: CommonOptions, lease_table: str, look: float) -> No
             # Live clients would advance their positions after these were copied.
             await require_no_clients(context)
         leases = await open_leases(clients, lease_table)
-        async with progress("observing the fleet"):
+        with progress("observing the fleet"):
             handover = await plan_kcl_export(
                 context,
                 _stream_opener(clients, roles),
@@ -197,7 +197,7 @@ async def export_kcl(common: CommonOptions, lease_table: str, look: float) -> No
             _show_streams(report["streams"], "leases", "lease_key", _checkpoint_text)
         if not common.dry_run:
             common.confirm(f"Write these leases into table {lease_table}?")
-            async with progress("writing leases"):
+            with progress("writing leases"):
                 await handover.write(context)
     if common.as_json:
         common.print_report(handover.report(written=not common.dry_run), indent=None)
@@ -276,7 +276,7 @@ async def _import(common: CommonOptions, draft: Draft) -> None:
         if not common.dry_run:
             # Live clients keep positions in memory, and wouldn't read imported ones.
             await require_no_clients(context)
-        async with progress("looking positions up"):
+        with progress("looking positions up"):
             takeover = await draft(context, clients)
         report = takeover.report(written=False)
         if not common.as_json:
@@ -292,7 +292,7 @@ async def _import(common: CommonOptions, draft: Draft) -> None:
         is_written = not (common.dry_run or takeover.is_done)
         if is_written:
             common.confirm(f"Write these positions of app {common.app}?")
-            async with progress("writing positions"):
+            with progress("writing positions"):
                 await takeover.write(context)
     if common.as_json:
         common.print_report(takeover.report(written=is_written), indent=None)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Self
@@ -14,7 +15,7 @@ import click
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.ops.cli.console import print_above, print_json, progress
+from kinesumer.ops.cli.console import print_json, progress
 from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
 from kinesumer.ops.group.produce import (
     MAX_LINE_BYTES,
@@ -158,7 +159,8 @@ async def _run_until_stopped(
 
     def stop() -> None:
         # Restore the default handlers: a second signal must end the command at once.
-        print_above("ending: putting the lines read so far (again: stop now)")
+        text = "ending: putting the lines read so far (again: stop now)"
+        print(text, file=sys.stderr)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
             signal.signal(number, signal.default_int_handler)
@@ -169,14 +171,14 @@ async def _run_until_stopped(
         loop.add_signal_handler(number, stop)
     if not isinstance(lines, SampleOrders):
         return await task
-    async with progress(lambda: f"{lines.count:,} records made (Ctrl-C ends)"):
+    with progress(lambda: f"{lines.count:,} records made (Ctrl-C ends)"):
         return await task
 
 
 def _print_not_put(failure: FailedLines) -> None:
     first, last, reason = failure
     lines = f"line {first}" if first == last else f"lines {first} to {last}"
-    print_above(f"not put: {lines}: {escape_unprintable(reason)}")
+    print(f"not put: {lines}: {escape_unprintable(reason)}", file=sys.stderr)
 
 
 def _print_outcome(common: CommonOptions, stream: str, outcome: ProduceResult) -> None:

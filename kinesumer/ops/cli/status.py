@@ -98,7 +98,7 @@ async def lag(common: CommonOptions, interval: float, watch: bool) -> None:
     """
     monitor = LagMonitor(common.app, common.table, common.roles())
     async with common.connect() as (clients, store):
-        async with progress(f"measuring twice, {interval:g} s apart"):
+        with progress(f"measuring twice, {interval:g} s apart"):
             await monitor.start(clients, store)
             await asyncio.sleep(interval)
         await _show_reports(
@@ -122,7 +122,7 @@ async def _show_reports(
     On a terminal, repeated reports are drawn in place by ``picture``.
     """
     # An error of the first read may be permanent, so it ends the command.
-    async with progress("reading shards and heartbeats"):
+    with progress("reading shards and heartbeats"):
         report = await read()
     target = console()
     is_drawn = target.is_terminal and not (target.is_dumb_terminal or common.as_json)
@@ -182,14 +182,14 @@ async def distribution(
     cluster_by(by)
     if lease_table is not None:
         async with common.clients() as clients:
-            async with progress("reading the lease table"):
+            with progress("reading the lease table"):
                 leases = await open_leases(clients, lease_table)
                 spread = distribution_of(read_table(await leases.scan()))
         about = {"lease_table": lease_table}
     elif app is not None:
         roles = common.roles()
         async with common.connect() as (clients, store):
-            async with progress("measuring the throughput of shards"):
+            with progress("measuring the throughput of shards"):
                 spread = await read_distribution(
                     clients, store, app, roles, throughput=throughput
                 )
@@ -231,7 +231,7 @@ async def health(common: CommonOptions, client_id: str, ready: bool) -> None:
     validate_name("client_id", client_id)
     # `common.connect()` would verify the table, one more request for each probe.
     async with common.clients() as clients:
-        async with progress("waiting for a heartbeat"):
+        with progress("waiting for a heartbeat"):
             store = await open_store(clients, common.table)
             finding = await check_client(store, SystemClock(), common.app, client_id)
     if common.as_json:
@@ -257,7 +257,7 @@ async def apps(common: CommonOptions) -> None:
     stays in the list until "kinesumer reset" deletes its rows.
     """
     async with common.connect() as (_, store):
-        async with progress("reading the table"):
+        with progress("reading the table"):
             found = await read_apps(store, time.time())
     if common.as_json:
         print_json(apps_report(common.table, found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -113,7 +113,7 @@ async def _search(
         end = scan.page_end(page)
         # The tip of a busy shard moves on while the shard is read.
         if is_at_tip(page) or (until is not None and end >= until):
-            ended_by = _end(page)
+            ended_by = "tip" if page.next_iterator else "end"
         if not scanned and (until is not None or ended_by == "budget"):
             position = _at(min(end, until or end) - CLOCK_MARGIN_SECONDS)
     return FoundRecords(list(found), scanned, scan.reads, position, ended_by)
@@ -151,7 +151,7 @@ class _Scan:
     ) -> None:
         self._reader, self._source, self._info = reader, source, info
         self._shard, self._key = shard, ShardKey(info.arn, shard.shard_id)
-        self._clock_offset = info.now - _clock()
+        self._clock_offset = info.now - time.monotonic()
         self._page_records = sample_limit(None)
         self._bytes = self.reads = 0
 
@@ -162,7 +162,7 @@ class _Scan:
 
     def now(self) -> float:
         """Return Kinesis's time: the time of the description plus the time since."""
-        return _clock() + self._clock_offset
+        return time.monotonic() + self._clock_offset
 
     def page_end(self, page: Page) -> float:
         """Return the time up to which a page just read holds the records."""
@@ -193,14 +193,6 @@ def _after(start: Position | Start, records: list[Record]) -> list[Record]:
     if isinstance(start, Start):
         return records
     return [record for record in records if record.position > start]
-
-
-def _clock() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def _end(page: Page) -> str:
-    return "tip" if page.next_iterator else "end"
 
 
 def _at(seconds: float) -> Start:

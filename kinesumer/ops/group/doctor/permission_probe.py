@@ -103,17 +103,13 @@ async def probe_table(store: DynamoStateStore, table: str) -> list[Probe]:
     return log.probes
 
 
-class Extra(NamedTuple):
-    """Actions to try besides those of every client."""
-
-    puts: bool = False
-    consumers: tuple[str, ...] = ()  # names of stream consumers to subscribe to
-
-
 async def probe_stream(
-    clients: ClientFactory, stream: Stream, extra: Extra
+    clients: ClientFactory, stream: Stream, *, puts: bool, consumers: Iterable[str]
 ) -> list[Probe]:
-    """Try all stream actions of a client; skip calls that depend on a failed call."""
+    """Try all stream actions of a client; skip calls that depend on a failed call.
+
+    ``puts`` also tries to put, and ``consumers`` are stream consumers to subscribe to.
+    """
     log, name = ProbeLog(), stream.name
     source = await log.attempt("kinesis", name, open_source(clients, stream))
     if source is None:
@@ -131,9 +127,9 @@ async def probe_stream(
         read = _try_to_read(source, iterator)
         is_dry = await log.attempt("kinesis:GetRecords", name, read)
         tries = DryRuns(source) if is_dry else None
-        if extra.puts:
+        if puts:
             await log.attempt("kinesis:PutRecords", name, _try_to_put(tries))
-        for consumer in extra.consumers:
+        for consumer in consumers:
             found = await StreamConsumers(source).find(consumer)
             begin = _try_to_subscribe(tries, found, open_shard)
             await log.attempt("kinesis:SubscribeToShard", name, begin)

@@ -25,13 +25,12 @@ from kinesumer.ops.group.doctor.observation import (
 )
 from kinesumer.ops.group.doctor.permission_probe import (
     ClockReading,
-    Extra,
     Probe,
     ProbeLog,
     probe_stream,
     probe_table,
 )
-from kinesumer.ops.group.doctor.streams import ConsumerObservation, observe_consumers
+from kinesumer.ops.group.doctor.streams import observe_consumers
 from kinesumer.ops.group.observation import HeartbeatObserver
 from kinesumer.ops.group.sampling import sample_shards
 from kinesumer.ops.group.shard_reads import PacedReader
@@ -127,7 +126,10 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
             observed = await _observe(clients, store, options, options.app, probes)
         else:
             await _probe_streams(clients, options, options.streams, probes)
-        registered = await _observe_consumers(clients, store, options, observed, log)
+        names = _probed_streams(options, observed, probes)
+        registered = await observe_consumers(
+            clients, options.roles, names, store, options.table, log
+        )
     findings = [
         *permission_probe.unusable_store(options.table, probes),
         *permission_probe.failed_probes(probes),
@@ -151,6 +153,15 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
         isinstance(probe.error, StoreUnavailableError) for probe in probes
     )
     return DoctorResult(caller, tuple(checks), observed is not None, answered, findings)
+
+
+def _probed_streams(
+    options: DoctorOptions, app: AppObservation | None, probes: Sequence[Probe]
+) -> list[str]:
+    """Return all streams of which every probe has succeeded."""
+    arns = [] if app is None else [stream.arn for stream in app.second.streams]
+    failed = {probe.resource for probe in probes if probe.error}
+    return [n for n in dict.fromkeys([*arns, *options.streams]) if n not in failed]
 
 
 def _can_read_rows(table_probes: Sequence[Probe]) -> bool:
@@ -183,15 +194,15 @@ async def _probe_streams(
 
     The stream consumers are those that the members use.
     """
-
-    def extra(name: str) -> Extra:
-        uses = uses_of_stream(members, name) if "fan-out" in options.probes else ()
-        consumers = tuple(use.consumer for use in uses)
-        return Extra("put" in options.probes, consumers)
-
+    users = members if "fan-out" in options.probes else ()
     results = await asyncio.gather(
         *(
-            probe_stream(clients, options.roles.stream(name), extra(name))
+            probe_stream(
+                clients,
+                options.roles.stream(name),
+                puts="put" in options.probes,
+                consumers=[use.consumer for use in uses_of_stream(users, name)],
+            )
             for name in names
         )
     )
@@ -201,28 +212,6 @@ async def _probe_streams(
         for name, result in zip(names, results, strict=True)
         if not any(probe.error for probe in result)
     }
-
-
-async def _observe_consumers(
-    clients: ClientFactory,
-    store: DynamoStateStore,
-    options: DoctorOptions,
-    app: AppObservation | None,
-    log: ProbeLog,
-) -> ConsumerObservation | None:
-    """Observe the consumers of all streams of which every probe has succeeded."""
-    arns = [] if app is None else [stream.arn for stream in app.second.streams]
-    failed = {probe.resource for probe in log.probes if probe.error}
-    names = dict.fromkeys([*arns, *options.streams])
-    return await observe_consumers(
-        clients,
-        options.roles,
-        [name for name in names if name not in failed],
-        store,
-        options.table,
-        time.time(),
-        log,
-    )
 
 
 async def _observe(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -249,7 +250,6 @@ async def observe_consumers(
     names: Iterable[str],
     store: DynamoStateStore,
     table: str,
-    now: float,
     log: ProbeLog,
 ) -> ConsumerObservation | None:
     """List the consumers of streams, and read who uses them.
@@ -268,7 +268,7 @@ async def observe_consumers(
         for name in names
     )
     found = await asyncio.gather(*lists)
-    scan = read_live_uses(store, now)
+    scan = read_live_uses(store, time.time())
     uses = await log.attempt("dynamodb:Scan", f"table {table}", scan)
     if uses is None:
         return None

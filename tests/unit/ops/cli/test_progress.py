@@ -2,92 +2,92 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
+import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from kinesumer.ops.cli import console as module
-from kinesumer.ops.cli.console import CLEAR_LINE, print_above, progress
+from kinesumer.ops.cli import console
+from kinesumer.ops.cli.console import progress
+
+ERASE_LINE = "\x1b[2K"
 
 
 class Terminal(io.StringIO):
-    """Standard error on a terminal, which tells when it was written to."""
+    """Standard error on a terminal, which tells when it shows the second second."""
 
     def __init__(self, *, is_terminal: bool = True) -> None:
         super().__init__()
         self._is_terminal = is_terminal
-        self.written = asyncio.Event()
+        self.shown = threading.Event()
 
     def isatty(self) -> bool:
         return self._is_terminal
 
     def write(self, text: str) -> int:
-        self.written.set()
+        if "… 2 s" in text:
+            self.shown.set()
         return super().write(text)
 
 
 @pytest.fixture
-def error(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    terminal = Terminal()
-    # pytest itself sets sys.stderr between a fixture and its test.
-    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=terminal))
-    monkeypatch.setattr(module, "DELAY_SECONDS", 0.0)
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each step last for two seconds from its beginning on."""
+    times = iter([0.0])
+    clock = SimpleNamespace(monotonic=lambda: next(times, 2.0))
+    monkeypatch.setattr(console, "time", clock)
     monkeypatch.setenv("TERM", "xterm")
-    return terminal
+    monkeypatch.setenv("COLUMNS", "40")
 
 
-async def test_a_long_step_is_named_and_its_line_is_removed(error: Terminal) -> None:
-    async with progress("reading shards"):
-        await asyncio.wait_for(error.written.wait(), 30)
-        assert error.getvalue().endswith("| reading shards … 0 s")
-    assert error.getvalue().endswith(CLEAR_LINE)
-
-
-async def test_the_line_is_removed_if_the_step_fails(error: Terminal) -> None:
+@pytest.mark.usefixtures("late")
+def test_a_long_step_is_named_and_its_line_is_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
     with pytest.raises(ValueError, match="no such app"):
-        async with progress("reading shards"):
-            await asyncio.wait_for(error.written.wait(), 30)
+        with progress(lambda: "reading shards"):
+            assert terminal.shown.wait(30)
+            assert "reading shards … 2 s" in terminal.getvalue()
+            print("not put: line 3", file=sys.stderr)
             raise ValueError("no such app")
-    assert error.getvalue().endswith(CLEAR_LINE)
+    assert "not put: line 3\n" in terminal.getvalue()
+    assert terminal.getvalue().rstrip().endswith(ERASE_LINE)
 
 
-async def test_a_line_printed_meanwhile_replaces_the_progress(error: Terminal) -> None:
-    counts = iter(range(1_000_000))
-    async with progress(lambda: f"{next(counts)} records made"):
-        await asyncio.wait_for(error.written.wait(), 30)
-        assert error.getvalue().endswith("| 0 records made … 0 s")
-        print_above("not put: line 3")
-    assert f"0 s{CLEAR_LINE}not put: line 3\n" in error.getvalue()
-
-
-async def test_the_line_fits_the_terminal(
-    error: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("late")
+def test_the_line_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "20")
-    async with progress("reading shards of a fleet"):
-        await asyncio.wait_for(error.written.wait(), 30)
-        assert error.getvalue() == f"{CLEAR_LINE}| reading shards of"
+    with progress("reading shards of a fleet"):
+        while "reading shards of a" not in terminal.getvalue():
+            time.sleep(0.01)
+    assert "fleet" not in terminal.getvalue()
 
 
-async def test_a_short_step_shows_nothing(
-    error: Terminal, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("is_terminal", "kind"), [(False, "xterm"), (True, "dumb")])
+@pytest.mark.usefixtures("late")
+def test_nothing_is_shown_in_a_file_or_on_a_dumb_terminal(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, kind: str
 ) -> None:
-    monkeypatch.setattr(module, "DELAY_SECONDS", 60.0)
-    async with progress("reading shards"):
-        await asyncio.sleep(0)
-    assert error.getvalue() == ""
+    terminal = Terminal(is_terminal=is_terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", kind)
+    with progress("reading shards"):
+        pass
+    assert terminal.getvalue() == ""
 
 
-@pytest.mark.parametrize("is_terminal", [True, False])
-async def test_nothing_is_shown_in_a_file_or_on_a_dumb_terminal(
-    error: Terminal, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
-) -> None:
-    elsewhere = Terminal(is_terminal=is_terminal)
-    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=elsewhere))
-    monkeypatch.setenv("TERM", "dumb" if is_terminal else "xterm")
-    before = asyncio.all_tasks()
-    async with progress("reading shards"):
-        assert asyncio.all_tasks() == before
-    assert elsewhere.getvalue() == ""
+def test_a_short_step_shows_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress("reading shards"):
+        pass
+    assert "reading" not in terminal.getvalue()
+    assert "\n" not in terminal.getvalue()
