@@ -222,3 +222,6 @@ class StaleLeases:
                 self.forget(row.key)
         elif self._context.clock.now() >= until:
             self.forget(row.key)
+        elif now is not None and now.epoch > row.epoch:
+            # After a later claim or seek, no delayed claim can be applied any more.
+            self.forget(row.key)
