@@ -266,6 +266,16 @@ def _end(shard: MemoryShard, place: ShardPosition) -> int:
     return end
 
 
+def late_seconds(world: World, query: Query) -> list[float]:
+    """Return, for each row, its delay behind the newest row of earlier batches."""
+    arrived = arrivals(world)
+    newest, late = 0.0, [0.0]
+    for batch in query.batches:
+        late += [max(0.0, newest - arrived[row]) for row in batch]
+        newest = max([newest, *(arrived[row] for row in batch)])
+    return late
+
+
 # --- random queries ------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from kinesumer.model.streams import Start
 from tests.support.spark_query import (
     arrivals,
     assert_each_once,
+    late_seconds,
     reshard,
     simulated,
     take,
@@ -32,6 +33,7 @@ HOUR = 3600.0
 # Each example simulates hours, so there are half as many as for other properties.
 FEWER = settings(max_examples=settings().max_examples // 2)
 RETENTION_HOURS = 24
+SKEW_SECONDS = 60.0  # the option's default
 SAFE_HOURS = 22
 """A stop that is safe even for quiet shards: less than 23/24 of the retention."""
 
@@ -48,8 +50,8 @@ STEPS = st.one_of(
     *RESHARDS,
     st.tuples(st.just("put"), st.integers(1, 200)),
     st.tuples(st.just("put_one_key"), st.integers(1, 300)),
-    st.tuples(st.just("stream_in"), st.integers(1, 60)),
-    step("sleep", 0.1, 1.0, 30.0, 600.0, 7200.0),
+    *[step("stream_in", 5, 60, 1_000, 4_000)] * 2,
+    step("sleep", 0.1, 1.0, 90.0, 600.0, 7200.0),
     step("trigger", 1),
     step("odd_pages", 1, 2, 5),
     step("crash_before_batch", 0),
@@ -69,8 +71,8 @@ AHEAD = st.sampled_from([-3600.0, -0.4, 0.0, 0.4, 1.9, 30.0])
 STARTS = st.sampled_from(["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"])
 LIMITS = st.one_of(
     st.just({}),
-    st.builds(lambda n: {"max_rows_per_batch": n}, st.sampled_from([3, 20, 150])),
-    st.builds(lambda n: {"max_bytes_per_batch": n}, st.sampled_from([30, 1000])),
+    st.builds(lambda n: {"max_rows_per_batch": n}, st.sampled_from([50, 150])),
+    st.builds(lambda n: {"max_bytes_per_batch": n}, st.sampled_from([500, 5000])),
 )
 
 
@@ -82,13 +84,19 @@ def starting_now(world: World, kind: str) -> Start:
 @FEWER
 @given(
     shards=st.integers(1, 4),
+    per_second=st.sampled_from([0.01, 0.2, 2.0]),
     start=STARTS,
     limits=LIMITS,
     steps=st.lists(STEPS, max_size=25),
 )
 @simulated()
-async def test_each_record_is_in_exactly_one_batch_parents_first(
-    world: World, shards: int, start: str, limits: dict[str, Any], steps: list[Step]
+async def test_each_record_is_in_exactly_one_batch_parents_first_and_none_is_late(
+    world: World,
+    shards: int,
+    per_second: float,
+    start: str,
+    limits: dict[str, Any],
+    steps: list[Step],
 ) -> None:
     world.kinesis.create_stream("orders", shards, retention_hours=8760)
     world.put(20)
@@ -100,7 +108,7 @@ async def test_each_record_is_in_exactly_one_batch_parents_first(
     for name, value in steps:
         match name:
             case "stream_in":
-                await world.stream_in(value, seconds=value)
+                await world.stream_in(int(value * per_second), seconds=value)
             case "available_now":
                 await available_now(world, query)
             case _:
@@ -112,6 +120,7 @@ async def test_each_record_is_in_exactly_one_batch_parents_first(
         if start == "TRIM_HORIZON" or arrived_at >= since
     ]
     assert_each_once(world, query, expected)
+    assert max(late_seconds(world, query)) <= SKEW_SECONDS
 
 
 async def available_now(world: World, query: Query) -> None:

@@ -6,34 +6,25 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After, StreamOffset
 from kinesumer.model.streams import Start, Stream
-from tests.support.spark_query import arrivals, assert_each_once, simulated, take
+from tests.support.spark_query import (
+    arrivals,
+    assert_each_once,
+    late_seconds,
+    simulated,
+)
 
 if TYPE_CHECKING:
     from tests.support.spark_query import Query, Row, World
 
 HOUR = 3_600.0
-# Each example simulates hours, so there are half as many as for other properties.
-FEWER = settings(max_examples=settings().max_examples // 2)
 SKEW_SECONDS = 60.0  # the option's default
 WATERMARK_SECONDS = 600.0  # the watermark of the example pipeline
 PARENT = "shardId-000000000000"
-
-
-def late_seconds(world: World, query: Query) -> list[float]:
-    """Return, for each row, its delay behind the newest row of earlier batches."""
-    arrived = arrivals(world)
-    newest, late = 0.0, [0.0]
-    for batch in query.batches:
-        late += [max(0.0, newest - arrived[row]) for row in batch]
-        newest = max([newest, *(arrived[row] for row in batch)])
-    return late
 
 
 def assert_together(
@@ -254,51 +245,3 @@ async def test_a_backlog_costs_few_probes_of_a_shard(world: World) -> None:
     await stream_in(world, 1, per_second=50)
     await query.trigger()
     assert len(reads) == 100
-
-
-STEPS = st.one_of(
-    *[st.tuples(st.just("stream_in"), st.sampled_from([5, 100, 1_000, 4_000]))] * 2,
-    st.tuples(st.just("sleep"), st.sampled_from([1, 90, 7_000])),
-    st.tuples(st.just("split"), st.integers(0, 50)),
-    st.tuples(st.just("merge"), st.integers(0, 50)),
-    st.tuples(st.just("trigger"), st.integers(1, 4)),
-    st.tuples(st.just("crash_before_batch"), st.just(0)),
-    st.tuples(st.just("available_now"), st.just(0)),
-)
-OPTIONS = st.sampled_from(
-    [{}, {}, {"max_rows_per_batch": 150}, {"max_bytes_per_batch": 5_000}]
-)
-
-
-@FEWER
-@given(
-    shards=st.integers(1, 4),
-    per_second=st.sampled_from([0.01, 0.2, 2.0]),
-    start=st.sampled_from([Start.TRIM_HORIZON, Start.LATEST]),
-    options=OPTIONS,
-    steps=st.lists(STEPS, max_size=20),
-)
-@simulated()
-async def test_no_row_is_far_behind_rows_of_earlier_batches(
-    world: World,
-    shards: int,
-    per_second: float,
-    start: Start,
-    options: dict[str, Any],
-    steps: list[tuple[str, Any]],
-) -> None:
-    world.kinesis.create_stream("orders", shards, retention_hours=8760)
-    rows: list[Row] = []
-    query = world.query(starting=start, **options)
-    await query.trigger()
-    for step, value in steps:
-        match step:
-            case "stream_in":
-                rows += await stream_in(world, value, per_second)
-            case "available_now":
-                await query.available_now(most=3_000)
-                query.restart()
-            case _:
-                await take(world, query, step, value)
-    await query.drain(most=3_000)
-    assert_together(world, query, rows)
