@@ -213,7 +213,8 @@ def progress(text: str | Callable[[], str]) -> Iterator[None]:
         shown = f"{text if isinstance(text, str) else text()} … {seconds} s"
         return Text(shown, no_wrap=True, overflow="crop")
 
-    shown_on = PipeConsole(stderr=True)
+    # Rich would take FORCE_COLOR for a terminal.
+    shown_on = PipeConsole(stderr=True, force_terminal=sys.stderr.isatty())
     with Live(
         get_renderable=line, console=shown_on, transient=True, redirect_stdout=False
     ):

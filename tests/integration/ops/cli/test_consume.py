@@ -313,12 +313,3 @@ def test_a_client_continues_from_a_stopped_go_fleet(
     found = [json.loads(line) for line in lines(process, 3)]
     assert found[0]["data"] == "c"
     assert {record["data"] for record in found} == {"c", "e", "f"}
-
-
-def test_a_live_go_fleet_is_refused_and_named(table: EmbeddedAws, run: Run) -> None:
-    row = go_rows.client("billing", "host-7kQxZt", time.time())
-    put(table, row, go_rows.shard_cache("billing", "orders", P))
-    result = run(*CONTINUE)
-    assert result.exit_code == 1
-    assert "clients of Kinesumer for Go are alive under app 'billing'" in result.stderr
-    assert "host-7kQxZt; stop them, wait a minute and start again" in result.stderr

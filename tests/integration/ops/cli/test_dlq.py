@@ -19,7 +19,6 @@ from kinesumer.handlers.dead_letters.file import FileLetters
 from kinesumer.handlers.dead_letters.letter import decode_letter
 from kinesumer.handlers.dead_letters.targets import open_target
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
-from kinesumer.model.times import parse_time
 from tests.integration.ops.cli.conftest import report
 
 if TYPE_CHECKING:
@@ -277,11 +276,3 @@ def test_a_letter_whose_record_a_stream_refuses_keeps_no_other_from_its_stream(
     assert done["put"] == [letter(number).id for number in (1, 2, 4)]
     [failed] = done["failed"]
     assert "more than the 1,048,576" in failed["reason"]
-
-
-def test_since_is_a_time_with_its_zone_or_an_age() -> None:
-    assert parse_time("--since", "2h", NOON) == NOON - timedelta(hours=2)
-    assert parse_time("--since", "2026-01-31T12:00:00Z", NOON) == NOON
-    for text in ("2026-01-31T12:00:00", "soon", "99999999999d"):
-        with pytest.raises(ConfigurationError, match="--since"):
-            parse_time("--since", text, NOON)

@@ -226,23 +226,15 @@ def test_a_stream_named_twice(orders: EmbeddedAws, run: Run) -> None:
     assert f"error: stream {ORDERS} is named twice" in error_text(result)
 
 
-def test_a_start_in_the_future(orders: EmbeddedAws, run: Run) -> None:
-    future = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-    result = run("consume", "orders", "--app", "a", "--start", future)
-    assert result.exit_code == 2
-    assert "stream orders: the start 2" in error_text(result)
-    assert "in the future, because Kinesis's time is 2" in error_text(result)
-
-
 @pytest.mark.parametrize(
-    ("command", "call"),
+    ("command", "call", "is_silent"),
     [
-        ("status --app=a", "dynamodb:DescribeTable on table kinesumer-state-store"),
-        ("metrics --app=a --once", "dynamodb:DescribeTable on table"),
-        ("tail orders", "kinesis:DescribeStreamSummary on orders"),
+        ("status --app=a", f"dynamodb:DescribeTable on table {TABLE}", False),
+        ("metrics --app=a --once", "dynamodb:DescribeTable on table", False),
+        ("tail orders", "kinesis:DescribeStreamSummary on orders", False),
+        ("status --app=a", f"dynamodb:DescribeTable on table {TABLE}", True),
     ],
 )
-@pytest.mark.parametrize("is_silent", [False, True], ids=["closed", "silent"])
 def test_a_service_that_cannot_be_reached_is_named_with_its_endpoint(
     aws: EmbeddedAws,
     run: Run,

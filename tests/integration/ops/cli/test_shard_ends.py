@@ -12,7 +12,7 @@ from kinesumer.core.shard_end import find
 from kinesumer.model.streams import Stream
 from kinesumer.ops.group.connect import connect
 from kinesumer.wire.rows import STATE_STORE
-from tests.integration.ops.cli.conftest import CONSUME, finished, lines, report
+from tests.integration.ops.cli.conftest import CONSUME, lines, report
 from tests.support import lease_table
 from tests.support.lease_table import LEASES, lease
 
@@ -49,28 +49,6 @@ def closed(aws: EmbeddedAws) -> str:
     return ending_number()
 
 
-@pytest.fixture
-def imported(aws: EmbeddedAws, closed: str, run: Run) -> str:
-    """Import a KCL fleet's checkpoint that is the ending number of its shard."""
-    lease_table.create(aws, lease(S0, closed))
-    kcl = ("kcl", LEASES, "--stream=orders", "--look=0")
-    done = run("import", *kcl, "--app=a", "--yes")
-    assert done.exit_code == 0, done.output
-    return closed
-
-
-def test_a_checkpoint_at_the_ending_number_lets_the_children_be_read(
-    imported: str, run: Run, start: Starter
-) -> None:
-    process = start(*CONSUME)
-    assert b"child's" in lines(process, 1)[0]
-    process.terminate()
-    finished(process)
-    [stream] = report(run("export", "--app=a"))["streams"]
-    ended = {shard["shard_id"]: shard["ended"] for shard in stream["shards"]}
-    assert ended[S0]
-
-
 def test_a_seek_to_the_ending_number_lets_the_children_be_read(
     closed: str, aws: EmbeddedAws, run: Run, start: Starter
 ) -> None:
@@ -84,22 +62,6 @@ def test_a_seek_to_the_ending_number_lets_the_children_be_read(
     verdicts = {shard["shard_id"]: shard["verdict"] for shard in stream["shards"]}
     assert verdicts[S0] == "at the end"
     assert b"child's" in lines(start(*CONSUME), 1)[0]
-
-
-def test_an_open_shard_without_an_iterator_is_read_after_a_restart_too(
-    aws: EmbeddedAws, start: Starter
-) -> None:
-    aws.create_table()
-    aws.create_stream("orders")
-    aws.fault("no_iterator", operation="GetRecords", probability=0.8)
-    for text in (b"first", b"second"):
-        process = start(*CONSUME)
-        aws.put("orders", text)
-        assert text in lines(process, 1)[0]
-        aws.put("orders", text + b" again")
-        assert text in lines(process, 1)[0]
-        process.terminate()
-        finished(process)
 
 
 @pytest.mark.parametrize(

@@ -241,11 +241,6 @@ def test_an_unreadable_app_has_no_other_gauges() -> None:
     }
 
 
-def test_several_apps_are_exported_together() -> None:
-    accounts = [AppMetrics(name, 1, 1, None) for name in ("a", "b")]
-    assert of(samples(*accounts)["up"], app="b") == 0
-
-
 def test_failures_of_all_clients_are_added_up() -> None:
     streams, text = frozenset({ARN}), "0 999999900 6 100 94 16 2"
     found = [

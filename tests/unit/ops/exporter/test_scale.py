@@ -198,12 +198,6 @@ def test_a_hot_shard_is_counted() -> None:
     assert metrics_of(hot, ScaleOptions())["hot_shards"] == {"": 1}
 
 
-def test_the_numbers_of_clients_have_their_goal_as_label() -> None:
-    metrics = metrics_of(fleet(EVEN, CURRENT), ScaleOptions())
-    assert metrics["clients_wanted"] == {"load": 4, "catch_up": 4}
-    assert "clients_wanted" not in metrics_of(fleet({}), ScaleOptions())
-
-
 def test_a_dead_client_has_no_work() -> None:
     view = fleet(EVEN)
     members = [m._replace(dead=m.client_id == "a") for m in view.snapshot.members]
