@@ -24,7 +24,7 @@ from kinesumer.spark.planning.tasks import ShardRange, Task
 from kinesumer.spark.reading.range_fetcher import ReadContext
 from kinesumer.spark.reading.rows import Columns
 from kinesumer.spark.reading.task_reader import TaskReader
-from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache
+from kinesumer.spark.runtime.process_cache import IteratorCache, new_paces
 from kinesumer.testing.memory import MemoryKinesis, MemorySource
 from tests.support.odd_pages import OddPages
 
@@ -123,7 +123,7 @@ class Bench:
         self.source = RecordedSource(self.kinesis, "orders")
         self.pushed = RecordedSource(self.kinesis, "orders")
         self.iterators = IteratorCache()
-        self.paces = PaceCache()
+        self.paces = new_paces()
         self.numbers: dict[str, list[str]] = {}
 
     def put(self, count: int, data: Callable[[int], bytes] = b"%d".__mod__) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.tasks import ShardRange
     from kinesumer.spark.reading.rows import Columns, Rows
-    from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache
+    from kinesumer.spark.runtime.process_cache import IteratorCache, ShardPace
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 
@@ -72,7 +72,7 @@ class ReadContext:
     clock: Clock
     random: random.Random
     iterators: IteratorCache
-    paces: PaceCache
+    paces: Callable[[ShardKey], ShardPace]
     options: ReadOptions
     columns: Columns
     # The total time in which Spark blocked the event loop, and nothing was fetched.
@@ -110,7 +110,7 @@ class RangeFetcher:
         self._caught_up = 0
         self.over: bool = self._filter.reached  # true if nothing more is to be read
         self._failures = 0
-        self._pace = context.paces.of(self._key)
+        self._pace = context.paces(self._key)
         self._pace.share.share_among(range_.apps)
         self._next_at = self._pace.starts_at(context.clock.now())
         self._answered_at = context.running()

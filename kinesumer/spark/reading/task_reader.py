@@ -15,7 +15,7 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
 from kinesumer.spark.reading.rows import Columns, cut, joined
-from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache, sources
+from kinesumer.spark.runtime.process_cache import IteratorCache, new_paces, sources
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kinesumer.model.streams import Stream
+    from kinesumer.model.streams import ShardKey, Stream
     from kinesumer.ports import StreamSource
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.tasks import Task
+    from kinesumer.spark.runtime.process_cache import ShardPace
 
 MIN_ROWS = 1_000
 MIN_WAITING_BYTES, MAX_WAITING_BYTES = 16_000_000, 64_000_000
@@ -71,14 +72,14 @@ class Worker(NamedTuple):
 
     loop: asyncio.AbstractEventLoop
     iterators: IteratorCache
-    paces: PaceCache
+    paces: Callable[[ShardKey], ShardPace]
 
 
 @cache
 def _worker(_process: int) -> Worker:
     """Return the state of this process. A forked process has its own state."""
     retain_freed_memory()
-    caches = IteratorCache(), PaceCache()
+    caches = IteratorCache(), new_paces()
     return Worker(asyncio.new_event_loop(), *caches)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
@@ -18,13 +18,12 @@ from kinesumer.core.fair_share import Share, retry_seconds
 from kinesumer.model.stream_consumers import CONSUMER_ARN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesumer.model.positions import Position
     from kinesumer.model.streams import ShardKey, Stream, StreamInfo
     from kinesumer.ports import StreamSource
     from kinesumer.spark.options.parser import Connection
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 MAX_CACHED_SHARDS = 10_000
 # A process describes a stream at most once in this time, since AWS allows only 20
@@ -102,29 +101,20 @@ async def close_sources() -> None:
         await _shared.pop(key).clients.__aexit__(None, None, None)
 
 
-class ShardCache(Generic[K, V]):
-    """A dictionary that drops the least recently stored entry first."""
-
-    def __init__(self, max_shards: int = MAX_CACHED_SHARDS) -> None:
-        self._entries: OrderedDict[K, V] = OrderedDict()
-        self._max_shards = max_shards
-
-    def _store(self, key: K, value: V) -> None:
-        self._entries[key] = value
-        self._entries.move_to_end(key)
-        if len(self._entries) > self._max_shards:
-            self._entries.popitem(last=False)
-
-
-class IteratorCache(ShardCache["tuple[ShardKey, Position]", tuple[str, float]]):
+class IteratorCache:
     """Keeps iterators for the next batch, which saves one call for each shard.
 
     Each iterator is returned only once, so a failed task's retry doesn't use it again.
     """
 
+    def __init__(self) -> None:
+        self._entries: dict[tuple[ShardKey, Position], tuple[str, float]] = {}
+
     def keep(self, shard: ShardKey, after: Position, iterator: str, now: float) -> None:
         """Store the iterator after a position, which Kinesis has just returned."""
-        self._store((shard, after), (iterator, now))
+        self._entries[shard, after] = (iterator, now)
+        if len(self._entries) > MAX_CACHED_SHARDS:
+            del self._entries[next(iter(self._entries))]
 
     def take(self, shard: ShardKey, after: Position, now: float) -> str | None:
         """Remove and return the iterator after a position, unless it has expired."""
@@ -167,11 +157,6 @@ class ShardPace:
         return self._next_at
 
 
-class PaceCache(ShardCache["ShardKey", ShardPace]):
-    """Keeps the read rates of all shards."""
-
-    def of(self, shard: ShardKey) -> ShardPace:
-        """Return the ShardPace of a shard. The first call creates it."""
-        pace = self._entries.get(shard) or ShardPace()
-        self._store(shard, pace)
-        return pace
+def new_paces() -> Callable[[ShardKey], ShardPace]:
+    """Return a function that returns the pace of each shard, always the same object."""
+    return lru_cache(MAX_CACHED_SHARDS)(lambda _shard: ShardPace())

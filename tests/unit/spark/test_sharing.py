@@ -10,11 +10,11 @@ import pytest
 
 from kinesumer.core.pacing import Pacing
 from kinesumer.errors import ShardThrottledError
-from kinesumer.model.streams import ShardKey, Start, Stream
+from kinesumer.model.streams import Start, Stream
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
 from kinesumer.spark.reading.rows import Columns
-from kinesumer.spark.runtime.process_cache import IteratorCache, PaceCache, ShardPace
+from kinesumer.spark.runtime.process_cache import IteratorCache, ShardPace, new_paces
 from kinesumer.testing.memory import MemorySource
 from tests.support.spark_query import Query, World, simulated
 from tests.support.spark_reading import schema
@@ -55,7 +55,7 @@ class TaskReader:
         self.source = Counted(world.kinesis, "orders")
         world.open = self._open  # type: ignore[method-assign]
         self.query.restart()
-        self.paces, self.iterators = PaceCache(), IteratorCache()
+        self.paces, self.iterators = new_paces(), IteratorCache()
         self.random, self.options = Random(number), options
         self.waits: list[float] = []
 
@@ -181,20 +181,6 @@ async def test_a_query_and_an_app_that_know_each_other_refuse_no_reads(
     assert query.p99() <= TRIGGER_SECONDS + 0.5
     assert sorted(waits)[int(0.99 * len(waits))] <= 0.6
     assert refused([query.source, source]) < 0.005
-
-
-def test_paces_are_kept_by_shard_and_the_oldest_are_forgotten() -> None:
-    paces = PaceCache(max_shards=2)
-    one, two, three = (ShardKey("arn", f"shard-{i}") for i in range(3))
-    kept = paces.of(one)
-    kept.after_throttle(10.0, 0.25, 0.5)
-    assert paces.of(one) is kept
-    paces.of(two)
-    assert paces.of(one) is kept
-    paces.of(three)
-    assert paces.of(one) is kept
-    again = paces.of(two)
-    assert again.share.is_whole
 
 
 def test_the_next_batch_waits_as_long_as_the_share_asks_for() -> None:
