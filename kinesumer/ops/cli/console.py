@@ -95,6 +95,11 @@ def safe_on_terminal(text: str) -> str:
     """
     if not sys.stdout.isatty():
         return text
+    return escape_lines(text)
+
+
+def escape_lines(text: str) -> str:
+    """Escape the control characters of a text, except line ends."""
     return "\n".join(map(escape_unprintable, text.split("\n")))
 
 

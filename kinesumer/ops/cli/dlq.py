@@ -15,7 +15,7 @@ import msgspec
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters.letter import LetterWithoutData
 from kinesumer.model.times import parse_time
-from kinesumer.ops.cli.console import print_json, progress
+from kinesumer.ops.cli.console import escape_lines, print_json, progress
 from kinesumer.ops.cli.options import ROLES, command
 from kinesumer.ops.group.redrive import Filter, Redrive, open_letters, read_letters
 from kinesumer.runtime.text import counted, escape_unprintable
@@ -119,7 +119,7 @@ async def show(common: CommonOptions, target: str, letter_id: str) -> None:
     for name, value in _fields(letter).items():
         text = "-" if value is None else escape_unprintable(str(value))
         click.echo(f"{name:<20}{text}")
-    click.echo(f"\n{_data_text(letter)}\n\n{_escape_lines(letter.traceback)}")
+    click.echo(f"\n{_data_text(letter)}\n\n{escape_lines(letter.traceback)}")
 
 
 @command("yes", *ROLES, "region", "as_json", group=dlq)
@@ -207,14 +207,9 @@ def _data_text(letter: DeadLetter) -> str:
     if isinstance(letter, LetterWithoutData):
         return "The data was too large for the target. The stream has it, see above."
     try:
-        return _escape_lines(letter.data.decode())
+        return escape_lines(letter.data.decode())
     except UnicodeDecodeError:
         return f"base64: {b64encode(letter.data).decode()}"
-
-
-def _escape_lines(text: str) -> str:
-    """Escape the control characters of a text, except line ends."""
-    return "\n".join(escape_unprintable(line) for line in text.splitlines())
 
 
 def _print_outcome(

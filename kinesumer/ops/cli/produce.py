@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 import sys
 import threading
 import time
@@ -25,10 +24,11 @@ from kinesumer.ops.group.produce import (
     SampleOrders,
     parse_key,
     parse_rate,
-    reported_by_its_line,
+    reported_by_its_future,
 )
 from kinesumer.producer.client import open_record_producer
 from kinesumer.runtime.refusals import start_thread
+from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ async def produce(
             aggregate=aggregate,
             ordered=info.routes_by_key,
             chance=chance,
-            on_refused=reported_by_its_line,
+            on_refused=reported_by_its_future,
             give_up_seconds=give_up,
         )
         producer = LineProducer(
@@ -155,24 +155,18 @@ async def _run_until_stopped(
     producer: LineProducer, lines: InputLines | SampleOrders
 ) -> ProduceResult:
     loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(producer.run(lines))
 
     def stop() -> None:
-        # Restore the default handlers: a second signal must end the command at once.
         text = "ending: putting the lines read so far (again: stop now)"
         print(text, file=sys.stderr)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.default_int_handler)
         producer.stop()
         lines.stop()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    if not isinstance(lines, SampleOrders):
-        return await task
-    with progress(lambda: f"{lines.count:,} records made (Ctrl-C ends)"):
-        return await task
+    with StopSignals(lambda: loop.call_soon_threadsafe(stop)):
+        if not isinstance(lines, SampleOrders):
+            return await producer.run(lines)
+        with progress(lambda: f"{lines.count:,} records made (Ctrl-C ends)"):
+            return await producer.run(lines)
 
 
 def _print_not_put(failure: FailedLines) -> None:

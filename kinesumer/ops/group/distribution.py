@@ -155,28 +155,31 @@ def report(distribution: Distribution, by: str) -> DistributionReport:
     total_weight = sum(client.weight for client in distribution.clients)
     total_work = sum(shard.work for shard in distribution.shards)
 
+    def fair_share(clients: Sequence[Consumer]) -> float | None:
+        return _share(sum(client.weight for client in clients), total_weight)
+
     def spread(clients: Sequence[Consumer]) -> dict[str, Any]:
         shards = [shard for client in clients for shard in owned[client.client_id]]
-        work_share = _share(sum(shard.work for shard in shards), total_work)
-        fair_share = _share(sum(client.weight for client in clients), total_weight)
+        work, fair = (
+            _share(sum(s.work for s in shards), total_work),
+            fair_share(clients),
+        )
         return {
             "shards": len(shards),
             "bytes_per_second": _total_bytes(shards),
             "load": rates(sum_loads(s.load.load for s in shards if s.load)),
-            "work_share": None if work_share is None else round(work_share, 4),
-            "load_share": round(work_share / fair_share, 2)
-            if work_share is not None and fair_share
-            else None,
+            "work_share": None if work is None else round(work, 4),
+            "load_share": None if work is None or not fair else round(work / fair, 2),
         }
 
     def of_cluster(name: str, clients: Sequence[Consumer]) -> ClusterSpread:
         counts = [len(owned[client.client_id]) for client in clients]
         # All clients may be drained.
-        fair_share = _share(sum(c.weight for c in clients), total_weight) or 0.0
+        fair = fair_share(clients) or 0.0
         return ClusterSpread(
             cluster=name,
             clients=len(clients),
-            fair_shards=round(fair_share * len(distribution.shards), 2),
+            fair_shards=round(fair * len(distribution.shards), 2),
             fewest_of_a_client=min(counts),
             most_of_a_client=max(counts),
             **spread(clients),
@@ -197,18 +200,7 @@ def report(distribution: Distribution, by: str) -> DistributionReport:
             )
             for client in sorted(distribution.clients)
         ],
-        busiest_shards=[
-            BusyShard(
-                stream_arn=shard.key.stream_arn,
-                shard_id=shard.key.shard_id,
-                owner=shard.owner or None,
-                load=shard.load,
-                work_share=round(shard.work / total_work, 4),
-                hot=shard.hot,
-            )
-            for shard in _busiest(distribution.shards)
-            if shard.key is not None and shard.load is not None
-        ],
+        busiest_shards=_busiest(distribution.shards, total_work),
         problems=list(distribution.problems),
     )
 
@@ -217,10 +209,20 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _busiest(shards: Iterable[ShardLoad]) -> list[ShardLoad]:
+def _busiest(shards: Iterable[ShardLoad], total_work: int) -> list[BusyShard]:
     """Return the shards with the most work, the busiest first."""
-    known = [shard for shard in shards if shard.load is not None]
-    return sorted(known, key=lambda shard: -shard.work)[:BUSIEST_SHARDS]
+    return [
+        BusyShard(
+            stream_arn=shard.key.stream_arn,
+            shard_id=shard.key.shard_id,
+            owner=shard.owner or None,
+            load=shard.load,
+            work_share=round(shard.work / total_work, 4),
+            hot=shard.hot,
+        )
+        for shard in sorted(shards, key=lambda shard: -shard.work)[:BUSIEST_SHARDS]
+        if shard.key is not None and shard.load is not None
+    ]
 
 
 def _total_bytes(shards: Iterable[ShardLoad]) -> float | None:

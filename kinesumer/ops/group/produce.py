@@ -287,8 +287,8 @@ class LineProducer:
         self._on_failed(lines)
 
 
-def reported_by_its_line(_: FailedRecord) -> None:
-    """Do nothing about a refused record: LineProducer reports its line."""
+def reported_by_its_future(_: FailedRecord) -> None:
+    """Do nothing about a refused record, so that it doesn't end the others."""
 
 
 def number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ from kinesumer.errors import FatalError, KinesumerError, PutFailedError
 from kinesumer.handlers.dead_letters.letter import LetterWithoutData
 from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.ops.group.connect import NO_ROLES, Roles
+from kinesumer.ops.group.produce import reported_by_its_future
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.wire.put_records import Entry, refusal
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.errors import FailedRecord
     from kinesumer.handlers.dead_letters.base import ReadableDeadLetters, StoredEntry
     from kinesumer.handlers.dead_letters.letter import DeadLetter
     from kinesumer.model.streams import StreamInfo
@@ -199,7 +199,7 @@ class Redrive:
             info,
             ordered=info.routes_by_key,
             chance=self._chance,
-            on_refused=_reported_by_its_future,
+            on_refused=reported_by_its_future,
             give_up_seconds=GIVE_UP_SECONDS,
         )
         futures: dict[str, PutFuture] = {}
@@ -243,7 +243,3 @@ class Redrive:
 
     def _fail(self, letters: Sequence[StoredLetter], reason: str) -> None:
         self._outcome.failed.extend((held.letter, reason) for held in letters)
-
-
-def _reported_by_its_future(_: FailedRecord) -> None:
-    """Do nothing about a refused record, so that it doesn't end the others."""

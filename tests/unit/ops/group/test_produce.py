@@ -27,7 +27,7 @@ from kinesumer.ops.group.produce import (
     number_ranges,
     parse_key,
     parse_rate,
-    reported_by_its_line,
+    reported_by_its_future,
     sample_order,
 )
 from kinesumer.producer.record_producer import RecordProducer
@@ -100,7 +100,7 @@ def record_producer(
         ordered=True,
         shards=SHARDS if aggregate else None,
         chance=random.Random(1),
-        on_refused=reported_by_its_line,
+        on_refused=reported_by_its_future,
         give_up_seconds=give_up_seconds,
     )
 
