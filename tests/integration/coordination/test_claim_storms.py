@@ -68,7 +68,7 @@ def start(
 
 
 def held(clients: list[Client]) -> int:
-    return sum(1 for client in clients for _ in client.group.owned_shards())
+    return sum(len(client.held) for client in clients)
 
 
 async def test_claims_keep_to_what_the_table_takes(world: World) -> None:

@@ -80,7 +80,6 @@ class Sdk:
 
         telemetry = OpenTelemetry("app", world.clock, self.instruments)
         client = world.client(client_id, telemetry=telemetry, handle=work)
-        telemetry.watch(client.group.read_gauges)
         return client, telemetry
 
 
@@ -168,6 +167,7 @@ async def test_incidents_are_counted_by_kind_and_stream(world: World) -> None:
     put(world, 0)
     one, _ = sdk.client(world, "one")
     two, _ = sdk.client(world, "two")
+    await world.until(lambda: one.held)
     assert sdk.values("incidents") == []
     for client in (one, two):
         client.group.context.incidents.note(IncidentKind.CREDENTIALS)
@@ -217,7 +217,6 @@ async def test_records_of_a_slow_batch_are_counted_one_by_one(world: World) -> N
 async def test_without_an_sdk_telemetry_does_nothing(world: World) -> None:
     telemetry = OpenTelemetry("app", world.clock)
     one = world.client("one", telemetry=telemetry)
-    telemetry.watch(one.group.read_gauges)
     telemetry.count("throttles", service="dynamodb")
     telemetry.count("lost_leases", ARN)
     world.put("x")
