@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -259,14 +260,17 @@ class VirtualLoop(Scheduler):
 
 
 def _close(coro: Any) -> None:
-    """Close a coroutine, and ignore the errors of its cleanup code."""
+    """Close a coroutine and what it awaits, and ignore the errors of cleanup code.
+
+    The innermost coroutine is closed first. Otherwise its error would end the others,
+    although its own cleanup code still awaits something.
+    """
     for _ in range(50):
-        try:
-            coro.close()
-        except RuntimeError as error:
-            if "ignored GeneratorExit" not in str(error):
-                return
-        except BaseException:
-            return
-        else:
+        chain, inner = [coro], coro.cr_await
+        while hasattr(inner, "cr_await"):
+            chain.append(inner)
+            inner = inner.cr_await
+        with suppress(BaseException):
+            for each in reversed(chain):
+                each.close()
             return
