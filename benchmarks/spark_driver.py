@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType
 
 from benchmarks.http_server import served
 from benchmarks.report import Report
@@ -63,7 +63,7 @@ def reader(url: str, shards: int, start: Start) -> StreamReader:
         starting=start,
         max_rows_per_batch=None,
     )
-    return StreamReader(options, StructType())
+    return StreamReader(options, StructType().add("data", BinaryType()))
 
 
 def trigger(

@@ -1,9 +1,10 @@
-"""Provide a source in memory whose pages may lack an iterator and children."""
+"""Provide a source in memory whose pages may lack an iterator, or have expired."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesumer.errors import ExpiredIteratorError
 from kinesumer.testing.simulation.memory_kinesis import MemorySource
 
 if TYPE_CHECKING:
@@ -18,9 +19,14 @@ class OddPages(MemorySource):
         super().__init__(kinesis, name)
         # The number of next answers without an iterator and children.
         self.without_iterator: float = 0
+        # The number of next reads whose iterators have expired.
+        self.expired: float = 0
 
     def get_records_now(self, iterator: str, limit: int) -> Page:
         """Return the next page as Kinesis answers it."""
+        if self.expired:
+            self.expired -= 1
+            raise ExpiredIteratorError("the iterator is too old")
         page = super().get_records_now(iterator, limit)
         if self.without_iterator:
             self.without_iterator -= 1

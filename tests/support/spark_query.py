@@ -68,6 +68,12 @@ class World:
             self._sources[name] = AwsSource(self.kinesis, name)
         return self._sources[name]
 
+    @property
+    def refused_reads(self) -> float:
+        """A number that changes with each read that was refused or had expired."""
+        expired = sum(source.expired for source in self._sources.values())
+        return self.kinesis.throttled - expired
+
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, and delete the records that have expired."""
         await asyncio.sleep(seconds)
@@ -206,9 +212,9 @@ class Query:
     async def drain(self, most: int = 100) -> None:
         """Trigger batches until no record is new."""
         for _ in range(most):
-            throttled = self.world.kinesis.throttled
+            refused = self.world.refused_reads
             idle = await self.trigger() is None
-            if idle and self.world.kinesis.throttled == throttled:
+            if idle and self.world.refused_reads == refused:
                 return
             await asyncio.sleep(1 if idle else 0)
         raise AssertionError(f"{most} batches, and still something new")
@@ -292,6 +298,8 @@ async def take(world: World, query: Query, step: str, value: Any) -> None:
             reshard(world.kinesis, step, value)
         case "odd_pages":
             world.source().without_iterator = value
+        case "expired":
+            world.source().expired = value
         case "trigger":
             for _ in range(value):
                 await query.trigger()

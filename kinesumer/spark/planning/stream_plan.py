@@ -21,6 +21,7 @@ from kinesumer.core.batch_ranges import readable, vanished
 from kinesumer.core.lineage import ancestors
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import (
+    ExpiredIteratorError,
     ShardMissingError,
     SourceUnavailableError,
     TrimmedPositionError,
@@ -93,7 +94,7 @@ class StreamPlan:
         except ShardMissingError:
             stream.report_loss(shard_id, shard.position, UNKNOWN_SHARD)
             found = replace(found, is_lost=True)
-        except SourceUnavailableError as error:
+        except (SourceUnavailableError, ExpiredIteratorError) as error:
             if shard.target is not None:  # the query can't end without this shard
                 raise
             stream.refused(probe, error)

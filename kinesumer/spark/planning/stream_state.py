@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from kinesumer.core.batch_limits import ProbedRecord
-    from kinesumer.errors import SourceUnavailableError
+    from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
     from kinesumer.model.query_offsets import Positions, ShardPosition
     from kinesumer.model.streams import Shard, Stream, StreamInfo
     from kinesumer.ports import Clock, StreamSource
@@ -239,7 +239,9 @@ class StreamState:
             self.bytes_per_second[shard_id] = size / span
             self.records_per_second[shard_id] = len(records) / span
 
-    def refused(self, probe: ShardProbe, error: SourceUnavailableError) -> None:
+    def refused(
+        self, probe: ShardProbe, error: SourceUnavailableError | ExpiredIteratorError
+    ) -> None:
         """Note a failed probe. Raise its error after MAX_OUTAGE_SECONDS of failures.
 
         Time without valid credentials doesn't count.

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.errors import ConfigurationError, SourceUnavailableError
+from kinesumer.errors import (
+    ConfigurationError,
+    SourceUnavailableError,
+)
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After, StreamOffset
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
@@ -206,6 +209,22 @@ async def test_a_refused_shard_waits_but_does_not_end_a_query(world: World) -> N
         for _ in range(200):
             await asyncio.sleep(1)
             await query.plan()
+
+
+@simulated(1)
+async def test_an_iterator_that_expires_at_once_only_delays_a_query(
+    world: World,
+) -> None:
+    query = world.query(starting=Start.LATEST)
+    await query.trigger()
+    for _ in range(3):
+        await world.stream_in(400, seconds=1)
+        await query.trigger()
+    world.source().expired = 1
+    await world.stream_in(400, seconds=1)
+    assert await query.trigger() is None
+    await query.drain()
+    assert len(query.rows) == 1_600
 
 
 @simulated(2)

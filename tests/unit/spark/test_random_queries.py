@@ -54,6 +54,7 @@ STEPS = st.one_of(
     step("sleep", 0.1, 1.0, 90.0, 600.0, 7200.0),
     step("trigger", 1),
     step("odd_pages", 1, 2, 5),
+    step("expired", 1, 2, 5),
     step("crash_before_batch", 0),
     step("crash_after_batch", 0),
     step("available_now", 0),
