@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kinesumer.testing.simulation import results
 from kinesumer.testing.simulation.run import (
     Outcome,
     Run,
     draw_run,
     execute_run,
+    load_run,
     parse_rates,
     reduce_logging,
+    save_run,
 )
 from kinesumer.testing.simulation.scenarios import (
     AUTO,
@@ -79,11 +80,6 @@ NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM, CALLBACKS, AUTO)
 )
 @click.option("--jobs", default=1, show_default=True, help="Number of processes.")
 @click.option("--quiet", is_flag=True, help="Print only violations and the summary.")
-@click.option(
-    "--campaign",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Add results to this directory; skip seeds that it has.",
-)
 def main(
     *,
     members: int | None,
@@ -97,7 +93,6 @@ def main(
     jobs: int,
     shrink: bool,
     quiet: bool,
-    campaign: Path | None,
 ) -> None:
     """Simulate groups of clients under faults, and check the protocol's invariants."""
     reduce_logging()
@@ -105,8 +100,6 @@ def main(
         _replay(file)
         return
     first = secrets.randbelow(10**9) if seed is None else seed
-    campaign_results = results.CampaignResults(campaign) if campaign else None
-    known = campaign_results.entries if campaign_results else {}
     sizes = {"members": members, "shards": shards}
     changes: dict[str, Any] = {name: size for name, size in sizes.items() if size}
     runs = (
@@ -114,22 +107,35 @@ def main(
             replace(scenario_for(scenario, number), **changes), number, minutes, faults
         )
         for number in range(first, first + count)
-        if number not in known
     )
-    entries = []
+    outcomes = []
     for outcome in _execute_all(runs, jobs):
-        entries.append(results.result_of(outcome))
-        if campaign_results:
-            campaign_results.add(outcome)
+        outcomes.append(outcome)
         if outcome.violation:
-            _show_violation(outcome, campaign or Path(), shrink=shrink)
+            _show_violation(outcome, shrink=shrink)
         elif not quiet:
             click.echo(outcome.line)
-    click.echo(
-        campaign_results.close() if campaign_results else results.summary(entries)
-    )
-    if any(entry.violation for entry in entries):
+    click.echo(_summary(outcomes))
+    if any(outcome.violation for outcome in outcomes):
         sys.exit(1)
+
+
+def _summary(outcomes: list[Outcome]) -> str:
+    """Return the totals of runs as one line of text."""
+
+    def total(name: str) -> int:
+        values: list[float] = [getattr(outcome, name) for outcome in outcomes]
+        return round(sum(values))
+
+    faults = sum(outcome.faults.total() for outcome in outcomes)
+    violations = sum(bool(outcome.violation) for outcome in outcomes)
+    cpu = max(1, total("cpu_seconds"))
+    return (
+        f"{len(outcomes)} runs, {faults} faults, {total('takeovers')} takeovers, "
+        f"{total('handovers')} hand-overs, {total('delivered')} records; "
+        f"{total('simulated')} s in {cpu} CPU s: "
+        f"{total('simulated') / cpu:.0f} per second; {violations} violations"
+    )
 
 
 def _run(scenario: Scenario, seed: int, minutes: float, faults: str | None) -> Run:
@@ -150,7 +156,7 @@ def _execute_all(runs: Iterator[Run], jobs: int) -> Iterator[Outcome]:
 
 def _replay(file: Path) -> None:
     try:
-        run = results.load_run(file)
+        run = load_run(file)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--replay") from error
     outcome = execute_run(run)
@@ -159,14 +165,14 @@ def _replay(file: Path) -> None:
         sys.exit(1)
 
 
-def _show_violation(outcome: Outcome, directory: Path, *, shrink: bool) -> None:
+def _show_violation(outcome: Outcome, *, shrink: bool) -> None:
     run = outcome.run
     click.echo(f"seed {run.seed} ({run.scenario.name}): {outcome.violation}")
     if shrink:
         click.echo(f"searching a shorter run than its {len(run.faults)} faults …")
         outcome = Shrinker(outcome).shrink()
-    file = directory / f"violation-{run.seed}.json"
-    results.save_run(outcome.run, file)
+    file = Path(f"violation-{run.seed}.json")
+    save_run(outcome.run, file)
     _show(outcome)
     click.echo(f"replay it  python -m kinesumer.testing.simulation --replay {file}")
 

@@ -209,6 +209,8 @@ class FaultInjector:
     iterators: Inject = _network_fault("kinesis", of_all=True, expired=0.1, coarse=0.5)
     short_pages: Inject = _network_fault("kinesis", of_all=True, short=0.5)
     listing: Inject = _network_fault("kinesis", of_all=True, cut_off=0.5)
+    # Pages and events lack an iterator, a continuation and children.
+    no_iterator: Inject = _network_fault("kinesis", of_all=True, no_iterator=0.3)
 
     def split(self, _seconds: float) -> None:
         """Split a shard."""

@@ -46,8 +46,7 @@ FLOW_SECONDS = 0.25
 COST_MARGIN = 1.05
 # Clocks drift by up to 5 %. An interval on a slow clock takes longer in true time.
 SLOWEST_CLOCK = 0.95
-LATENCY_CALM_SECONDS = 60.0
-LATENCY_SECONDS = 60.0
+LATENCY_SECONDS = 60.0  # of calm, and then of measurement
 # The maximum seconds from a record's arrival to user code. With several apps on the
 # stream, the limit is multiplied by their number.
 MAX_LATENCY_SECONDS = 0.6
@@ -250,7 +249,7 @@ async def cost(sim: Simulation) -> None:
 async def latency(sim: Simulation) -> None:
     """Check for each app that 99 % of the records reach user code soon (L14)."""
     flowing = _flow(sim, 1.0)
-    await asyncio.sleep(LATENCY_CALM_SECONDS)
+    await asyncio.sleep(LATENCY_SECONDS)
     for app in sim.apps:
         app.checker.delays = []
     await asyncio.sleep(LATENCY_SECONDS)

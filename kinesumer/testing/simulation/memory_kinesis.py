@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock, Reservation
     from kinesumer.testing.kinesis.subscription import Consumer, Subscription
 
-READS_PER_SECOND = 5  # as AWS permits for each shard
 # AWS's rates of subscriptions and their events. Tests put and list without limits.
 SUBSCRIPTION_LIMITS = replace(
     UNTHROTTLED,
@@ -66,7 +65,7 @@ class MemoryKinesis:
         *,
         account: str = "123456789012",
         region: str = "us-east-1",
-        reads_per_second: int = READS_PER_SECOND,
+        reads_per_second: float | None = None,
         limits: Limits = SUBSCRIPTION_LIMITS,
     ) -> None:
         self.clock = clock
@@ -79,6 +78,8 @@ class MemoryKinesis:
         # By stream: until then, KMS refuses the use of the stream's key.
         self._key_fails_until: dict[str, float] = {}
         self._deregistered: list[tuple[Stream, Consumer]] = []
+        if reads_per_second is None:
+            reads_per_second = Limits().read_calls_per_second
         self.reads_per_second = reads_per_second
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kinesumer.errors import StateStoreMissingError, StoreThrottledError
 from kinesumer.model.rows import Key
 from kinesumer.ports import AllOf, Compare, WriteResult
+from kinesumer.testing.kinesis.limits import MIB
 from kinesumer.wire.row_size import row_bytes
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     OnWrite = Callable[[Write, Row | None, Row | None], None]
 
 # The maximum age of the rows that an eventually consistent read returns.
-HISTORY_SECONDS = 10.0
-PAGE_BYTES = 1 << 20  # DynamoDB ends a query's page at 1 MB
+STALE_SECONDS = 5.0
 _NO_ROW: Row = {}
 _KEYS = ("pk", "sk")
 
@@ -43,7 +43,8 @@ class Usage:
 
     def read(self, kind: str, size: int, *, consistent: bool) -> None:
         """Count a read of ``size`` bytes. Each page of a query counts as a request."""
-        self.requests[kind] += max(1, -(-size // PAGE_BYTES))
+        # DynamoDB ends a query's page at 1 MB.
+        self.requests[kind] += max(1, -(-size // MIB))
         # A read unit is 4 KB. An eventually consistent read costs half of it.
         self.read_units += max(1, -(-size // 4096)) * (1.0 if consistent else 0.5)
 
@@ -259,7 +260,7 @@ class MemoryStore:
         now = self.clock.now()
         history = self._history
         history.append((now, key, before))
-        while history[0][0] < now - HISTORY_SECONDS:
+        while history[0][0] < now - STALE_SECONDS:
             history.popleft()
         self._partition(key.pk).put(key.sk, after)
 

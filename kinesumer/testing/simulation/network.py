@@ -25,6 +25,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Start
 from kinesumer.runtime.timeouts import timeout
+from kinesumer.testing.simulation.memory_store import STALE_SECONDS
 
 if TYPE_CHECKING:
     import asyncio
@@ -52,8 +53,6 @@ STORE_ANSWER_SECONDS = 5.0
 SLOW_SECONDS = 0.5
 # The longest delay of a late or repeated request.
 LATE_SECONDS = 60.0
-# The greatest age of an eventually consistent read.
-STALE_SECONDS = 5.0
 FAILURES = ("lost", "unanswered", "late", "twice", "throttled", "refused", "failing")
 
 

@@ -14,6 +14,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kinesumer.testing.simulation.convergence import (
     check_plan,
     check_settled,
@@ -26,6 +28,7 @@ from kinesumer.testing.simulation.faults import KINDS, FaultInjector
 from kinesumer.testing.simulation.final_phases import AT_REST, FATAL, LATENCY
 from kinesumer.testing.simulation.invariants.base import ViolationError, format_events
 from kinesumer.testing.simulation.invariants.liveness import (
+    BACKLOG_SECONDS,
     LivenessMonitor,
     LossLogHandler,
 )
@@ -45,6 +48,7 @@ from kinesumer.testing.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
 
 # Longest duration of a fault; most are much shorter.
@@ -139,9 +143,8 @@ def draw_faults(
     return tuple(faults)
 
 
-# Ownership must match the plan within this time after the faults (L2). If ownership
-# still changes then, wait up to MAX_SETTLE_CHECKS times for it to settle.
-SETTLE_SECONDS = 60.0
+# Ownership must match the plan soon after the faults (L2). If ownership still changes
+# then, wait up to MAX_SETTLE_CHECKS times for it to settle.
 MAX_SETTLE_CHECKS = 9
 # Every record must be done within this time after the last record's arrival (L3). If
 # only some of the records were done in this time, wait for the same time again.
@@ -225,6 +228,24 @@ def reduce_logging() -> None:
     logging.getLogger("kinesumer").propagate = False
 
 
+def save_run(run: Run, path: Path) -> None:
+    """Write a run to a file."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1) + b"\n")
+
+
+def load_run(path: Path) -> Run:
+    """Return the run in a file. Raises ValueError if the file is invalid."""
+    try:
+        run = msgspec.json.decode(path.read_bytes(), type=Run)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path} doesn't contain a valid run: {error}") from error
+    unknown = {fault.kind for fault in run.faults} - EVERY_KIND.keys()
+    unknown |= {run.ending} - AT_REST.keys() - FATAL.keys() - LATENCY.keys()
+    if unknown:
+        raise ValueError(f"{path} names unknown faults: {', '.join(sorted(unknown))}")
+    return run
+
+
 def execute_run(run: Run) -> Outcome:
     """Simulate one run. The outcome contains any violation, which isn't raised."""
     sim = Simulation(run.scenario, run.seed)
@@ -305,7 +326,7 @@ async def _settle(sim: Simulation, monitors: Sequence[LivenessMonitor]) -> None:
     delays the end of a shard.
     """
     allowed = max(monitor.backlog_seconds() for monitor in monitors)
-    await asyncio.sleep(max(SETTLE_SECONDS, allowed))
+    await asyncio.sleep(max(BACKLOG_SECONDS, allowed))
     for monitor in monitors:
         monitor.check_backlog()
         monitor.check_repeats()

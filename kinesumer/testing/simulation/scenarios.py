@@ -220,18 +220,10 @@ LIMITED = (
 # bound. After its bound, an entry has a range of members and a range of shards.
 SIZES = ((0.9, (2, 6), (1, 16)), (0.99, (3, 20), (4, 60)), (1.0, (5, 50), (20, 500)))
 SLOW_FROM_SHARDS = 30
-# Share of the drawn groups that have a limit.
-LIMITED_SHARE = 0.4
-# Share of the drawn groups in which some clients read by fan-out.
-FAN_OUT_SHARE = 0.4
-# Share of the drawn groups whose clients have ``max_shards``.
-MAX_SHARDS_SHARE = 0.25
-# Share of the drawn groups in which some records kill each process that gets them.
-POISON_SHARE = 0.4
-# Share of the drawn groups whose streams distribute records by AUTO from time to time.
-SWITCHES_SHARE = 0.25
-# Share of the drawn groups whose user code has callbacks.
-CALLBACKS_SHARE = 0.3
+# Share of the drawn groups that have a limit. The same share, each by its own draw,
+# has clients that read by fan-out, clients with ``max_shards``, records that kill each
+# process that gets them, switches to AUTO, and callbacks.
+EXTRA_SHARE = 0.4
 
 
 def scenario_for(name: str, seed: int) -> Scenario:
@@ -277,15 +269,15 @@ def draw_scenario(seed: int) -> Scenario:
     )
     calls = draw.choice((0, 0, 1, 4)) if scenario.commit == "auto" else 0
     scenario = replace(scenario, concurrency=calls)
-    if draw.random() < LIMITED_SHARE:
+    if draw.random() < EXTRA_SHARE:
         scenario = _limited(draw, scenario)
     scenario = _with_max_shards(random.Random(f"max_shards {seed}"), scenario)
-    callbacks = random.Random(f"callbacks {seed}").random() < CALLBACKS_SHARE
+    callbacks = random.Random(f"callbacks {seed}").random() < EXTRA_SHARE
     scenario = replace(scenario, callbacks=callbacks)
     scenario = _with_fan_out(random.Random(f"fan-out {seed}"), scenario)
-    if random.Random(f"poison {seed}").random() < POISON_SHARE:
+    if random.Random(f"poison {seed}").random() < EXTRA_SHARE:
         scenario = replace(scenario, faults=f"{scenario.faults},{POISON}")
-    if random.Random(f"strategy {seed}").random() < SWITCHES_SHARE:
+    if random.Random(f"strategy {seed}").random() < EXTRA_SHARE:
         scenario = replace(scenario, faults=f"{scenario.faults},{SWITCHES}")
     return scenario
 
@@ -293,7 +285,7 @@ def draw_scenario(seed: int) -> Scenario:
 def _with_max_shards(draw: random.Random, scenario: Scenario) -> Scenario:
     """Return the scenario, in some cases with clients that own few shards at most."""
     others = scenario.members - 1
-    if draw.random() >= MAX_SHARDS_SHARE or scenario.mixed or not others:
+    if draw.random() >= EXTRA_SHARE or scenario.mixed or not others:
         return scenario
     limit = math.ceil(draw.choice((1.2, 1.5)) * sum(scenario.shards) / others)
     return replace(scenario, config=scenario.config | {"max_shards": limit})
@@ -301,7 +293,7 @@ def _with_max_shards(draw: random.Random, scenario: Scenario) -> Scenario:
 
 def _with_fan_out(draw: random.Random, scenario: Scenario) -> Scenario:
     """Return the scenario, in some cases with clients that read by fan-out."""
-    if draw.random() >= FAN_OUT_SHARE:
+    if draw.random() >= EXTRA_SHARE:
         return scenario
     return replace(
         scenario,

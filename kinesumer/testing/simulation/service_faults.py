@@ -24,19 +24,10 @@ if TYPE_CHECKING:
     from kinesumer.testing.simulation.memory_kinesis import MemorySource
 
 
-NO_ITERATOR_SHARE = 0.3
 FOREIGN_READS_PER_SECOND = (1, 4)
 # The range of a busy table's write capacity, as multiples of what a group at rest uses.
 SPARE_UNITS = (1.5, 4.0)
 PAGE_RECORDS = 10_000
-
-
-def no_iterator(self: FaultInjector, seconds: float) -> None:
-    """Let pages and events lack an iterator, a continuation and children."""
-    for process in self.sim.living:
-        network = process.networks["kinesis"]
-        network.set(no_iterator=NO_ITERATOR_SHARE)
-        self._later(seconds, network.clear, "no_iterator")
 
 
 def seek_to_end(self: FaultInjector, _seconds: float) -> None:
@@ -112,7 +103,6 @@ def poison(self: FaultInjector, _seconds: float) -> None:
 SERVICE_KINDS: dict[str, Inject] = {
     "foreign": foreign,
     "busy_table": busy_table,
-    "no_iterator": no_iterator,
     "seek_to_end": seek_to_end,
     "key": key,
 }

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 CRASH_SECONDS = 11.5
 LEADER_CRASH_SECONDS = 13.5
 HAND_OVER_SECONDS = 1.0
-CHILD_SECONDS = 2.0
-STEADY_SECONDS = 2.0
+STEADY_SECONDS = 2.0  # also for the children of a shard
 # Tolerance added to each bound, since one busy machine runs all processes.
 NOISE_SECONDS = 2.0
 
@@ -170,7 +169,7 @@ def limits(events: list[Event]) -> dict[tuple[str, int], Limit]:
             result["start", index] = Limit("from the start to the first record", None)
         if event.kind in ("split", "merge"):
             name = f"{text}: child after parents"
-            result["child", index] = Limit(name, CHILD_SECONDS)
+            result["child", index] = Limit(name, STEADY_SECONDS)
         if event.kind == "kill":
             bound = LEADER_CRASH_SECONDS if event.was_leader else CRASH_SECONDS
             result["crash", index] = Limit(text, bound)

@@ -20,7 +20,7 @@ from kinesumer.testing.trial.pauses import Event
 from kinesumer.testing.trial.processes import MAX_UNCOMMITTED_RECORDS
 from kinesumer.testing.trial.producer import Producer
 from kinesumer.testing.trial.scenario import Scenario, Watcher
-from kinesumer.testing.trial.spark_process import SparkProcess
+from kinesumer.testing.trial.spark_process import SPARK_SECONDS, SparkProcess
 from kinesumer.testing.trial.verdict import (
     Line,
     Verdict,
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 CHECK_SECONDS = 0.5
 CATCH_UP_SECONDS = 60.0
-# A Spark query needs more time to catch up, since its JVM runs at low priority.
-SPARK_CATCH_UP_SECONDS = 180.0
 LEAVE_SECONDS = 20.0
 
 
@@ -167,7 +165,7 @@ class Trial:
         self._say(f"producing ends after {len(self._counts.produced):,} records")
 
     async def _catch_up(self) -> None:
-        seconds = CATCH_UP_SECONDS if self._spark is None else SPARK_CATCH_UP_SECONDS
+        seconds = CATCH_UP_SECONDS if self._spark is None else SPARK_SECONDS
         deadline = now() + seconds
         while now() < deadline:
             self._collect()

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.oracle import Parents
     from kinesumer.testing.trial.processes import Child, Processes, TrialStream
 
-START_SECONDS = 300.0
+# A query starts or catches up within this time. Its JVM runs at low priority.
+SPARK_SECONDS = 300.0
 SINK_LOG = "_spark_metadata"
 COMPACT_SUFFIX = ".compact"
 
@@ -124,11 +125,11 @@ class SparkProcess:
         output = self._driver.process.stdout
         assert output is not None
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(SPARK_SECONDS):
                 line = await output.readline()
         except TimeoutError:
             raise KinesumerError(
-                f"the Spark query didn't start within {START_SECONDS:.0f} s "
+                f"the Spark query didn't start within {SPARK_SECONDS:.0f} s "
                 f"({self._driver.last_log_line()}); try again on a less busy machine"
             ) from None
         if line.decode().strip() != STARTED:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MAX_EVENTS = 400  # of which the last ones are shown
 SHOWN_EVENTS = 60
-TOLERANCE = 1e-6
 # After a heartbeat, a session may deliver for this share of its lease.
 SAFE_LEASE_SHARE = 0.75
 

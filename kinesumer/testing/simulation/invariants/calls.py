@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.model.rows import ISOLATING_DEATHS
 from kinesumer.runtime.clock import MAX_YIELD_SECONDS
-from kinesumer.testing.simulation.invariants.base import TOLERANCE
+from kinesumer.testing.simulation.event_loop import TICK
 from kinesumer.testing.simulation.trace import record_position, row_position
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class Turns:
             del client.since[other]
         for other in waiting:
             began = client.since.setdefault(other, {}).setdefault(source, now)
-            if now - began > self.most_seconds + TOLERANCE:
+            if now - began > self.most_seconds + TICK:
                 self._fail(machine, source, other, now - began)
         client.received[source] += 1
         client.failing.discard(source)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import AllOf, Compare
-from kinesumer.testing.simulation.invariants.base import TOLERANCE, Checker, require_int
+from kinesumer.testing.simulation.event_loop import TICK
+from kinesumer.testing.simulation.invariants.base import Checker, require_int
 from kinesumer.testing.simulation.invariants.calls import Calls, DeadlyRecords, Turns
 from kinesumer.testing.simulation.invariants.writes import Membership, Pauses, Seeks
 from kinesumer.testing.simulation.trace import Ownership, ShardTrace, row_position
@@ -168,7 +169,7 @@ class InvariantChecker(Checker):
         session, row = ownership.session, trace.row or _NO_ROW
         left = self.leases.remaining_seconds(session)
         text = f"{machine.name} delivers {trace.shard_id}"
-        if left < -TOLERANCE:
+        if left < -TICK:
             late = f"{-left:.3f} s after its last moment"
             self.fail("I3", f"{text} in session {session} {late}")
         # A seek raises the epoch of the row, but its owner may deliver until the next
@@ -345,7 +346,7 @@ class InvariantChecker(Checker):
         left = self.leases.remaining_seconds(session)
         if session not in self.dead:
             self.fail("I6", f"{shard_id} is taken from {session}, not dead")
-        if left > TOLERANCE:
+        if left > TICK:
             late = f"{left:.3f} s before its last moment"
             self.fail("I6", f"{shard_id} is taken from {session} {late}")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.consuming.isolation import ACK_SECONDS
 from kinesumer.runtime.failure_log import logger
+from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.simulation.convergence import first_due, undone
 from kinesumer.testing.simulation.faults import MAX_BLOCKED_SECONDS
 from kinesumer.testing.simulation.trace import record_position, row_position
@@ -44,7 +45,6 @@ UNOWNED_SECONDS = 45.0
 # time for reads from the shards (2 MB/s) and for the links.
 BACKLOG_SECONDS = 60.0
 BACKLOG_TIMES = 3.0
-SHARD_BYTES_PER_SECOND = 2_000_000
 # With these faults alone, no record is delivered twice.
 HARMLESS_FAULTS = {"join", "leave"}
 SAMPLES = 80
@@ -134,7 +134,7 @@ class LivenessMonitor:
         for (arn, shard_id), trace in self.sim.checker.shards.items():
             self._due[arn, shard_id] = len(trace.log)
             sizes.append((len(trace.log) - trace.expired) * scenario.record_bytes)
-        seconds = max(sizes) / SHARD_BYTES_PER_SECOND
+        seconds = max(sizes) / Limits().read_bytes_per_second
         if link := scenario.link_bytes_per_second:
             clients = max(1, len(self.sim.living))
             waits = sum(undone(self.sim, name) for name in self.sim.streams)

@@ -7,7 +7,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.testing.simulation.invariants.base import TOLERANCE, require_int
+from kinesumer.testing.simulation.event_loop import TICK
+from kinesumer.testing.simulation.invariants.base import require_int
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Row
@@ -107,7 +108,7 @@ class Membership:
     def _check_death(self, session: str) -> None:
         """Check that others declare a session dead only after its lease (I6)."""
         early = self._checker.leases.remaining_seconds(session)
-        if not self._checker.is_written_by(session) and early > TOLERANCE:
+        if not self._checker.is_written_by(session) and early > TICK:
             text = f"is declared dead {early:.3f} s before its last moment"
             self._checker.fail("I6", f"session {session} {text}")
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 MAX_SHOWN = 300
+AT_ONCE = 50  # the number of calls that a check of races or throttling makes at once
 
 
 class CheckFailedError(Exception):

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kinesumer.testing.simulation.command import main
-from kinesumer.testing.simulation.results import load_run
+from kinesumer.testing.simulation.run import load_run
 from kinesumer.wire import writes
 
 if TYPE_CHECKING:
@@ -49,6 +49,15 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kinesumer.testing.simulation.shrink.MAX_RUNS", 20)
     monkeypatch.setattr(writes, "claim", claim)
     monkeypatch.setattr("kinesumer.core.claims.decide_claims", decide)
+
+
+def test_the_runs_of_several_seeds_add_up() -> None:
+    shown = run("--seed", "5", "--count", "2", "--minutes", "0.2", "--faults", "none")
+    assert [line[:12] for line in shown.output.splitlines()] == [
+        "seed 5 plain",
+        "seed 6 plain",
+        "2 runs, 0 fa",
+    ]
 
 
 @pytest.mark.usefixtures("broken")

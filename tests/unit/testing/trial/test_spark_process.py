@@ -70,7 +70,7 @@ class Processes:
 async def test_a_query_that_starts_too_late_is_named_and_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spark_process, "START_SECONDS", 0.01)
+    monkeypatch.setattr(spark_process, "SPARK_SECONDS", 0.01)
     processes: Any = Processes()
     counts: Any = None
     problem = await SparkProcess(processes, [], counts).try_start()

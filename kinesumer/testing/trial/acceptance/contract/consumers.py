@@ -22,8 +22,10 @@ from kinesumer.testing.trial.acceptance.check import (
     expect_error,
     registrar,
 )
-from kinesumer.testing.trial.acceptance.contract.source import NO_SHARD
+from kinesumer.testing.trial.acceptance.contract.source import HALF, NO_SHARD
 from kinesumer.testing.trial.acceptance.contract.streams import (
+    ACTIVE_SECONDS,
+    ARRIVAL_SECONDS,
     FanOutStreams,
     arrival,
     one_shard,
@@ -41,12 +43,8 @@ if TYPE_CHECKING:
 
     Read = Callable[..., SubscriptionReader]
 
-HALF = HASH_KEYS // 2
 # Kinesis permits a shard's next subscription only after this time.
 REPLACE_SECONDS = 5.2
-# Some servers send an event only once a second. AWS needs time to end subscriptions.
-DEADLINE_SECONDS = 60.0
-GONE_LOOKS = 120
 
 CONSUMER_CHECKS: list[Check[[FanOutStreams, str]]] = []
 check = registrar(CONSUMER_CHECKS)
@@ -62,7 +60,7 @@ async def reading() -> AsyncIterator[Read]:
         shard_id: str,
         after: Position | Start = Start.TRIM_HORIZON,
     ) -> SubscriptionReader:
-        reader = SubscriptionReader(source, shard_id, after, DEADLINE_SECONDS)
+        reader = SubscriptionReader(source, shard_id, after, ARRIVAL_SECONDS)
         readers.append(reader)
         return reader
 
@@ -77,7 +75,7 @@ async def until_gone(
     streams: FanOutStreams, consumers: StreamConsumers, name: str
 ) -> None:
     """Wait until a deregistered consumer is not found any more."""
-    for _ in range(GONE_LOOKS):
+    for _ in range(round(ACTIVE_SECONDS)):
         if await consumers.find(name) is None:
             return
         await streams.pause(1)
@@ -182,7 +180,7 @@ async def records_are_pushed_as_they_were_put(
     source = await streams.fan_out(name, "billing")
     iterator: str | None = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
     records: list[Record] = []
-    async with asyncio.timeout(DEADLINE_SECONDS):
+    async with asyncio.timeout(ARRIVAL_SECONDS):
         while len(records) < 3:
             expect(source.is_pushed(iterator or ""), "the shard isn't pushed")
             page = await source.get_records(iterator or "", 10)

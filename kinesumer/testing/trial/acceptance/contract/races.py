@@ -7,6 +7,7 @@ import asyncio
 from kinesumer.errors import StateStoreMissingError
 from kinesumer.ports import Compare, Write
 from kinesumer.testing.trial.acceptance.check import (
+    AT_ONCE,
     Check,
     expect,
     expect_equal,
@@ -20,8 +21,6 @@ from kinesumer.testing.trial.acceptance.contract.store import (
     put,
     row,
 )
-
-WRITERS = 50
 
 RACE_CHECKS: list[Check[[Stores]]] = []
 check = registrar(RACE_CHECKS)
@@ -38,7 +37,7 @@ async def of_fifty_writers_on_one_row_exactly_one_wins(stores: Stores) -> None:
                     key, Compare("epoch", "=", 0), {"epoch": 1, "owner": f"c{number}"}
                 )
             )
-            for number in range(WRITERS)
+            for number in range(AT_ONCE)
         )
     )
     winners = [number for number, claim in enumerate(claims) if claim.applied]
@@ -56,7 +55,7 @@ async def of_fifty_who_create_a_row_exactly_one_does(stores: Stores) -> None:
     created = await asyncio.gather(
         *(
             store.write(Write(key, ABSENT, {"owner": f"c{number}"}, replace=True))
-            for number in range(WRITERS)
+            for number in range(AT_ONCE)
         )
     )
     winners = sum(claim.applied for claim in created)

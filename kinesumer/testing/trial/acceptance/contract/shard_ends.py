@@ -13,7 +13,9 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
+from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.trial.acceptance.check import (
+    AT_ONCE,
     Check,
     expect,
     expect_equal,
@@ -32,8 +34,6 @@ from kinesumer.testing.trial.acceptance.contract.streams import (
     tiles,
 )
 
-READS = 50
-ITERATOR_SECONDS = 300
 RETENTION_SECONDS = 24 * 3600
 
 END_CHECKS: list[Check[[Streams, str]]] = []
@@ -140,14 +140,14 @@ async def an_iterator_from_before_a_split_still_reads_to_the_end(
 async def a_shard_read_too_fast_is_throttled(streams: Streams, name: str) -> None:
     source, shard = await one_shard(streams, name)
     iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
-    reads = (source.get_records(iterator, 10) for _ in range(READS))
+    reads = (source.get_records(iterator, 10) for _ in range(AT_ONCE))
     answers = await asyncio.gather(*reads, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException):
             is_throttled = isinstance(answer, SourceThrottledError)
             expect(is_throttled, f"a read failed: {answer}")
     throttled = sum(isinstance(answer, BaseException) for answer in answers)
-    expect(throttled > 0, f"none of {READS} reads at once was throttled")
+    expect(throttled > 0, f"none of {AT_ONCE} reads at once was throttled")
     await streams.pause(1)
     await read_page(streams, source, iterator)
 
@@ -157,7 +157,7 @@ async def an_old_iterator_expires(streams: Streams, name: str) -> None:
     streams.require_movable_clock()
     source, shard = await one_shard(streams, name)
     iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
-    await streams.pass_time(ITERATOR_SECONDS + 1)
+    await streams.pass_time(Limits().iterator_seconds + 1)
     with expect_error(ExpiredIteratorError):
         await source.get_records(iterator, 10)
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from kinesumer.ports import StreamSource
 
 READ_PAUSE_SECONDS = 0.21  # Kinesis allows five reads a second for each shard
-FIRST_LOOK_SECONDS = 0.05
-LONGEST_LOOK_SECONDS = 2.0
+LOOK_SECONDS = 0.5  # between two looks for a change
 ACTIVE_SECONDS = 180.0
-ARRIVAL_SECONDS = 20.0
+# Some servers send an event only once a second, and AWS needs time for all it does.
+ARRIVAL_SECONDS = 60.0
 
 
 class Streams(Protocol):
@@ -205,8 +205,7 @@ class AwsStreams:
 
 
 async def _until(holds: Callable[[], Awaitable[bool]], otherwise: str) -> None:
-    """Ask repeatedly, less and less often. Raise SourceUnavailableError in the end."""
-    wait = FIRST_LOOK_SECONDS
+    """Ask repeatedly. Raise SourceUnavailableError in the end."""
     deadline = time.monotonic() + ACTIVE_SECONDS
     while True:
         try:
@@ -217,8 +216,7 @@ async def _until(holds: Callable[[], Awaitable[bool]], otherwise: str) -> None:
                 raise
         if time.monotonic() >= deadline:
             raise SourceUnavailableError(f"{otherwise} after {ACTIVE_SECONDS:g} s")
-        await asyncio.sleep(wait)
-        wait = min(2 * wait, LONGEST_LOOK_SECONDS)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def one_shard(streams: Streams, stream: str) -> tuple[StreamSource, Shard]:

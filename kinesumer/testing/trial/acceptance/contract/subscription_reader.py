@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard, Start
     from kinesumer.ports import StreamSource
 
-RETRY_SECONDS = 0.02
-
 
 class SubscriptionReader:
     """Reads a shard as a client does, and keeps what it gets.
 
-    All waits end with TimeoutError after ``deadline_seconds``.
+    All waits end with TimeoutError after ``deadline_seconds``. Every refusal is retried
+    soon, so that a check sees the first moment at which the service permits a call.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class SubscriptionReader:
                     self.errors.append(error)
                     self._changed.set()
                     iterator = None
-                    await asyncio.sleep(RETRY_SECONDS)
+                    await asyncio.sleep(0.02)
                     continue
                 self.texts += [record.data.decode() for record in page.records]
                 self.events += 1
