@@ -28,7 +28,6 @@ EACH_BYTES = 426  # the memory of a record of batch_of()
 
 
 @dataclass
-@dataclass
 class Driver:
     """Carries out what a delivery decides, and counts what it was told."""
 
