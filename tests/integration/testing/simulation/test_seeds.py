@@ -114,3 +114,8 @@ def test_a_group_of_fifty_clients_and_five_hundred_shards_comes_to_rest() -> Non
         together=True,
     )
     assert not execute_run(Run(scenario, 1, 0.1, ())).violation
+
+
+def test_several_apps_consume_every_record() -> None:
+    scenario = Scenario(members=2, shards=(2, 1), apps=3, faults="none")
+    assert not execute_run(Run(scenario, 1, 0.5, ())).violation

@@ -31,7 +31,6 @@ from kinesumer.testing.simulation.network import (
     LinkedStore,
     NetworkConditions,
 )
-from kinesumer.testing.simulation.run import Run, execute_run
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
 from kinesumer.wire.rows import timestamp_text
@@ -395,9 +394,3 @@ def test_l16_two_events_that_delay_records_for_long(
     monkeypatch.setattr(final_phases, "DISTURBANCES", {"join": cut_off})
     with pytest.raises(ViolationError, match="L16"):
         settle(disturb)
-
-
-def test_several_apps_consume_every_record() -> None:
-    scenario = Scenario(members=2, shards=(2, 1), apps=3, faults="none")
-    run = Run(scenario, 1, 0.5, ())
-    assert not execute_run(run).violation
