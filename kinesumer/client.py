@@ -20,7 +20,7 @@ from kinesumer.coordination.lifecycle import ClientLifecycle
 from kinesumer.decoding.decoders import read_policy
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT
+from kinesumer.handlers.retry import DEFAULT_LIMIT
 from kinesumer.model.streams import Start
 from kinesumer.model.validation import require_flag
 from kinesumer.runtime.wrong_client import ForAsyncio

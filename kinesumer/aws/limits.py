@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from kinesumer.runtime.versions import package_version
+from kinesumer.runtime.extras import package_version
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = {

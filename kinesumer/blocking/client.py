@@ -18,7 +18,7 @@ from kinesumer.consuming.assignment_callbacks import read_callbacks
 from kinesumer.decoding.decoders import read_policy
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT
+from kinesumer.handlers.retry import DEFAULT_LIMIT
 from kinesumer.model.streams import Start
 from kinesumer.model.validation import require_flag
 from kinesumer.runtime.refusals import refusal_errors, require_system_threads

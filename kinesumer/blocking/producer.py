@@ -21,8 +21,8 @@ from kinesumer.producer.record_producer import (
     MAX_BUFFER_BYTES,
     RECORD_COST_BYTES,
 )
-from kinesumer.runtime.exit_status import fail_at_exit
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.stop_signals import fail_at_exit
 from kinesumer.runtime.wrong_client import ForThreads
 
 if TYPE_CHECKING:

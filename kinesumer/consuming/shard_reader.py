@@ -9,7 +9,7 @@ from kinesumer.consuming.isolation import put_suspects
 from kinesumer.consuming.page_fetch import PageFetch, Retry
 from kinesumer.consuming.prefetch import memory_size
 from kinesumer.consuming.read_place import ReadPlace
-from kinesumer.core.read_end import records_before
+from kinesumer.core.shard_end import records_before
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.wire.aggregation import has_aggregates
 

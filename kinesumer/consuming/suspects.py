@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.core.isolation import may_have_killed
+from kinesumer.core.progress import may_have_killed
 from kinesumer.wire.deaths import ATTRIBUTES
 
 if TYPE_CHECKING:

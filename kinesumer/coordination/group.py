@@ -28,8 +28,8 @@ from kinesumer.coordination.membership import (
 )
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.reachability import Reachability
-from kinesumer.coordination.read_end import until_read
 from kinesumer.coordination.session import Session
+from kinesumer.coordination.shard_end import until_read
 from kinesumer.coordination.shard_sync import ShardSyncer
 from kinesumer.coordination.startup_checks import (
     Identity,

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.suspects import Suspects, Turn
-from kinesumer.core.isolation import after_death
+from kinesumer.core.progress import after_death
 from kinesumer.errors import PoisonRecordError
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import deaths, rows, writes

@@ -22,7 +22,7 @@ from kinesumer.coordination.store_queries import read_shards
 from kinesumer.core import lineage, plan
 from kinesumer.core.liveness import interval_seconds
 from kinesumer.core.load import KnownLoads
-from kinesumer.core.load_reason import load_reason
+from kinesumer.core.load_reports import load_reason
 from kinesumer.core.rebalance import MOVING_BEATS, LoadSchedule, RebalanceSchedule
 from kinesumer.core.scale import clients_wanted
 from kinesumer.errors import CorruptRowError

@@ -7,12 +7,20 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 from kinesumer.core.load import work_of
-from kinesumer.model.loads import Load, LoadReport
+from kinesumer.core.load_assignor import LABELS_SLACK, MEMBERS_SLACK, assign_load
+from kinesumer.core.plan import previous_ranges, receivers_of
+from kinesumer.model.failures import Load, LoadReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesumer.model.streams import ShardKey
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kinesumer.core.load_assignor import Verdict
+    from kinesumer.core.plan import Work
+    from kinesumer.model.rows import MemberRow
 
 
 def report_loads(
@@ -58,3 +66,78 @@ def _report(shards: Sequence[tuple[str, int, Load]]) -> LoadReport:
     arn, first, _ = shards[0]
     rates = zip(*(load for *_, load in shards), strict=True)
     return LoadReport(arn, first, len(shards), Load(*map(sum, rates)))
+
+
+def load_reason(
+    members: Sequence[MemberRow],
+    shards: Mapping[str, Sequence[int]],
+    work: Work,
+    unknown_shards: int,
+) -> str:
+    """Return why a plan by load keeps or changes the present ranges of the members.
+
+    The first three arguments are those of ``plan.make_plan``. The load of
+    ``unknown_shards`` isn't known.
+    """
+    previous = previous_ranges(members)
+    receivers = receivers_of(members)
+    ranges, verdicts = assign_load(
+        receivers, shards, work.of_shards, previous, is_known=work.is_known
+    )
+    if any(m.range != ranges.get(m.client_id, ()) for m in members):
+        return _changed_text([verdict for verdict in verdicts if not verdict.is_kept])
+    if not work.is_known:
+        count = "1 shard" if unknown_shards == 1 else f"{unknown_shards} shards"
+        return (
+            f"ranges are kept: the load of {count} isn't known yet, and for up to a "
+            "minute only shards without a client move"
+        )
+    return _kept_text(verdicts)
+
+
+def _gain(verdict: Verdict) -> int:
+    return verdict.top_percent - verdict.other_percent
+
+
+def _taker(verdict: Verdict) -> str:
+    is_label = verdict.slack == LABELS_SLACK
+    return "label" if is_label else "client with several shards"
+
+
+def _changed_text(verdicts: Sequence[Verdict]) -> str:
+    if not verdicts:
+        return (
+            "clients have joined, left or changed: only their shards and those that "
+            "they take over move"
+        )
+    verdict = max(verdicts, key=_gain)
+    if verdict.slack is None or _gain(verdict) <= 0:
+        return "shards move so that no client has more than its max_shards"
+    return (
+        f"shards move to lower the most work of a {_taker(verdict)} from "
+        f"{verdict.top_percent} % to {verdict.other_percent} % of its share: "
+        f"{verdict.moved_percent} % of the shards"
+    )
+
+
+def _kept_text(verdicts: Sequence[Verdict]) -> str:
+    uneven = [verdict for verdict in verdicts if not verdict.is_even]
+    if not uneven:
+        return (
+            "ranges are kept: no client with several shards has more than "
+            f"{MEMBERS_SLACK.keep} % above its share of the work"
+        )
+    worst = max(uneven, key=lambda verdict: verdict.top_percent)
+    top, other = worst.top_percent, worst.other_percent
+    if _gain(worst) <= 0:
+        return (
+            f"ranges are kept: the busiest {_taker(worst)} has {top} % of its share of "
+            "the work, and no other successive shards would lower that"
+        )
+    text = (
+        f"ranges are kept: other ranges would lower the most work of a {_taker(worst)} "
+        f"only from {top} % to {other} % of its share"
+    )
+    if worst.moved_percent:
+        text += f", and move {worst.moved_percent} % of the shards"
+    return text

@@ -8,10 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import DecodeError, PoisonRecordError
-from kinesumer.handlers.dead_letter_limit import HOLD_WAITS
 from kinesumer.handlers.failure_policy import log_first_failure
 from kinesumer.handlers.invokers import NotAwaitedError
-from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
+from kinesumer.handlers.retry import HOLD_WAITS, Failure, RetryPolicy, call_again
 from kinesumer.runtime.threads import NoThreadError
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from kinesumer.decoding.decoders import read_decoder
 from kinesumer.errors import ConfigurationError, DecodeError
-from kinesumer.handlers.dead_letter_limit import DEFAULT_LIMIT, read_limit
 from kinesumer.handlers.failure_policy import OnFailure
 from kinesumer.handlers.handler import Handler
 from kinesumer.handlers.middleware import wrapped
-from kinesumer.handlers.retry import RetryPolicy
+from kinesumer.handlers.retry import DEFAULT_LIMIT, RetryPolicy, read_limit
 from kinesumer.handlers.signature import read_function
 from kinesumer.handlers.tracing import read_traceparent
 from kinesumer.model.validation import require_list

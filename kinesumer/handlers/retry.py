@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +13,7 @@ from kinesumer.model.validation import MAX_PAUSE_SECONDS, require_error_types
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
+
 
 MAX_ATTEMPTS = 1_000_000
 
@@ -90,3 +92,22 @@ async def call_again(
         failures += 1
         failure = Failure(error, failure.calls + 1)
     return failure
+
+
+# Few enough to look through by hand. More than the bad records that a faulty producer
+# usually writes to one shard before it is stopped.
+DEFAULT_LIMIT = 100
+# Waits between two calls while a shard is held. A dependency that is back is noticed
+# within half a minute, and is not flooded before.
+HOLD_WAITS = RetryPolicy(initial_delay_seconds=1.0, max_delay_seconds=30.0)
+
+
+def read_limit(limit: object) -> float:
+    """Return a checked limit; infinite if there is none."""
+    if limit == math.inf or (type(limit) is int and limit >= 1):
+        assert isinstance(limit, int | float)
+        return limit
+    raise ConfigurationError(
+        f"dead_letter_limit={limit!r} must be a whole number of at least 1, or "
+        "math.inf for no limit"
+    )

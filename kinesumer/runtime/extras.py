@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 # What the extra installs, and only commands import.
@@ -30,3 +31,14 @@ def require_cli() -> None:
             f"error: this command needs packages that are not installed "
             f"({', '.join(missing)}); run: pip install 'kinesumer[cli]'"
         )
+
+
+def package_version(package: str) -> str:
+    """Return a package's version, or "unknown" if its metadata isn't installed.
+
+    A zipapp or a frozen program usually has no metadata of packages.
+    """
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

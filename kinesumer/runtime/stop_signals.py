@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING, Self
 
@@ -13,6 +14,7 @@ from kinesumer.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
+
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # `timeout` signals a process and its group, so a signal arrives twice but counts once.
@@ -87,3 +89,26 @@ class StopSignals:
             signal.raise_signal(number)
         else:
             self._on_second()
+
+
+STATUS = 1
+
+
+class _FailedExit:
+    """Ends the process when the interpreter deletes it."""
+
+    def __init__(self) -> None:
+        self._exit = os._exit  # this module may be gone by then
+
+    def __del__(self) -> None:
+        self._exit(STATUS)
+
+
+def fail_at_exit() -> None:
+    """Let the process end with status 1. Call it while the interpreter exits.
+
+    A function that ``atexit`` calls can't change the status in another way. All other
+    such functions still run, and files are closed as usual, because the interpreter
+    clears the module ``sys`` after everything else.
+    """
+    vars(sys)["_kinesumer_failed_exit"] = _FailedExit()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError
+from kinesumer.runtime.extras import package_version
 from kinesumer.runtime.text import escape_unprintable
-from kinesumer.runtime.versions import package_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.core.pacing import Pacing
-from kinesumer.core.read_end import records_before
+from kinesumer.core.shard_end import records_before
 from kinesumer.errors import (
     ExpiredIteratorError,
     ShardMissingError,

@@ -59,6 +59,7 @@ TESTS = {
         "wire/test_put_records",
     ),
     "wire/put_records": ("wire/test_put_records", "wire/test_aggregation"),
+    "wire/position_lists": ("wire/test_query_offsets",),
     "wire/fields": (*_ROW_TESTS, "wire/test_records"),
     "wire/admin_writes": ("wire/test_admin_writes", "wire/test_writes"),
     "wire/rows": (*_ROW_TESTS, "wire/test_writes"),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from kinesumer.core.lineage import SeekStep
-from kinesumer.model.loads import Load
+from kinesumer.model.failures import Load
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import GroupRow, LeaderRow, StreamRow
 from kinesumer.model.streams import ShardKey, Start

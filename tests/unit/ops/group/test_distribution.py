@@ -6,7 +6,7 @@ import pytest
 
 from kinesumer.core.assignment import Member, assign_range
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.loads import Load
+from kinesumer.model.failures import Load
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.ops.group.distribution import (
     Consumer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.model.loads import Load
+from kinesumer.model.failures import Load
 from kinesumer.model.rows import LeaderRow
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.cli.console import print_lines
