@@ -10,9 +10,8 @@ from kinesumer.handlers.signature import read_function
 from kinesumer.model.validation import require_error_types
 from kinesumer.testing.simulation.invariants.base import ViolationError, format_events
 from kinesumer.testing.simulation.run import Outcome, draw_run, parse_rates, play
-from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.testing.simulation.scenarios import Scenario, UserCode
 from kinesumer.testing.simulation.simulation import Simulation
-from kinesumer.testing.simulation.user_code import UserCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

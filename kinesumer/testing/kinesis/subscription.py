@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from zlib import crc32
 
 import msgspec
@@ -20,8 +20,8 @@ from kinesumer.testing.kinesis.shards import child_description
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from kinesumer.testing.kinesis.limits import Limits
     from kinesumer.testing.kinesis.shards import Shard
-    from kinesumer.testing.kinesis.streams import Stream
 
 
 # Times are sums of floats: a record is due even if it is this much too young.
@@ -39,10 +39,26 @@ class Step(NamedTuple):
     wait_seconds: float = 0.0
 
 
+class SubscribedStream(Protocol):
+    """The parts of a stream that a subscription needs."""
+
+    limits: Limits
+    status: str
+    next_number: int
+
+    def count_of(self, shard: Shard, sequence_number: str) -> int:
+        """Return the count in a sequence number."""
+
+    def number(self, index: int, count: int) -> str:
+        """Return the sequence number of a count in the shard with this index."""
+
+
 class Subscription:
     """One subscription to a shard. ``step()`` returns the next frame to send."""
 
-    def __init__(self, stream: Stream, shard: Shard, index: int, now: float) -> None:
+    def __init__(
+        self, stream: SubscribedStream, shard: Shard, index: int, now: float
+    ) -> None:
         self.began_at = now
         self.ends_at: float = now + stream.limits.subscription_seconds
         self.shard = shard

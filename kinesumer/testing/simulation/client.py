@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Batch, Record
     from kinesumer.ports import StreamSource
     from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.simulation import Simulation
+    from kinesumer.testing.simulation.world import World
 
 
 class Process:
@@ -51,7 +51,7 @@ class Process:
 
     def __init__(
         self,
-        world: Simulation,
+        world: World,
         client_id: str,
         streams: tuple[str, ...],
         rate: float,

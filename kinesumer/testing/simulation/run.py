@@ -35,6 +35,7 @@ from kinesumer.testing.simulation.invariants.liveness import (
 from kinesumer.testing.simulation.scenarios import (
     EACH,
     FAULTS_PER_MINUTE,
+    Fault,
     Scenario,
     scenario_for,
 )
@@ -55,18 +56,6 @@ if TYPE_CHECKING:
 MAX_FAULT_SECONDS = 60.0
 ALL = (*KINDS, *SERVICE_KINDS, *FATAL)
 KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *RARE_KINDS}
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fault to inject at a given time."""
-
-    # Seconds since the simulation's start.
-    at: float
-    kind: str
-    duration_seconds: float
-    # Seed of the fault's random choices, such as the affected process.
-    draw: int
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,15 @@ import math
 import random
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kinesumer.model.streams import Start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesumer.handlers.signature import HandlerFunction
+    from kinesumer.model.owned import OnAssigned, OnRevoked
 
 # The total rate of all kinds of faults.
 FAULTS_PER_MINUTE = 6.0
@@ -21,6 +27,31 @@ POISON = "poison:0.5"
 SWITCHES = "auto:1"
 # Names that select a scenario by the seed: a drawn one, one of NAMED, one of LIMITED.
 DRAWN, EACH, LIMITS = "drawn", "each", "limits"
+
+
+@dataclass(frozen=True)
+class UserCode:
+    """A user's handler and callbacks that simulated clients call."""
+
+    handler: HandlerFunction
+    # The function that returns the nth record's data.
+    data: Callable[[int], bytes] | None = None
+    # Types of user code's errors after which the process is started again.
+    restarts_after: tuple[type[Exception], ...] = ()
+    on_assigned: OnAssigned | None = None
+    on_revoked: OnRevoked | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault to inject at a given time."""
+
+    # Seconds since the simulation's start.
+    at: float
+    kind: str
+    duration_seconds: float
+    # Seed of the fault's random choices, such as the affected process.
+    draw: int
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from kinesumer.testing.simulation.run import Outcome, Run, execute_run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesumer.testing.simulation.run import Fault
+    from kinesumer.testing.simulation.scenarios import Fault
 
 MAX_RUNS = 200
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks, ShardCalls
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.handlers.dead_letters.letter import DeadLetter
-    from kinesumer.handlers.signature import HandlerFunction
-    from kinesumer.model.owned import AssignedShard, OnAssigned, OnRevoked, RevokeReason
+    from kinesumer.model.owned import AssignedShard, RevokeReason
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Batch, Fence, Record
     from kinesumer.testing.simulation.invariants.calls import Calls
     from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.simulation import Simulation
+    from kinesumer.testing.simulation.scenarios import UserCode
+    from kinesumer.testing.simulation.world import World
 
 
 class SimulatedCallbacks(AssignmentCallbacks):
@@ -92,19 +91,6 @@ RETRIES = RetryPolicy(max_attempts=2)
 REJECTED_SHARE = 0.3
 
 
-@dataclass(frozen=True)
-class UserCode:
-    """A user's handler and callbacks that simulated clients call."""
-
-    handler: HandlerFunction
-    # The function that returns the nth record's data.
-    data: Callable[[int], bytes] | None = None
-    # Types of user code's errors after which the process is started again.
-    restarts_after: tuple[type[Exception], ...] = ()
-    on_assigned: OnAssigned | None = None
-    on_revoked: OnRevoked | None = None
-
-
 class UserError(Exception):
     """Simulated user code has failed."""
 
@@ -114,7 +100,7 @@ class FaultyUserCode:
 
     slow_until: float
 
-    def __init__(self, world: Simulation, machine: Machine, random: Random) -> None:
+    def __init__(self, world: World, machine: Machine, random: Random) -> None:
         self.slow_until = 0.0
         # How many of the next calls will fail.
         self.failures_left: int = 0
@@ -239,7 +225,7 @@ class HandlerClient:
 
     def __init__(
         self,
-        world: Simulation,
+        world: World,
         user_code: FaultyUserCode,
         machine: Machine,
         random: Random,

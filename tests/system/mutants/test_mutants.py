@@ -119,7 +119,7 @@ def edited(edits: list[Edit], body: str, directory: Path) -> str:
 
 def test_a_broken_rule_is_noticed_by_the_simulator() -> None:
     verdict = judge(MUTANTS["a failed record is passed over"], Effort(seeds=2))
-    assert (verdict.killed_by, verdict.seeds) == ("I2", 1)
+    assert verdict.killed_by == "I2"
 
 
 def test_a_broken_rule_is_noticed_by_a_test_where_no_seed_does() -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kinesumer.ports import Write
     from kinesumer.testing.simulation.client import Process
     from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.run import Fault
+    from kinesumer.testing.simulation.scenarios import Fault
     from kinesumer.testing.simulation.simulation import Simulation
     from kinesumer.testing.simulation.trace import ShardTrace
 
