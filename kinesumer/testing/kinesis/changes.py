@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.testing.kinesis.errors import invalid_argument, invalid_request
@@ -21,6 +22,46 @@ def record_kib(kib: int) -> int:
     return kib
 
 
+def _set_retention(
+    stream: Stream, request: rq.RetentionPeriod, now: float, *, longer: bool
+) -> Answer:
+    hours = request.retention_period_hours
+    low, high = 24.0, stream.retention_hours
+    if longer:
+        low, high = high, 8760
+    if not low <= hours <= high:
+        raise invalid_argument(
+            f"RetentionPeriodHours {hours} must be from {low} to {high} hours."
+        )
+    stream.change(now, lambda _: setattr(stream, "retention_hours", hours))
+    return {}
+
+
+def set_mode(stream: Stream, request: rq.UpdateStreamMode, now: float) -> Answer:
+    """Change the capacity mode."""
+    mode = request.stream_mode_details.stream_mode
+
+    def apply(_: float) -> None:
+        stream.mode = mode
+        if mode == "PROVISIONED":
+            stream.distribution = BY_KEY
+
+    stream.change(now, apply)
+    return {}
+
+
+def set_distribution(
+    stream: Stream, request: rq.UpdateStreamRecordDistributionStrategy, now: float
+) -> Answer:
+    """Change the distribution strategy, which takes effect immediately."""
+    if request.stream_arn is None:
+        raise invalid_argument("StreamARN is needed.")
+    stream.require_active()
+    require_distribution(stream.mode, request.record_distribution_strategy)
+    stream.distribution = request.record_distribution_strategy
+    return {}
+
+
 def require_distribution(mode: str, distribution: str) -> None:
     """Raise AwsError if a stream with this capacity mode can't have the strategy."""
     if distribution != BY_KEY and mode != "ON_DEMAND":
@@ -28,6 +69,31 @@ def require_distribution(mode: str, distribution: str) -> None:
             f"RecordDistributionStrategy {distribution} is only supported for streams "
             "with on-demand capacity."
         )
+
+
+def set_record_size(
+    stream: Stream, request: rq.UpdateMaxRecordSize, now: float
+) -> Answer:
+    """Change the maximum record size."""
+    kib = record_kib(request.max_record_size)
+    stream.change(now, lambda _: setattr(stream, "max_record_kib", kib))
+    return {}
+
+
+def start_encryption(
+    stream: Stream, request: rq.StreamEncryption, now: float
+) -> Answer:
+    """Encrypt the stream from now on."""
+    stream.change(now, lambda _: setattr(stream, "key_id", request.key_id))
+    return {}
+
+
+def stop_encryption(stream: Stream, request: rq.StreamEncryption, now: float) -> Answer:
+    """Encrypt the stream no longer."""
+    if stream.key_id != request.key_id:
+        raise invalid_argument(f"The stream isn't encrypted with {request.key_id}.")
+    stream.change(now, lambda _: setattr(stream, "key_id", None))
+    return {}
 
 
 def _require_changeable_shards(stream: Stream) -> None:
@@ -76,3 +142,7 @@ def rescale(stream: Stream, request: rq.UpdateShardCount, now: float) -> Answer:
         "CurrentShardCount": current,
         "TargetShardCount": target,
     }
+
+
+lengthen = partial(_set_retention, longer=True)
+shorten = partial(_set_retention, longer=False)

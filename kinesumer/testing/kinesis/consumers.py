@@ -58,10 +58,10 @@ def register(
             "ResourceInUseException",
             f"Consumer {name} under stream {stream.name} already exists.",
         )
-    if len(consumers) >= limits.consumers_per_stream:
+    if len(consumers) >= stream.max_consumers:
         raise limit_exceeded(
             f"Stream {stream.name} under account {stream.account} already has "
-            f"{limits.consumers_per_stream} consumers."
+            f"{stream.max_consumers} consumers."
         )
     creating = [c for c in consumers if c.status(now) == "CREATING"]
     if len(creating) >= limits.creating_consumers_per_stream:

@@ -16,19 +16,30 @@ CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
     {
         "AddTagsToStream": 5,
         "CreateStream": 5,
+        "DecreaseStreamRetentionPeriod": 5,
         "DeleteStream": 5,
         "DeregisterStreamConsumer": 5,
+        "DescribeAccountSettings": 5,
         "DescribeLimits": 1,
         "DescribeStream": 10,
         "DescribeStreamConsumer": 20,
         "DescribeStreamSummary": 20,
+        "IncreaseStreamRetentionPeriod": 5,
         "ListStreamConsumers": 5,
         "ListStreams": 5,
+        "ListTagsForResource": 5,
         "ListTagsForStream": 5,
         "MergeShards": 5,
         "RegisterStreamConsumer": 5,
         "SplitShard": 5,
+        "StartStreamEncryption": 5,
+        "StopStreamEncryption": 5,
+        "TagResource": 5,
+        "UpdateAccountSettings": 5,
+        "UpdateMaxRecordSize": 5,
         "UpdateShardCount": 10,
+        "UpdateStreamMode": 5,
+        "UpdateStreamRecordDistributionStrategy": 5,
     }
 )
 
@@ -59,6 +70,7 @@ class Limits:
     deleting_seconds: float = 0
     # Enhanced fan-out.
     consumers_per_stream: int = 20
+    advantage_consumers_per_stream: int = 50  # in the mode On-demand Advantage
     creating_consumers_per_stream: int = 5
     consumer_creating_seconds: float = 0
     consumer_deleting_seconds: float = 0

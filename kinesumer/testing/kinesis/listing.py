@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.testing.kinesis.consumers import current_consumers
+from kinesumer.model.stream_consumers import CONSUMER_ARN
+from kinesumer.testing.kinesis.consumers import current_consumers, find_consumer
 from kinesumer.testing.kinesis.errors import invalid_argument, limit_exceeded, not_found
+from kinesumer.testing.kinesis.requests import ConsumerRequest
 from kinesumer.testing.kinesis.shards import hash_key_range
 from kinesumer.testing.kinesis.tokens import ListingToken
 
@@ -57,8 +59,14 @@ def _description(stream: Stream) -> dict[str, Any]:
         **stream.summary(),
         "RetentionPeriodHours": stream.retention_hours,
         "EnhancedMonitoring": [{"ShardLevelMetrics": []}],
-        "EncryptionType": "NONE",
+        **_encryption(stream),
     }
+
+
+def _encryption(stream: Stream) -> dict[str, str]:
+    if stream.key_id is None:
+        return {"EncryptionType": "NONE"}
+    return {"EncryptionType": "KMS", "KeyId": stream.key_id}
 
 
 def _shard(shard: Shard) -> dict[str, Any]:
@@ -156,9 +164,29 @@ def tag_stream(stream: Stream, request: rq.AddTagsToStream, now: float) -> Answe
     return {}
 
 
+def tag_resource(stream: Stream, request: rq.TagResource, now: float) -> Answer:
+    """Return the response to TagResource."""
+    _tags_of(stream, request, now).update(request.tags)
+    return {}
+
+
 def list_stream_tags(stream: Stream, request: rq.Request, now: float) -> Answer:
     """Return the response to ListTagsForStream."""
     return {"Tags": _pairs(stream.tags), "HasMoreTags": False}
+
+
+def list_resource_tags(
+    stream: Stream, request: rq.ResourceRequest, now: float
+) -> Answer:
+    """Return the response to ListTagsForResource."""
+    return {"Tags": _pairs(_tags_of(stream, request, now))}
+
+
+def _tags_of(stream: Stream, request: rq.ResourceRequest, now: float) -> dict[str, str]:
+    arn = request.resource_arn
+    if CONSUMER_ARN.fullmatch(arn):
+        return find_consumer(stream, ConsumerRequest(consumer_arn=arn), now).tags
+    return stream.tags
 
 
 def _pairs(tags: dict[str, str]) -> list[dict[str, str]]:

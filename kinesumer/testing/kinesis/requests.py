@@ -42,6 +42,16 @@ class AddTagsToStream(Request):
     tags: dict[str, str]
 
 
+class ResourceRequest(Request):
+    """A request about a stream or a consumer, which is given by its ARN."""
+
+    resource_arn: str = msgspec.field(name="ResourceARN")
+
+
+class TagResource(ResourceRequest):
+    tags: dict[str, str]
+
+
 class DeleteStream(Request):
     enforce_consumer_deletion: bool = False
 
@@ -53,6 +63,20 @@ class DescribeStream(Request):
 
 class DescribeLimits(msgspec.Struct):
     pass
+
+
+class DescribeAccountSettings(msgspec.Struct):
+    pass
+
+
+class Commitment(msgspec.Struct, rename="pascal"):
+    """Whether an account commits to a throughput (On-demand Advantage)."""
+
+    status: Literal["ENABLED", "DISABLED"]
+
+
+class UpdateAccountSettings(msgspec.Struct, rename="pascal"):
+    minimum_throughput_billing_commitment: Commitment
 
 
 class ListStreams(msgspec.Struct, rename="pascal", kw_only=True):
@@ -136,6 +160,31 @@ class UpdateShardCount(Request):
     scaling_type: Literal["UNIFORM_SCALING"]
 
 
+class RetentionPeriod(Request):
+    """A request to increase or decrease a stream's retention period."""
+
+    retention_period_hours: int
+
+
+class UpdateStreamMode(Request):
+    stream_mode_details: ModeDetails
+
+
+class UpdateStreamRecordDistributionStrategy(Request):
+    record_distribution_strategy: Distribution
+
+
+class UpdateMaxRecordSize(Request):
+    max_record_size: int = msgspec.field(name="MaxRecordSizeInKiB")
+
+
+class StreamEncryption(Request):
+    """A request to start or stop the encryption of a stream."""
+
+    encryption_type: Literal["KMS"]
+    key_id: Annotated[str, Meta(min_length=1, max_length=2048)]
+
+
 class RegisterStreamConsumer(Request):
     consumer_name: Name
     tags: dict[str, str] = {}
@@ -173,5 +222,7 @@ class SubscribeToShard(ConsumerRequest, kw_only=True):
 
 
 # Requests about an account, not about one stream.
-AccountRequest = DescribeLimits | ListStreams
+AccountRequest = (
+    DescribeAccountSettings | DescribeLimits | ListStreams | UpdateAccountSettings
+)
 AnyRequest = Request | AccountRequest

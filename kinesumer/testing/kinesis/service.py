@@ -9,11 +9,18 @@ import msgspec
 from kinesumer.model.stream_consumers import CONSUMER_ARN
 from kinesumer.testing.kinesis import requests as rq
 from kinesumer.testing.kinesis.changes import (
+    lengthen,
     merge,
     record_kib,
     require_distribution,
     rescale,
+    set_distribution,
+    set_mode,
+    set_record_size,
+    shorten,
     split,
+    start_encryption,
+    stop_encryption,
 )
 from kinesumer.testing.kinesis.consumers import (
     deregister,
@@ -38,8 +45,10 @@ from kinesumer.testing.kinesis.limits import Bucket, Limits
 from kinesumer.testing.kinesis.listing import (
     describe,
     describe_summary,
+    list_resource_tags,
     list_shards,
     list_stream_tags,
+    tag_resource,
     tag_stream,
 )
 from kinesumer.testing.kinesis.records import (
@@ -78,6 +87,7 @@ class Kinesis:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.streams: dict[str, Stream] = {}
+        self._with_advantage: set[Caller] = set()  # that have On-demand Advantage
         self._gone_at: dict[str, float] = {}
         self._control: dict[tuple[Caller, str], Bucket] = {}
 
@@ -97,6 +107,9 @@ class Kinesis:
                     f"{request.consumer_arn!r} is not the ARN of a consumer."
                 )
             return request.consumer_arn, shard_id
+        if isinstance(request, rq.ResourceRequest):
+            _require_arn(stream_of_consumer(request.resource_arn))
+            return request.resource_arn, None
         return _arn(request, caller), shard_id
 
     def call(
@@ -164,6 +177,7 @@ class Kinesis:
         stream = Stream(arn, shards, now, self.limits, mode=mode)
         stream.max_record_kib = record_kib(max_record_kib)
         stream.distribution = distribution
+        stream.has_advantage = caller in self._with_advantage
         self.streams[arn] = stream
         stream.settle(now)
         return stream
@@ -179,6 +193,8 @@ class Kinesis:
         stream = self.streams.get(stream_of_consumer(resource))
         if stream is None or stream.key_id is None:
             return None
+        if stream.key_id.startswith("arn:"):
+            return stream.key_id
         _, partition, _, region, account, _ = stream.arn.split(":")
         return f"arn:{partition}:kms:{region}:{account}:key/{stream.key_id}"
 
@@ -211,7 +227,18 @@ class Kinesis:
     def _call_of_account(self, request: rq.AccountRequest, caller: Caller) -> Answer:
         if isinstance(request, rq.DescribeLimits):
             return self._describe_limits(caller)
-        return self._list_streams(request, caller)
+        if isinstance(request, rq.ListStreams):
+            return self._list_streams(request, caller)
+        if isinstance(request, rq.UpdateAccountSettings):
+            status = request.minimum_throughput_billing_commitment.status
+            self._set_advantage(caller, on=status == "ENABLED")
+        status = "ENABLED" if caller in self._with_advantage else "DISABLED"
+        return {"MinimumThroughputBillingCommitment": {"Status": status}}
+
+    def _set_advantage(self, caller: Caller, *, on: bool) -> None:
+        (self._with_advantage.add if on else self._with_advantage.discard)(caller)
+        for stream in self._streams(caller):
+            stream.has_advantage = on
 
     def _describe_limits(self, caller: Caller) -> Answer:
         modes = [stream.mode for stream in self._streams(caller)]
@@ -288,28 +315,42 @@ STREAM_OPERATIONS: dict[
     str, tuple[type[rq.Request], Callable[[Stream, Any, float], Answer]]
 ] = {
     "AddTagsToStream": (rq.AddTagsToStream, tag_stream),
+    "DecreaseStreamRetentionPeriod": (rq.RetentionPeriod, shorten),
     "DeregisterStreamConsumer": (rq.ConsumerRequest, deregister),
     "DescribeStream": (rq.DescribeStream, describe),
     "DescribeStreamConsumer": (rq.ConsumerRequest, describe_consumer),
     "DescribeStreamSummary": (rq.Request, describe_summary),
     "GetRecords": (rq.GetRecords, get_records),
     "GetShardIterator": (rq.GetShardIterator, get_iterator),
+    "IncreaseStreamRetentionPeriod": (rq.RetentionPeriod, lengthen),
     "ListShards": (rq.ListShards, list_shards),
     "ListStreamConsumers": (rq.ListStreamConsumers, list_consumers),
+    "ListTagsForResource": (rq.ResourceRequest, list_resource_tags),
     "ListTagsForStream": (rq.Request, list_stream_tags),
     "MergeShards": (rq.MergeShards, merge),
     "PutRecord": (rq.PutRecord, put_record),
     "PutRecords": (rq.PutRecords, put_records),
     "RegisterStreamConsumer": (rq.RegisterStreamConsumer, register),
     "SplitShard": (rq.SplitShard, split),
+    "StartStreamEncryption": (rq.StreamEncryption, start_encryption),
+    "StopStreamEncryption": (rq.StreamEncryption, stop_encryption),
     "SubscribeToShard": (rq.SubscribeToShard, subscribe),
+    "TagResource": (rq.TagResource, tag_resource),
+    "UpdateMaxRecordSize": (rq.UpdateMaxRecordSize, set_record_size),
     "UpdateShardCount": (rq.UpdateShardCount, rescale),
+    "UpdateStreamMode": (rq.UpdateStreamMode, set_mode),
+    "UpdateStreamRecordDistributionStrategy": (
+        rq.UpdateStreamRecordDistributionStrategy,
+        set_distribution,
+    ),
 }
 _REQUESTS: dict[str, type[rq.AnyRequest]] = {
     "CreateStream": rq.CreateStream,
     "DeleteStream": rq.DeleteStream,
+    "DescribeAccountSettings": rq.DescribeAccountSettings,
     "DescribeLimits": rq.DescribeLimits,
     "ListStreams": rq.ListStreams,
+    "UpdateAccountSettings": rq.UpdateAccountSettings,
     **{name: kind for name, (kind, _) in STREAM_OPERATIONS.items()},
 }
 _DECODERS = {name: msgspec.json.Decoder(kind) for name, kind in _REQUESTS.items()}

@@ -52,6 +52,7 @@ class Stream:
         self.key_id: str | None = None  # of the key that encrypts records
         self.tags: dict[str, str] = {}
         self.consumers: dict[str, Consumer] = {}  # by name
+        self.has_advantage = False  # whether its account has On-demand Advantage
         self.limits = limits
         self.shards: dict[str, Shard] = {}
         # Open shards by first hash key.
@@ -71,6 +72,13 @@ class Stream:
     def created_ms(self) -> int:
         """The creation time in ms, which distinguishes streams with the same name."""
         return round(self.created_at * 1000)
+
+    @property
+    def max_consumers(self) -> int:
+        """The greatest number of registered consumers."""
+        if self.has_advantage and self.mode == "ON_DEMAND":
+            return self.limits.advantage_consumers_per_stream
+        return self.limits.consumers_per_stream
 
     def summary(self) -> dict[str, Any]:
         """Return the fields that every description of a stream has."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.testing import AwsError
 from tests.integration.testing.embedded_aws.conftest import iterator
 
 if TYPE_CHECKING:
@@ -24,6 +23,12 @@ async def strategy(kinesis: Any, stream: str = "orders") -> str | None:
     return found
 
 
+async def switch(kinesis: Any, arn: str, to: str) -> None:
+    await kinesis.update_stream_record_distribution_strategy(
+        StreamARN=arn, RecordDistributionStrategy=to
+    )
+
+
 async def shards_of(kinesis: Any, records: list[Any]) -> Counter[str]:
     answer = await kinesis.put_records(StreamName="orders", Records=records)
     return Counter(result["ShardId"] for result in answer["Records"])
@@ -32,10 +37,11 @@ async def shards_of(kinesis: Any, records: list[Any]) -> Counter[str]:
 async def test_only_streams_on_demand_have_a_strategy(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
-    aws.create_stream("orders")
+    arn = aws.create_stream("orders")
     assert await strategy(kinesis) is None
-    with pytest.raises(AwsError, match="InvalidArgumentException"):
-        aws.change_stream("orders", distribution="AUTO")
+    assert (await refused(switch(kinesis, arn, "AUTO"))).code == (
+        "InvalidArgumentException"
+    )
     for name, given, expected in (
         ("plain", {}, "USER_PARTITION_KEY"),
         ("auto", {"RecordDistributionStrategy": "AUTO"}, "AUTO"),
@@ -50,11 +56,21 @@ async def test_only_streams_on_demand_have_a_strategy(
     assert (await refused(call)).code == "InvalidArgumentException"
 
 
-async def test_a_switch_takes_effect_at_once(aws: EmbeddedAws, kinesis: Any) -> None:
-    aws.create_stream("orders", mode="ON_DEMAND")
+async def test_a_switch_takes_effect_at_once_and_ends_with_the_mode(
+    aws: EmbeddedAws, kinesis: Any
+) -> None:
+    arn = aws.create_stream("orders", mode="ON_DEMAND")
     for to in ("AUTO", "USER_PARTITION_KEY", "AUTO"):
-        aws.change_stream("orders", distribution=to)
+        await switch(kinesis, arn, to)
         assert await strategy(kinesis) == to
+    aws.change_stream("orders", distribution="USER_PARTITION_KEY")
+    assert await strategy(kinesis) == "USER_PARTITION_KEY"
+    await switch(kinesis, arn, "AUTO")
+    for mode in ("PROVISIONED", "ON_DEMAND"):
+        await kinesis.update_stream_mode(
+            StreamARN=arn, StreamModeDetails={"StreamMode": mode}
+        )
+    assert await strategy(kinesis) == "USER_PARTITION_KEY"
 
 
 async def test_auto_spreads_records_evenly_whatever_their_keys(

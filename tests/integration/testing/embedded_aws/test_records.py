@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from kinesumer.testing import AwsError
 from kinesumer.testing.kinesis.records import ReadPage
 from kinesumer.testing.kinesis.requests import GetRecords
 from kinesumer.testing.kinesis.service import Caller
@@ -158,6 +157,24 @@ async def test_a_trimmed_number_is_refused_and_a_trimmed_time_is_the_oldest_reco
 # --- limits --------------------------------------------------------------------------
 
 
+async def test_a_shard_answers_five_reads_a_second(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders", 2)
+    place = await iterator(kinesis)
+    other = await iterator(kinesis, shard="shardId-000000000001")
+    for _ in range(5):
+        await kinesis.get_records(ShardIterator=place)
+    answer = await refused(kinesis.get_records(ShardIterator=place))
+    assert answer.code == "ProvisionedThroughputExceededException"
+    assert answer.message == (
+        f"Rate exceeded for shard {SHARD} in stream orders under account 000000000000."
+    )
+    await kinesis.get_records(ShardIterator=other)
+    aws.advance(0.2)
+    await kinesis.get_records(ShardIterator=place)
+
+
 async def test_iterators_are_given_five_times_a_second_per_shard(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
@@ -244,7 +261,7 @@ async def test_a_shard_takes_a_megabyte_a_second(
 async def test_a_record_is_as_large_as_the_stream_allows(
     aws: EmbeddedAws, kinesis: Any, refused: Any
 ) -> None:
-    aws.create_stream("orders")
+    arn = aws.create_stream("orders")
 
     async def put(size: int) -> None:
         await kinesis.put_record(
@@ -253,13 +270,13 @@ async def test_a_record_is_as_large_as_the_stream_allows(
 
     assert (await refused(put(MIB + 1))).code == "InvalidArgumentException"
     await put(MIB)
-    aws.change_stream("orders", max_record_kib=10_240)
+    await kinesis.update_max_record_size(StreamARN=arn, MaxRecordSizeInKiB=10_240)
     aws.advance(1)
     await put(10 * MIB)
     aws.advance(20)
     assert (await refused(put(10 * MIB + 1))).code == "InvalidArgumentException"
-    with pytest.raises(AwsError, match="from 1024 to 10240"):
-        aws.change_stream("orders", max_record_kib=10_241)
+    call = kinesis.update_max_record_size(StreamARN=arn, MaxRecordSizeInKiB=10_241)
+    assert (await refused(call)).code == "ValidationException"
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")

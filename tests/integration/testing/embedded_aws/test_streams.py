@@ -9,6 +9,21 @@ import pytest
 from kinesumer.testing import EmbeddedAws, Limits
 
 
+async def test_a_new_stream_describes_itself(aws: EmbeddedAws, kinesis: Any) -> None:
+    await kinesis.create_stream(StreamName="orders", ShardCount=3)
+    answer = await kinesis.describe_stream_summary(StreamName="orders")
+    summary = answer["StreamDescriptionSummary"]
+    assert summary["StreamARN"] == (
+        "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+    )
+    assert summary["StreamStatus"] == "ACTIVE"
+    assert summary["OpenShardCount"] == 3
+    assert summary["RetentionPeriodHours"] == 24
+    assert summary["MaxRecordSizeInKiB"] == 1024
+    assert summary["StreamModeDetails"] == {"StreamMode": "PROVISIONED"}
+    assert summary["StreamCreationTimestamp"].utcoffset() is not None
+
+
 async def test_tags_are_added_at_creation_and_later(kinesis: Any) -> None:
     await kinesis.create_stream(StreamName="orders", ShardCount=1, Tags={"a": "1"})
     await kinesis.add_tags_to_stream(StreamName="orders", Tags={"a": "2", "b": "3"})
@@ -35,6 +50,21 @@ async def test_a_name_is_taken_once_per_account_and_region(
     await elsewhere.create_stream(StreamName="orders", ShardCount=1)
     other = await connect("kinesis", aws.account("111122223333"))
     await other.create_stream(StreamName="orders", ShardCount=1)
+
+
+async def test_a_missing_stream_is_named_with_its_account(
+    kinesis: Any, refused: Any
+) -> None:
+    for call in (
+        kinesis.describe_stream_summary(StreamName="orders"),
+        kinesis.list_shards(StreamName="orders"),
+        kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k"),
+        kinesis.delete_stream(StreamName="orders"),
+    ):
+        answer = await refused(call)
+        assert answer.code == "ResourceNotFoundException"
+        assert answer.message == "Stream orders under account 000000000000 not found."
+        assert answer.status == 400
 
 
 async def test_slow_changes_show_their_status_on_the_way(refused: Any) -> None:
@@ -89,6 +119,22 @@ async def test_streams_are_listed_in_pages(aws: EmbeddedAws, kinesis: Any) -> No
     assert (rest["StreamNames"], rest["HasMoreStreams"]) == (["c"], False)
 
 
+async def test_retention_grows_and_shrinks_in_its_own_direction_only(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    aws.create_stream("orders")
+    await kinesis.increase_stream_retention_period(
+        StreamName="orders", RetentionPeriodHours=48
+    )
+    call = kinesis.increase_stream_retention_period(
+        StreamName="orders", RetentionPeriodHours=30
+    )
+    assert (await refused(call)).code == "InvalidArgumentException"
+    await kinesis.decrease_stream_retention_period(
+        StreamName="orders", RetentionPeriodHours=24
+    )
+
+
 async def test_on_demand_streams_are_not_resharded_by_hand(
     kinesis: Any, refused: Any
 ) -> None:
@@ -102,6 +148,12 @@ async def test_on_demand_streams_are_not_resharded_by_hand(
         StreamName="orders", TargetShardCount=8, ScalingType="UNIFORM_SCALING"
     )
     assert (await refused(call)).code == "ValidationException"
+    await kinesis.update_stream_mode(
+        StreamARN=summary["StreamARN"], StreamModeDetails={"StreamMode": "PROVISIONED"}
+    )
+    await kinesis.update_shard_count(
+        StreamName="orders", TargetShardCount=8, ScalingType="UNIFORM_SCALING"
+    )
 
 
 async def test_control_calls_are_limited_per_account(
