@@ -12,6 +12,7 @@ from kinesumer import Config, Kinesumer, Start, Stream
 from kinesumer.aws import fan_out
 from kinesumer.consuming import key_failures
 from kinesumer.coordination import leader
+from kinesumer.core.backoff import Backoff
 from kinesumer.model.incidents import IncidentKind
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ QUICK = Config(rebalance_delay_seconds=0.1, leader_interval_seconds=0.1)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "FIRST_PLAN_DELAY_SECONDS", 0.0)
-    monkeypatch.setattr(key_failures, "FIRST_SECONDS", 0.05)
-    monkeypatch.setattr(key_failures, "LONGEST_SECONDS", 0.1)
+    monkeypatch.setattr(key_failures, "REPAIR_BACKOFF", Backoff(0.05, 0.1))
     monkeypatch.setattr(fan_out, "CALL_SECONDS", 1.0)
 
 
