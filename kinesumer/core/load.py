@@ -34,7 +34,7 @@ CHANGES = (Change(10.0, 30), Change(30.0, 15), Change(60.0, 10))
 COUNTS_SECONDS = 5.0
 # A shard's load counts as known after it has been measured for this long.
 MIN_MEASURED_SECONDS = 6.0
-# A load or a lag that nobody reports counts as the last known one for this long.
+# After this time without a report, the last known load or lag of a shard isn't used.
 UNKNOWN_SECONDS = 60.0
 
 # The work of a shard is in microseconds of a processor per second. These are the costs

@@ -32,13 +32,11 @@ from kinesumer.core.delivery import (
 )
 from kinesumer.core.handout import Handout, Loop, Phase
 from kinesumer.model.positions import Position
-from tests.support.delivery_machine import driver, numbers, one, shards
+from tests.support.delivery_machine import EACH_BYTES, driver, numbers, one, shards
 from tests.support.world import hold
 
 if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
-
-EACH_BYTES = 426  # the memory of a record of batch_of()
 
 
 # --- random events ---

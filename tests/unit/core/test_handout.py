@@ -8,9 +8,7 @@ from kinesumer.core.delivery import (
     Wait,
 )
 from kinesumer.core.handout import Loop
-from tests.support.delivery_machine import driver, one
-
-EACH_BYTES = 426  # the memory of a record of batch_of()
+from tests.support.delivery_machine import EACH_BYTES, driver, one
 
 
 def test_user_code_is_busy_from_the_record_to_the_next_request() -> None:
