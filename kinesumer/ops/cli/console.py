@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -41,9 +41,6 @@ REPORT_VERSION = 1
 WIDE_COLUMNS = 400
 # A narrower terminal wraps lines.
 MIN_TERMINAL_COLUMNS = 80
-# Names keep at least this length.
-MIN_NAME_COLUMNS = 8
-GAP_COLUMNS = 2
 ARROW = " → "
 
 
@@ -133,18 +130,25 @@ class Names(tuple[str, ...]):
 
     __slots__ = ()
 
-    def text(self, max_columns: int | None = None) -> str:
+    def text(self, max_columns: int) -> str:
         """Return the names in at most ``max_columns``, control characters escaped."""
-        names = [escape_unprintable(name) for name in self]
-        if max_columns is None:
-            return ARROW.join(names)
         # Begin near the end: each step measures all names again, and they may be long.
         longest = max(max_columns, 3)
-        names = [shorten(name, longest) for name in names]
+        names = [shorten(escape_unprintable(name), longest) for name in self]
         while cell_len(ARROW.join(names)) > max_columns and longest > 3:
             longest -= 1
             names = [shorten(name, longest) for name in names]
         return ARROW.join(names)
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[Text]:
+        yield Text(self.text(options.max_width))
+
+    def __rich_measure__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Measurement:
+        return Measurement(1, cell_len(self.text(options.max_width)))
 
 
 Cell = str | Text | Names
@@ -155,50 +159,20 @@ def name(text: str) -> Names:
     return Names([text])
 
 
-def table(
-    titles: Sequence[str], rows: Sequence[Sequence[Cell]], *, wide: bool = False
-) -> RenderableType:
+def table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> RenderableType:
     """Return a table without a frame, and without columns that are empty.
 
     If the table is wider than the console, its longest names lose their middle.
     """
-    full = [at for at in range(len(titles)) if any(_text(row[at]) for row in rows)]
-    if rows:
-        titles = [titles[at] for at in full]
-        rows = [[row[at] for at in full] for row in rows]
-    widths = [
-        max([cell_len(title), *(cell_len(_text(row[at])) for row in rows)])
-        for at, title in enumerate(titles)
-    ]
-    with_names = {
-        at for row in rows for at, cell in enumerate(row) if isinstance(cell, Names)
-    }
-    most = console(wide=wide).width
-    for at in with_names:  # no column of names can stay wider than the whole line
-        widths[at] = min(widths[at], most)
-    excess = sum(widths) + GAP_COLUMNS * (len(widths) - 1) - most
-    while excess > 0 and with_names:
-        widest = max(with_names, key=lambda at: widths[at])
-        if widths[widest] <= MIN_NAME_COLUMNS:
-            break
-        widths[widest] -= 1
-        excess -= 1
-    result = Table(box=None, pad_edge=False)
-    for title in titles:
-        result.add_column(title)
+    full = [at for at in range(len(titles)) if any(_is_full(row[at]) for row in rows)]
+    shown = Table(*(titles[at] for at in full), box=None, pad_edge=False)
     for row in rows:
-        cells = [
-            Text(cell.text(widths[at])) if isinstance(cell, Names) else cell
-            for at, cell in enumerate(row)
-        ]
-        result.add_row(*cells)
-    return result
+        shown.add_row(*(row[at] for at in full))
+    return shown
 
 
-def _text(cell: Cell) -> str:
-    if isinstance(cell, Names):
-        return cell.text()
-    return cell.plain if isinstance(cell, Text) else cell
+def _is_full(cell: Cell) -> bool:
+    return any(cell) if isinstance(cell, Names) else bool(cell)
 
 
 @contextmanager
@@ -242,49 +216,26 @@ async def watch(
 
     If a read fails, the last report stays, and ``draw`` gets the error's text.
     """
-    quit_, latest = asyncio.Event(), (first, "")
-    with _screen(lambda: draw(*latest)) as show, _read_keys(quit_.set):
-
-        async def redraw() -> None:
-            nonlocal latest
-            while True:
-                show()
-                await asyncio.sleep(interval_seconds)
-                try:
-                    latest = await read(), ""
-                except TransientError as error:
-                    latest = latest[0], f"{error}; trying again"
-
-        tasks = [asyncio.create_task(redraw()), asyncio.create_task(quit_.wait())]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextmanager
-def _screen(picture: Callable[[], RenderableType]) -> Iterator[Callable[[], None]]:
-    """Fill the terminal while the block runs. Yield a function that draws again."""
-    loop = asyncio.get_running_loop()
+    latest = first, ""
+    # Its thread draws the picture anew, also when the terminal's size has changed.
     live = Live(
-        get_renderable=picture,
+        get_renderable=lambda: draw(*latest),
         console=PipeConsole(),
         screen=True,
-        auto_refresh=False,
         redirect_stdout=False,
         redirect_stderr=False,
         vertical_overflow="crop",
     )
-    with live:
-        loop.add_signal_handler(signal.SIGWINCH, live.refresh)
-        try:
-            yield live.refresh
-        finally:
-            loop.remove_signal_handler(signal.SIGWINCH)
+    loop = asyncio.get_running_loop()
+    with suppress(TimeoutError), live:
+        async with asyncio.timeout(None) as limit:
+            with _read_keys(lambda: limit.reschedule(loop.time())):
+                while True:
+                    await asyncio.sleep(interval_seconds)
+                    try:
+                        latest = await read(), ""
+                    except TransientError as error:
+                        latest = latest[0], f"{error}; trying again"
 
 
 @contextmanager

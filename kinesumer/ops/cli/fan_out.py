@@ -118,7 +118,7 @@ async def list_(common: CommonOptions, stream: str) -> None:
     unknown = f"who uses them is unknown: {problem}"
     print_lines(
         plain(f"{opened.title}: {count}", "bold"),
-        *([table(titles, rows, wide=True)] if rows else []),
+        *([table(titles, rows)] if rows else []),
         problems=[unknown] if problem and rows else [],
         wide=True,
     )

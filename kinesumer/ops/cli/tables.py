@@ -169,7 +169,7 @@ def _shards(stream: StreamReport, verbose: bool, loads: bool) -> RenderableType:
         for shard in stream.shards
         if shard.state != "ended"
     ]
-    return table(titles, rows, wide=verbose)
+    return table(titles, rows)
 
 
 def _start_text(stored: str) -> str:

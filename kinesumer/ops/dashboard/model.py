@@ -17,7 +17,7 @@ from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.status import GroupReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kinesumer.ops.group.status import ShardReport, StreamReport
 
@@ -187,42 +187,33 @@ def assign_lanes(shards: Sequence[ShardReport]) -> dict[str, int]:
     """
     waiting = [shard for shard in shards if shard.state == "waiting"]
     awaited = {parent for shard in waiting for parent in shard.parents}
-    depths = _depths(shards)
     visible = [s for s in shards if s.state != "ended" or s.shard_id in awaited]
     order = sorted(visible, key=lambda shard: (shard.first_hash, shard.shard_id))
     lanes: dict[str, int] = {}
     filled: dict[int, str] = {}  # the last hash key, whose texts have one length
-    for shard in sorted(order, key=lambda shard: depths[shard.shard_id]):
-        lane = depths[shard.shard_id]
-        while filled.get(lane, "") >= shard.first_hash:
-            lane += 1
-        lanes[shard.shard_id], filled[lane] = lane, shard.last_hash
+    for depth, generation in enumerate(_generations(order)):
+        for shard in generation:
+            lane = depth
+            while filled.get(lane, "") >= shard.first_hash:
+                lane += 1
+            lanes[shard.shard_id], filled[lane] = lane, shard.last_hash
     return {shard.shard_id: lanes[shard.shard_id] for shard in order}
 
 
-def _depths(shards: Sequence[ShardReport]) -> dict[str, int]:
-    """Return how many generations of unfinished ancestors each shard has.
-
-    Only a manual edit can make rows name each other as parents. Then the depth counts
-    only parents outside such a cycle.
-    """
-    depths = {shard.shard_id: 0 for shard in shards}
-    below: dict[str, list[str]] = defaultdict(list)
-    left: dict[str, int] = {}
-    for shard in shards:
-        if shard.state == "waiting":
-            left[shard.shard_id] = len(depths.keys() & shard.parents)
-            for parent in shard.parents:
-                below[parent].append(shard.shard_id)
-    free = [key for key in depths if not left.get(key)]
-    while free:
-        key = free.pop()
-        for child in below[key]:
-            depths[child] = max(depths[child], depths[key] + 1)
-            left[child] -= 1
-            if not left[child]:
-                free.append(child)
-    return depths
+def _generations(shards: Sequence[ShardReport]) -> Iterator[list[ShardReport]]:
+    """Yield the shards without unfinished parents, then their children, and so on."""
+    left = {shard.shard_id: shard for shard in shards}
+    while left:
+        generation = [
+            shard
+            for shard in left.values()
+            if shard.state != "waiting" or left.keys().isdisjoint(shard.parents)
+        ]
+        # Only a manual edit can make rows name each other as parents.
+        generation = generation or list(left.values())
+        yield generation
+        for shard in generation:
+            del left[shard.shard_id]
 
 
 def assign_slots(known: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
