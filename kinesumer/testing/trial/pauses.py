@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer import Config
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -13,15 +15,22 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.journal import Handled
     from kinesumer.testing.trial.oracle import Parents, Run
 
-# The longest pauses that the protocol allows with the default configuration. After a
-# crash, this is the sum of the leader's interval, the lease, one heartbeat interval
-# (two if the leader was killed), and 0.5 s for requests.
-CRASH_SECONDS = 11.5
-LEADER_CRASH_SECONDS = 13.5
+# The longest pauses that section 7 of the protocol allows.
+REQUESTS_SECONDS = 0.5  # for the requests of a takeover, and to find records
 HAND_OVER_SECONDS = 1.0
 STEADY_SECONDS = 2.0  # also for the children of a shard
 # Tolerance added to each bound, since one busy machine runs all processes.
 NOISE_SECONDS = 2.0
+
+
+def crash_bound(config: Config, *, led: bool) -> float:
+    """Return how long a shard may pause if its owner, or the leader, is killed."""
+    return (
+        config.leader_interval_seconds
+        + config.lease_duration_seconds
+        + (1 + led) * config.heartbeat_interval_seconds
+        + REQUESTS_SECONDS
+    )
 
 
 @dataclass(kw_only=True)
@@ -37,43 +46,45 @@ class Event:
     shards: set[ShardKey] = field(default_factory=set)
 
 
-class Limit(NamedTuple):
-    """A kind of pause, and its bound in seconds, or None if any length is allowed."""
-
-    name: str
-    seconds: float | None
-
-
 class Pause(NamedTuple):
     """A period in which a record waited and no record of its shard was processed."""
 
-    start: float
+    order: int  # the index of the event that caused it
+    name: str
     seconds: float
-    shard: ShardKey
-    # "start", "steady", "crash", "hand-over" or "child".
-    cause: str
-    # The index of the event that caused the pause, or -1 if no event caused it.
-    event: int
+    bound: float | None
 
 
-def find_pauses(run: Run, events: list[Event]) -> Iterator[Pause]:
+def longest_pauses(run: Run, events: list[Event]) -> list[Pause]:
+    """Return the longest pause of each cause, in the order of the events."""
+    longest: dict[str, Pause] = {}
+    for pause in _pauses(run, events):
+        before = longest.setdefault(pause.name, pause)
+        longest[pause.name] = max(before, pause, key=lambda pause: pause.seconds)
+    return sorted(longest.values(), key=lambda pause: (pause.order, pause.name))
+
+
+def _pauses(run: Run, events: list[Event]) -> Iterator[Pause]:
     """Yield all pauses of a run.
 
     Each record ends a pause when it is first handled. The pause began when the record
     had been produced and the previous record of the shard had been handled.
     """
     produced_at = {record.number: record.at for record in run.produced}
-    by_shard, crash = _first_handled(run), _Crash(events)
+    by_shard = _first_handled(run)
     for shard, entries in by_shard.items():
         before = _last_of_parents(shard, by_shard, run.parents)
         is_child = before is not None
         for entry in entries:
             start = produced_at.get(entry.number, entry.ended)
             start = max(start, before.ended if before else 0.0)
-            cause, event = _cause(before, entry, events, is_child=is_child)
-            if crash.explains(shard, start, entry, cause, run.parents):
-                cause, event = "crash", crash.index
-            yield Pause(start, max(0.0, entry.ended - start), shard, cause, event)
+            pause = _caused(before, entry, events, is_child=is_child)
+            index = _killed(start, entry, events, run.parents, pause)
+            if index is not None:
+                killed = events[index]
+                bound = crash_bound(Config(), led=killed.was_leader)
+                pause = Pause(index, killed.text, 0.0, bound)
+            yield pause._replace(seconds=max(0.0, entry.ended - start))
             before, is_child = entry, False
 
 
@@ -107,85 +118,42 @@ def _last_of_parents(
     return max(entries, key=lambda entry: entry.ended, default=None)
 
 
-def _cause(
+def _caused(
     before: Handled | None, entry: Handled, events: list[Event], *, is_child: bool
-) -> tuple[str, int]:
+) -> Pause:
+    """Return the pause before a record, as if no client had been killed."""
     if before is None:
-        return "start", _latest(events, entry.ended, ("start",))
+        return Pause(0, "from the start to the first record", 0.0, None)
+    kinds: tuple[str, ...]
     if is_child:
-        return "child", _latest(events, entry.ended, ("split", "merge"))
-    if (before.client, before.epoch) == (entry.client, entry.epoch):
-        return "steady", -1
-    return "hand-over", _latest(events, entry.ended, ("start", "join", "stop", "kill"))
+        kinds, what, bound = ("split", "merge"), "child after parents", STEADY_SECONDS
+    elif (before.client, before.epoch) == (entry.client, entry.epoch):
+        return Pause(len(events), "otherwise", 0.0, STEADY_SECONDS)
+    else:
+        kinds, what = ("start", "join", "stop", "kill"), "hand-overs after it"
+        bound = HAND_OVER_SECONDS
+    past = [n for n, e in enumerate(events) if e.kind in kinds and e.at <= entry.ended]
+    return Pause(past[-1], f"{events[past[-1]].text}: {what}", 0.0, bound)
 
 
-def _latest(events: list[Event], at: float, kinds: tuple[str, ...]) -> int:
-    indexes = [
-        index
-        for index, event in enumerate(events)
-        if event.kind in kinds and event.at <= at
-    ]
-    return indexes[-1] if indexes else -1
+def _killed(
+    start: float, entry: Handled, events: list[Event], parents: Parents, other: Pause
+) -> int | None:
+    """Return the index of the event that killed a client, if it explains a pause."""
+    index = next((n for n, event in enumerate(events) if event.kind == "kill"), None)
+    if index is None or other.bound is None or other.order == len(events):
+        return None
+    event = events[index]
+    until = event.at + crash_bound(Config(), led=event.was_leader)
+    if entry.ended < event.at or start > until:
+        return None
+    # Without a leader, no client gets the shards that other clients release. So the
+    # leader's crash explains every hand-over.
+    is_leaderless = event.was_leader and other.bound == HAND_OVER_SECONDS
+    return index if is_leaderless or _affects(event, entry.shard, parents) else None
 
 
-class _Crash:
-    """Decides whether a pause is due to the kill of a client, not to another event."""
-
-    def __init__(self, events: list[Event]) -> None:
-        self.index = next((i for i, e in enumerate(events) if e.kind == "kill"), -1)
-        self._event = events[self.index] if self.index >= 0 else None
-
-    def explains(
-        self,
-        shard: ShardKey,
-        start: float,
-        entry: Handled,
-        cause: str,
-        parents: Parents,
-    ) -> bool:
-        event = self._event
-        if event is None or cause in ("start", "steady"):
-            return False
-        bound = LEADER_CRASH_SECONDS if event.was_leader else CRASH_SECONDS
-        if entry.ended < event.at or start > event.at + bound:
-            return False
-        # Without a leader, no client gets the shards that other clients release. So the
-        # leader's crash explains every hand-over.
-        is_leaderless = event.was_leader and cause == "hand-over"
-        return is_leaderless or self._affects(event, shard, parents)
-
-    def _affects(self, event: Event, shard: ShardKey, parents: Parents) -> bool:
-        return shard in event.shards or any(
-            self._affects(event, parent, parents) for parent in parents.get(shard, ())
-        )
-
-
-def limits(events: list[Event]) -> dict[tuple[str, int], Limit]:
-    """Return the bound for each pair of a cause and an event's index."""
-    result = {("steady", -1): Limit("otherwise", STEADY_SECONDS)}
-    for index, event in enumerate(events):
-        text = event.text
-        if event.kind == "start":
-            result["start", index] = Limit("from the start to the first record", None)
-        if event.kind in ("split", "merge"):
-            name = f"{text}: child after parents"
-            result["child", index] = Limit(name, STEADY_SECONDS)
-        if event.kind == "kill":
-            bound = LEADER_CRASH_SECONDS if event.was_leader else CRASH_SECONDS
-            result["crash", index] = Limit(text, bound)
-        if event.kind in ("start", "join", "stop", "kill"):
-            name = f"{text}: hand-overs after it"
-            result["hand-over", index] = Limit(name, HAND_OVER_SECONDS)
-    return result
-
-
-def longest_pauses(run: Run, events: list[Event]) -> list[tuple[Limit, Pause]]:
-    """Return the longest pause for each cause and event, sorted by event."""
-    bounds = limits(events)
-    longest: dict[tuple[str, int], Pause] = {}
-    for pause in find_pauses(run, events):
-        key = (pause.cause, pause.event)
-        if key not in longest or pause.seconds > longest[key].seconds:
-            longest[key] = pause
-    ordered = sorted(longest, key=lambda key: (key[1] < 0, key[1], key[0]))
-    return [(bounds.get(key, Limit(key[0], None)), longest[key]) for key in ordered]
+def _affects(event: Event, shard: ShardKey, parents: Parents) -> bool:
+    return shard in event.shards or any(
+        _affects(event, parent, parents) for parent in parents.get(shard, ())
+    )

@@ -117,10 +117,10 @@ def judge_pauses(run: Run, events: list[Event]) -> Iterator[Line]:
     The bounds are exceeded by noise, since all processes share this machine.
     """
     yield Line(f"longest pauses (with {NOISE_SECONDS:g} s for noise)", "")
-    for limit, pause in longest_pauses(run, events):
-        bound = limit.seconds
+    for pause in longest_pauses(run, events):
+        bound = pause.bound
         yield Line(
-            f"  {limit.name}",
+            f"  {pause.name}",
             f"{pause.seconds:.2f} s",
             "" if bound is None else f"{bound:g} s",
             is_kept=bound is None or pause.seconds <= bound + NOISE_SECONDS,

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.testing import EmbeddedAws, background
 from tests.integration.contract import servers
 from tests.system.chaos.endpoint import Endpoint
-from tests.system.chaos.mishaps import RESHARDS, SUBSCRIPTIONS
+from tests.system.chaos.mishaps import FAULTS, RESHARDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from tests.system.process.aws import Aws
 
 NAMES = ("embedded", "kinesis-local", "ministack")
 
@@ -23,7 +21,7 @@ class Backend(NamedTuple):
     """A server that emulates AWS, and its differences from AWS."""
 
     name: str
-    aws: Aws
+    aws: Any  # an EmbeddedAws, or an Endpoint
     per_second: float  # records produced for each stream; some servers are slow
     # The mishaps that can't happen on this server, and the reason for each.
     without: Mapping[str, str] = MappingProxyType({})
@@ -32,29 +30,29 @@ class Backend(NamedTuple):
     fan_out: str | None = None
 
 
-NO_FAN_OUT = dict.fromkeys(SUBSCRIPTIONS, "no stream is read by fan-out")
-NO_LIMITS = "it has no limits: only throttling by order is seen"
+NO_FAULTS = dict.fromkeys(FAULTS, "its faults can't be ordered")
+NO_LIMITS = "it has no limits, so it never throttles"
 
 
 @contextmanager
 def backend(name: str, endpoint: str | None, seed: int) -> Iterator[Backend]:
     with ExitStack() as stack:
         if endpoint is not None:
-            aws = stack.enter_context(Endpoint(endpoint, endpoint, seed))
+            aws = stack.enter_context(Endpoint(endpoint, endpoint))
             limits = "limits are those of the endpoint"
-            yield Backend(endpoint, aws, 20, NO_FAN_OUT, (limits,))
+            yield Backend(endpoint, aws, 20, NO_FAULTS, (limits,))
         elif name == "embedded":
             embedded = stack.enter_context(background(EmbeddedAws(seed=seed)))
             yield Backend(name, embedded, 20, fan_out="chaos")
         elif name == "kinesis-local":
             kinesis = stack.enter_context(servers.kinesis_local())
             dynamodb = stack.enter_context(servers.ministack())
-            aws = stack.enter_context(Endpoint(kinesis, dynamodb, seed))
+            aws = stack.enter_context(Endpoint(kinesis, dynamodb))
             deviations = (NO_LIMITS, "DynamoDB is MiniStack's")
-            yield Backend(name, aws, 10, NO_FAN_OUT, deviations)
+            yield Backend(name, aws, 10, NO_FAULTS, deviations)
         else:
             url = stack.enter_context(servers.ministack())
-            aws = stack.enter_context(Endpoint(url, url, seed))
+            aws = stack.enter_context(Endpoint(url, url))
             gone = "a parent vanishes with its unread records in place of ending"
-            without = NO_FAN_OUT | dict.fromkeys(RESHARDS, gone)
+            without = NO_FAULTS | dict.fromkeys(RESHARDS, gone)
             yield Backend(name, aws, 20, without, (NO_LIMITS,))

@@ -14,7 +14,7 @@ from tests.system.chaos.mishaps import MISHAPS
 from tests.system.chaos.starvation import Canary
 from tests.system.chaos.storm import Storm
 from tests.system.chaos.timing import RESUBSCRIBE_SECONDS, Probe
-from tests.system.process.fleet import QUICK, AnyFleet
+from tests.system.process.fleet import QUICK, Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ class Campaign:
         self._plan, self._backend, self._say = plan, backend, say
         self._chance = random.Random(plan.seed)
         aborted = threading.Event()
-        self._fleet = AnyFleet(backend.aws, f"chaos{plan.seed}", folder, aborted)
+        self._fleet = Fleet(backend.aws, f"chaos{plan.seed}", folder, aborted)
         self._storm = Storm(
             self._fleet, self._chance, plan.clients, plan.streams, backend.fan_out, say
         )
@@ -141,9 +141,9 @@ class Campaign:
         if len(fleet.streams) <= self._plan.streams:
             return
         oldest, rest = fleet.streams[0], fleet.streams[1:]
-        fleet.producer.switch([stream.arn for stream in rest])
+        fleet.producer.switch([stream.name for stream in rest])
         fleet.pause(1)
         fleet.catch_up()
         storm.consume(rest)
-        fleet.watcher.watch([stream.arn for stream in rest])
-        storm.note("a stream is retired by refresh", oldest.arn.rpartition("/")[2])
+        fleet.watcher.watch([stream.name for stream in rest])
+        storm.note("a stream is retired by refresh", oldest.name.rpartition("/")[2])

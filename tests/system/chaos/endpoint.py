@@ -1,33 +1,18 @@
-"""Puts emulators of AWS behind one port, and injects faults there."""
+"""Operates other emulators of AWS as fleets operate the embedded AWS."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import random
-import threading
 import time
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-import aiohttp
-from aiohttp import web
 from botocore.config import Config
 from botocore.session import Session
 
-from kinesumer.testing.embedded_aws.faults import Call, Fault, Faults
 from kinesumer.wire.rows import DEFINITION
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from multidict import CIMultiDictProxy
-
-    from kinesumer.testing.embedded_aws.faults import Kind
-
 WAIT_SECONDS = 30.0
-OPERATIONS = {"Query": "query", "CreateTable": "create_table"}
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
@@ -36,41 +21,34 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
-THEIRS = ("Host", "Content-Length", "Transfer-Encoding", "Connection")
-
-REFUSALS = {
-    "throttle": (400, "ProvisionedThroughputExceededException"),
-    "error": (500, "InternalFailure"),
-    "expired_iterator": (400, "ExpiredIteratorException"),
-}
-
 
 class Endpoint:
-    """Servers of Kinesis and DynamoDB behind a proxy that injects faults."""
+    """Servers of Kinesis and DynamoDB, with the methods that fleets call.
 
-    def __init__(self, kinesis: str, dynamodb: str, seed: int) -> None:
-        targets = {"kinesis": kinesis, "dynamodb": dynamodb, "sts": dynamodb}
-        self._front = Front(targets, seed)
+    Faults can't be ordered from them.
+    """
+
+    def __init__(self, kinesis: str, dynamodb: str) -> None:
+        known = {k: os.environ[k] for k in CREDENTIALS if k in os.environ}
+        self.url = kinesis
+        self._variables = {
+            **CREDENTIALS,
+            **known,
+            "AWS_ENDPOINT_URL": kinesis,
+            "AWS_ENDPOINT_URL_DYNAMODB": dynamodb,
+        }
         self._kinesis = self._client("kinesis", kinesis)
         self._dynamodb = self._client("dynamodb", dynamodb)
 
     def __enter__(self) -> Self:
-        self._front.start()
-        self.port = self._front.port
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._front.stop()
         self._kinesis.close()
         self._dynamodb.close()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
     def environment(self) -> dict[str, str]:
-        known = {k: os.environ[k] for k in CREDENTIALS if k in os.environ}
-        return {**CREDENTIALS, **known, "AWS_ENDPOINT_URL": self.url}
+        return self._variables
 
     # --- streams ---------------------------------------------------------------------
 
@@ -130,22 +108,17 @@ class Endpoint:
         self._dynamodb.create_table(TableName=name, **DEFINITION)
         self._dynamodb.get_waiter("table_exists").wait(TableName=name)
 
-    def dynamodb(self, operation: str, body: bytes) -> Any:
-        call = getattr(self._dynamodb, OPERATIONS[operation])
-        return call(**json.loads(body))
+    def dynamodb(self, _: str, body: bytes) -> Any:
+        """Query the table, which is all that a fleet asks for."""
+        return self._dynamodb.query(**json.loads(body))
 
-    # --- faults ----------------------------------------------------------------------
-
-    def fault(self, kind: Kind, **which: Any) -> int:
-        return self._front.add(Fault(kind=kind, **which))
-
-    def clear_faults(self, number: int | None = None) -> None:
-        self._front.remove(number)
+    def clear_faults(self) -> None:
+        """Do nothing, since there are no faults."""
 
     def _client(self, service: str, url: str) -> Any:
         return Session().create_client(
             service,
-            region_name=os.environ.get("AWS_REGION", CREDENTIALS["AWS_REGION"]),
+            region_name=self._variables["AWS_REGION"],
             endpoint_url=url,
             aws_access_key_id="test",
             aws_secret_access_key="test",
@@ -156,103 +129,3 @@ class Endpoint:
 def hash_keys(shard: dict[str, Any]) -> tuple[int, int]:
     found = shard["HashKeyRange"]
     return int(found["StartingHashKey"]), int(found["EndingHashKey"])
-
-
-class Front:
-    """Forwards each request to its server, or answers it with a fault."""
-
-    def __init__(self, targets: Mapping[str, str], seed: int) -> None:
-        self.port = 0
-        self._targets = targets
-        self._faults = Faults(random.Random(seed))
-        self._lock = threading.Lock()
-        self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        self._session: aiohttp.ClientSession
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve()), name="front"
-        )
-
-    def start(self) -> None:
-        self._thread.start()
-        self._ready.result()
-
-    def stop(self) -> None:
-        loop, over = self._ready.result()
-        loop.call_soon_threadsafe(over.set)
-        self._thread.join()
-
-    def add(self, fault: Fault) -> int:
-        with self._lock:
-            return self._faults.add(fault, time.monotonic())
-
-    def remove(self, number: int | None) -> None:
-        with self._lock:
-            self._faults.remove(number)
-
-    async def _serve(self) -> None:
-        over = asyncio.Event()
-        runner = web.ServerRunner(
-            web.Server(self._handle, access_log=None), shutdown_timeout=0.1
-        )
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.port = runner.addresses[0][1]
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector) as self._session:
-            self._ready.set_result((asyncio.get_running_loop(), over))
-            await over.wait()
-            await runner.cleanup()
-
-    async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
-        call = called(http.headers)
-        body = await http.read()
-        with self._lock:
-            struck = self._faults.strike(call, time.monotonic())
-        kinds = {fault.kind for fault in struck}
-        for fault in struck:
-            await asyncio.sleep(fault.latency_seconds)
-        for kind in ("throttle", "error", "expired_iterator"):
-            if kind in kinds:
-                return refused(kind)
-        if "refuse" in kinds:
-            return hung_up(http)
-        answer = await self._pass_on(call, http, body)
-        return hung_up(http) if "drop" in kinds else answer
-
-    async def _pass_on(
-        self, call: Call, http: web.BaseRequest, body: bytes
-    ) -> web.StreamResponse:
-        url = self._targets[call.service] + http.path_qs
-        headers = {k: v for k, v in http.headers.items() if k not in THEIRS}
-        try:
-            async with self._session.request(
-                http.method, url, data=body, headers=headers
-            ) as answer:
-                content = await answer.read()
-                kept = {k: v for k, v in answer.headers.items() if k not in THEIRS}
-                return web.Response(status=answer.status, body=content, headers=kept)
-        except aiohttp.ClientError:
-            return refused("error")  # the emulator itself fails sometimes
-
-
-def called(headers: CIMultiDictProxy[str]) -> Call:
-    target, _, operation = headers.get("X-Amz-Target", "").partition(".")
-    return Call(
-        service=target.partition("_")[0].lower() or "sts",
-        operation=operation,
-        user_agent=headers.get("User-Agent", ""),
-    )
-
-
-def refused(kind: str) -> web.Response:
-    status, code = REFUSALS[kind]
-    body = json.dumps({"__type": code, "message": "by order of the chaos"})
-    return web.Response(
-        status=status, text=body, content_type="application/x-amz-json-1.1"
-    )
-
-
-def hung_up(http: web.BaseRequest) -> web.Response:
-    if http.transport is not None:
-        http.transport.abort()
-    return web.Response()

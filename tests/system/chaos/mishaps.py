@@ -8,6 +8,10 @@ from tests.system.chaos.storm import MAX_SQUEEZE_SECONDS, Mishap
 from tests.system.process.machine import DESCRIPTORS, THREADS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from kinesumer.testing.embedded_aws.faults import Kind
     from tests.system.chaos.storm import Storm
     from tests.system.process.cable import State
 
@@ -102,7 +106,7 @@ def refuse(storm: Storm) -> str:
 
 
 def _any_stream(storm: Storm) -> str:
-    arn: str = storm.chance.choice(storm.fleet.streams).arn
+    arn: str = storm.chance.choice(storm.fleet.streams).name
     return arn
 
 
@@ -174,7 +178,7 @@ def forget_a_stream(storm: Storm) -> str | None:
         storm.consume([gone, *storm.fleet.streams])
 
     storm.later(come_back)
-    return _name(gone.arn)
+    return _name(gone.name)
 
 
 def add_a_stream(storm: Storm) -> str | None:
@@ -185,7 +189,7 @@ def add_a_stream(storm: Storm) -> str | None:
     name = f"stream-{len(fleet.arns)}"
     arn = fleet.stream(name, shards, storm.fan_out_of(len(fleet.arns)))
     fleet.watcher.watch([*fleet.watcher.arns, arn])
-    fleet.producer.switch([stream.arn for stream in fleet.streams])
+    fleet.producer.switch([stream.name for stream in fleet.streams])
     storm.consume(fleet.streams)
     return _name(arn)
 
@@ -216,41 +220,42 @@ def cut_off(storm: Storm) -> str:
 
 
 def break_service(storm: Storm) -> str:
-    of_both = ("refuse", "drop", "error", "throttle", "latency")
-    of_kinesis = ("expired_iterator", "no_iterator")
+    of_both: tuple[Kind, ...] = ("refuse", "drop", "error", "throttle", "latency")
+    of_kinesis: tuple[Kind, ...] = ("expired_iterator", "no_iterator")
     kind = storm.chance.choice((*of_both, *of_kinesis))
     service = storm.chance.choice(("dynamodb", "kinesis"))
     if kind in of_kinesis:
         service = "kinesis"
-    probability = storm.chance.choice((0.2, 0.6, 1.0))
+    latency = storm.chance.uniform(0.1, 1.5) if kind == "latency" else 0.0
+    chances = (0.2, 0.6, 1.0)
+    return _order(storm, kind, chances, service, latency_seconds=latency)
+
+
+def break_subscriptions(storm: Storm) -> str:
+    """Let subscriptions end early, or go silent, or be refused."""
+    kinds: tuple[Kind, ...] = ("cut", "exception_event", "corrupt", "stall")
+    kinds += ("no_continuation", "throttle", "error")
+    chances = (0.05, 0.3, 1.0)
+    kind = storm.chance.choice(kinds)
+    return _order(storm, kind, chances, "kinesis", operation="SubscribeToShard")
+
+
+def _order(
+    storm: Storm, kind: Kind, chances: Sequence[float], service: str, **which: Any
+) -> str:
+    """Order a fault of the calls of all clients, and undo that later."""
+    probability = storm.chance.choice(chances)
     number = storm.fleet.aws.fault(
         kind,
         service=service,
         user_agent="kinesumer/",
         probability=probability,
-        latency_seconds=storm.chance.uniform(0.1, 1.5) if kind == "latency" else 0.0,
+        **which,
     )
     storm.later(lambda: storm.fleet.aws.clear_faults(number))
-    storm.counts[f"{kind} of {service}"] += 1
-    return f"{kind} of {service}, {probability:.0%}"
-
-
-def break_subscriptions(storm: Storm) -> str:
-    """Let subscriptions end early, or go silent, or be refused."""
-    of_events = ("cut", "exception_event", "corrupt", "stall", "no_continuation")
-    kinds = (*of_events, "throttle", "error")
-    kind = storm.chance.choice(kinds)
-    probability = storm.chance.choice((0.05, 0.3, 1.0))
-    number = storm.fleet.aws.fault(
-        kind,
-        service="kinesis",
-        operation="SubscribeToShard",
-        user_agent="kinesumer/",
-        probability=probability,
-    )
-    storm.later(lambda: storm.fleet.aws.clear_faults(number))
-    storm.counts[f"{kind} of subscriptions"] += 1
-    return f"{kind}, {probability:.0%}"
+    what = f"{kind} of {'subscriptions' if 'operation' in which else service}"
+    storm.counts[what] += 1
+    return f"{what}, {probability:.0%}"
 
 
 def lose_the_store(storm: Storm) -> str:
@@ -287,4 +292,4 @@ MISHAPS = (
     Mishap("a subscription fails", break_subscriptions, 2),
 )
 RESHARDS = ("split", "merge", "reshards in a chain", "update shard count")
-SUBSCRIPTIONS = ("a subscription fails",)
+FAULTS = ("a service fails", "the state store is down", "a subscription fails")

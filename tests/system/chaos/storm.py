@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tests.system.process.client import Client
-    from tests.system.process.fleet import AnyFleet
+    from tests.system.process.fleet import Fleet
 
 QUIET_SECONDS = (0.3, 1.7)  # between two mishaps
 MAX_SQUEEZE_SECONDS = 4.0
@@ -38,7 +38,7 @@ class Storm:
 
     def __init__(
         self,
-        fleet: AnyFleet[Any],
+        fleet: Fleet,
         chance: random.Random,
         clients: int,
         streams: int,

@@ -7,7 +7,9 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kinesumer import Config
 from kinesumer.testing.trial import oracle
+from kinesumer.testing.trial.pauses import crash_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.oracle import Run
     from tests.system.chaos.starvation import Canary
 
-EPSILON = 0.5  # ε of section 7: the time for requests and for finding records
 # If a shard gets no record for this long after a crash, its next delivery doesn't show
 # when the takeover happened.
 QUIET = 0.5
@@ -50,18 +51,9 @@ class Sample(NamedTuple):
         return self.seconds > self.bound + self.lost
 
 
-def crash_bound(config: dict[str, Any], *, led: bool, fan_out: bool) -> float:
-    heartbeat, lease = (
-        config["heartbeat_interval_seconds"],
-        config["lease_duration_seconds"],
-    )
-    return float(
-        config["leader_interval_seconds"]
-        + lease
-        + (1 + led) * heartbeat
-        + EPSILON
-        + fan_out * RESUBSCRIBE_SECONDS
-    )
+def takeover_bound(config: dict[str, Any], *, led: bool, fan_out: bool) -> float:
+    """Return how long a shard may pause after a crash, by polling or by fan-out."""
+    return crash_bound(Config(**config), led=led) + fan_out * RESUBSCRIBE_SECONDS
 
 
 def settled_bound(config: dict[str, Any]) -> float:

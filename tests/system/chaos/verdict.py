@@ -12,9 +12,9 @@ from tests.system.chaos.timing import (
     Deliveries,
     Probe,
     Sample,
-    crash_bound,
     settled_bound,
     starved,
+    takeover_bound,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _times(
     crashes = (("a client crashed", False), ("the leader crashed", True))
     ways = ((False, ""), (True, ", fan-out")) if fan_out_arns else ((False, ""),)
     for (kind, led), (fan_out, way) in product(crashes, ways):
-        bound = crash_bound(config, led=led, fan_out=fan_out)
+        bound = takeover_bound(config, led=led, fan_out=fan_out)
         samples = [
             sample
             for probe in probes

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -21,9 +22,10 @@ ACCEPTING_TURNS = 3
 class Cable:
     """Forwards data from its port to AWS, on a thread of its own."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, url: str) -> None:
         self.state: State = "whole"
-        self._target = port
+        place = urlsplit(url)
+        self._target = place.hostname, place.port
         self._streams: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, int]]
@@ -81,7 +83,7 @@ class Cable:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            there = await asyncio.open_connection("127.0.0.1", self._target)
+            there = await asyncio.open_connection(*self._target)
         except OSError:
             writer.transport.abort()
             return

@@ -7,8 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from kinesumer.testing.trial.journal import Journal, now
 from tests.system.process import worker
 from tests.system.process.launch import CONTEXT, ForkedProcess
@@ -34,9 +32,8 @@ class Client:
         self.cables = cables
         self._is_read = False
         self._read = Journal(Path(settings.journal), settings.client_id)
-        text = msgspec.json.encode(settings).decode()
         orders, self._orders = CONTEXT.Pipe(duplex=False)
-        self.process = ForkedProcess(worker.main, (text, orders), log, environment)
+        self.process = ForkedProcess(worker.main, (settings, orders), log, environment)
         orders.close()
 
     # --- what is done to it ----------------------------------------------------------
@@ -45,7 +42,7 @@ class Client:
         """Change the handler's behaviour. Without arguments it becomes normal again."""
         if not self._orders.closed:
             with suppress(BrokenPipeError):  # the process has ended
-                self._orders.send(msgspec.json.encode(worker.Orders(**orders)))
+                self._orders.send(worker.Orders(**orders))
 
     def kill(self) -> float:
         self.process.kill()

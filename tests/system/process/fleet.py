@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from botocore.session import Session
 
-from kinesumer.testing import EmbeddedAws
+from kinesumer import Stream
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import now
-from tests.system.process.aws import Aws
+from kinesumer.testing.trial.processes import isolated_environment
 from tests.system.process.cable import Cable
 from tests.system.process.client import Client
 from tests.system.process.launch import ForkedProcess
-from tests.system.process.producer import Producer, parents_of
+from tests.system.process.producer import Producer
 from tests.system.process.state import Snapshot, Watcher
-from tests.system.process.worker import Settings, StreamSettings
+from tests.system.process.worker import Settings
 
 if TYPE_CHECKING:
     import threading
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesumer.model.streams import ShardKey
+    from kinesumer.testing import EmbeddedAws
     from kinesumer.testing.trial.journal import Handled
     from kinesumer.testing.trial.oracle import Run, Verdict
-
-A = TypeVar("A", bound=Aws)
 
 # Tests wait this long for a condition, which is far longer than usually needed.
 PATIENCE_SECONDS = 90.0
@@ -53,11 +52,11 @@ def run_cli(arguments: tuple[str, ...]) -> None:
     cli.main([*arguments], prog_name="kinesumer")
 
 
-class AnyFleet(Generic[A]):
+class Fleet:
     """An app's streams, table and processes. The processes end with the block."""
 
     def __init__(
-        self, aws: A, app: str, folder: Path, aborted: threading.Event
+        self, aws: EmbeddedAws, app: str, folder: Path, aborted: threading.Event
     ) -> None:
         self.aws, self.app = aws, app
         self.table = f"table-{app}"
@@ -68,12 +67,11 @@ class AnyFleet(Generic[A]):
         self.patience = PATIENCE_SECONDS
         self.watcher = Watcher(aws, self.table, app)
         # The streams that clients consume if they are started from now on.
-        self.streams: list[StreamSettings] = []
+        self.streams: list[Stream] = []
         self.arns: list[str] = []  # of all streams ever created
         self.fan_out_arns: set[str] = set()  # of those that are read by fan-out
         self._folder = folder
         self._aborted = aborted
-        self._kinesis: dict[str, Any] = {}
         self._commands = 0
 
     def __enter__(self) -> Self:
@@ -85,53 +83,52 @@ class AnyFleet(Generic[A]):
         self.watcher.stop()
         for client in self.clients:
             client.close()
-        for kinesis in self._kinesis.values():
-            kinesis.close()
 
     # --- streams ---------------------------------------------------------------------
 
-    def stream(self, name: str, shards: int = 3, fan_out: str | None = None) -> str:
-        """Create a stream to consume and return its ARN."""
-        arn = self.aws.create_stream(f"{self.app}-{name}", shards)
-        return self._consumed(StreamSettings(arn, fan_out=fan_out))
+    def stream(
+        self, name: str, shards: int = 3, fan_out: str | None = None, **role: Any
+    ) -> str:
+        """Create a stream to consume and return its ARN.
 
-    def _consumed(self, stream: StreamSettings) -> str:
-        self.streams.append(stream)
-        self.arns.append(stream.arn)
-        if stream.fan_out:
-            self.fan_out_arns.add(stream.arn)
-        return stream.arn
-
-    def kinesis(self, operation: str, arn: str, **arguments: Any) -> dict[str, Any]:
-        account = arn.split(":")[4]
-        if account not in self._kinesis:
-            access_key_id, secret_access_key = self._credentials(account)
-            self._kinesis[account] = Session().create_client(
-                "kinesis",
-                region_name="us-east-1",
-                endpoint_url=self.aws.url,
-                aws_access_key_id=access_key_id,
-                aws_secret_access_key=secret_access_key,
-            )
-        call = getattr(self._kinesis[account], operation)
-        found: dict[str, Any] = call(StreamARN=arn, **arguments)
-        return found
+        With an ``account``, the stream is in that account and is read through a new
+        role there. ``role`` has the role's other settings.
+        """
+        name, access = f"{self.app}-{name}", dict[str, Any]()
+        if role:
+            place = {"account": role["account"]}
+            reader = self.aws.create_role(f"{self.app}-reader", **role)
+            access = {"role_arn": reader.arn, "external_id": reader.external_id}
+            arn = self.aws.create_stream(name, shards, **place)
+        else:
+            arn = self.aws.create_stream(name, shards)
+        self.streams.append(Stream(arn, fan_out=fan_out, **access))
+        self.arns.append(arn)
+        if fan_out:
+            self.fan_out_arns.add(arn)
+        return arn
 
     def scale(self, arn: str, shards: int) -> None:
         """Let Kinesis split and merge shards until a stream has so many open shards."""
-        how = {"TargetShardCount": shards, "ScalingType": "UNIFORM_SCALING"}
-        self.kinesis("update_shard_count", arn, **how)
+        variables = self.aws.environment()
+        kinesis = Session().create_client(
+            "kinesis",
+            region_name=variables["AWS_REGION"],
+            endpoint_url=self.aws.url,
+            aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+        )
+        kinesis.update_shard_count(
+            StreamARN=arn, TargetShardCount=shards, ScalingType="UNIFORM_SCALING"
+        )
 
         def is_active() -> bool:
-            summary = self.kinesis("describe_stream_summary", arn)
+            summary = kinesis.describe_stream_summary(StreamARN=arn)
             status: str = summary["StreamDescriptionSummary"]["StreamStatus"]
             return status == "ACTIVE"
 
         self.until(is_active, f"{arn} is active")
-
-    def _credentials(self, account: str) -> tuple[str, str]:
-        variables = self.aws.environment()
-        return variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"]
+        kinesis.close()
 
     def produce(self, per_second: float = 100) -> None:
         self.producer.start(self.arns, per_second)
@@ -143,20 +140,18 @@ class AnyFleet(Generic[A]):
         return [c for c in self.clients if c.process.poll() is None]
 
     def cables(self) -> dict[str, Cable]:
-        return {service: Cable(self.aws.port) for service in ("dynamodb", "kinesis")}
+        variables = self.aws.environment()
+        return {
+            name: Cable(variables.get(f"AWS_ENDPOINT_URL_{name.upper()}", self.aws.url))
+            for name in ("dynamodb", "kinesis")
+        }
 
     def environment(self, cables: Mapping[str, Cable]) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
-        return {
-            **kept,
-            **self.aws.environment(),
-            "AWS_CONFIG_FILE": os.devnull,
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-            **{
-                f"AWS_ENDPOINT_URL_{service.upper()}": cable.url
-                for service, cable in cables.items()
-            },
+        endpoints = {
+            f"AWS_ENDPOINT_URL_{service.upper()}": cable.url
+            for service, cable in cables.items()
         }
+        return isolated_environment(os.environ) | self.aws.environment() | endpoints
 
     def start(
         self,
@@ -267,15 +262,11 @@ class AnyFleet(Generic[A]):
 
     def catch_up(self) -> float:
         """Wait until all records produced so far are handled. Return the seconds."""
-        return self._await_handled(
-            {
-                (p.shard.stream_arn, p.number)
-                for records in list(self.producer.records.values())
-                for p in list(records)
-            }
-        )
-
-    def _await_handled(self, waiting: set[tuple[str, int]]) -> float:
+        waiting = {
+            (p.shard.stream_arn, p.number)
+            for records in list(self.producer.records.values())
+            for p in list(records)
+        }
         seen: dict[Client, int] = {}
 
         def are_handled() -> bool:
@@ -299,31 +290,25 @@ class AnyFleet(Generic[A]):
     # --- judging ---------------------------------------------------------------------
 
     def run(self) -> Run:
-        parents: dict[ShardKey, list[ShardKey]] = {}
-        for arn in self.arns:
-            parents |= parents_of(arn, self.kinesis("list_shards", arn)["Shards"])
         produced = [p for records in self.producer.records.values() for p in records]
         return oracle.Run(
             produced,
             self.handled(),
             list(self.watcher.history),
-            parents,
+            self.watcher.parents(),
             [event for client in self.clients for event in client.events],
         )
 
-    def finish(self, *, takeovers: int = 0, by_key: bool = False) -> Verdict:
+    def finish(self, *, takeovers: int = 0) -> Verdict:
         """Stop all clients, and assert that every promise was kept.
 
         ``takeovers`` is the number of forced takeovers, each of which may repeat a
-        shard's uncommitted records. Set ``by_key`` if several handlers work on one
-        shard at the same time. Then only the order of each key's records is checked.
+        shard's uncommitted records.
         """
         self.drain()
         self.leave()
         run = self.run()
         verdict = oracle.judge(run)
-        if by_key:
-            verdict.broken.pop("gaps and repeats within an epoch")
         assert not verdict.faults, "\n".join([*verdict.faults[:20], self.report()])
         allowed = takeovers * self.config["max_uncommitted_records"]
         assert max(verdict.repeated.values(), default=0) <= allowed, verdict.repeated
@@ -350,27 +335,3 @@ class AnyFleet(Generic[A]):
             yield from map(str, client.events[-5:])
             yield f"its whole log: {client.log}"
             yield from client.log.read_text().splitlines()[-30:]
-
-
-class Fleet(AnyFleet[EmbeddedAws]):
-    """A fleet on the embedded AWS, which supports accounts and roles."""
-
-    def stream(
-        self, name: str, shards: int = 3, fan_out: str | None = None, **role: Any
-    ) -> str:
-        """Create a stream to consume and return its ARN.
-
-        With an ``account``, the stream is in that account and is read through a new
-        role there. ``role`` has the role's other settings.
-        """
-        account = role.pop("account", None)
-        if account is None:
-            return super().stream(name, shards, fan_out)
-        arn = self.aws.create_stream(f"{self.app}-{name}", shards, account=account)
-        reader = self.aws.create_role(f"{self.app}-reader", account=account, **role)
-        settings = StreamSettings(arn, reader.arn, reader.external_id, fan_out)
-        return self._consumed(settings)
-
-    def _credentials(self, account: str) -> tuple[str, str]:
-        found = self.aws.account(account)
-        return found.access_key_id, found.secret_access_key

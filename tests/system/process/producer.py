@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
@@ -14,7 +14,6 @@ from kinesumer.wire.put_records import Entry, aggregate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tests.system.process.aws import Aws
 
 KEYS = 40  # partition keys per stream; each shard has a few
 AGGREGATE_EVERY = 10
@@ -36,9 +35,9 @@ def parents_of(
 
 
 class Producer:
-    """Puts records in a thread until it is stopped."""
+    """Puts records by ``aws.put()`` in a thread until it is stopped."""
 
-    def __init__(self, aws: Aws) -> None:
+    def __init__(self, aws: Any) -> None:
         # The records of each stream, in the order of their numbers.
         self.records: dict[str, list[Produced]] = {}
         self._aws = aws

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model.rows import Row
     from kinesumer.model.streams import ShardKey
-    from tests.system.process.aws import Aws
+    from kinesumer.testing import EmbeddedAws
 
 LOOK_SECONDS = 0.15
 REST = 3  # rest between two reads, in multiples of the last read's duration
@@ -59,7 +59,7 @@ def share(rows_now: dict[Any, Any], rows_then: dict[Any, Any]) -> None:
 class Watcher:
     """Reads the table repeatedly, and keeps a snapshot of every change."""
 
-    def __init__(self, aws: Aws, table: str, app: str) -> None:
+    def __init__(self, aws: EmbeddedAws, table: str, app: str) -> None:
         self.history: list[Snapshot] = []
         # The time at which the last read began, and its snapshot. The snapshot is kept
         # here even if nothing has changed.
@@ -103,6 +103,15 @@ class Watcher:
             {member.client_id: member for member in members},
             leader[0].client_id if leader else None,
         )
+
+    def parents(self) -> dict[ShardKey, list[ShardKey]]:
+        """Return the parents of each shard that had parents in its row."""
+        rows_seen = (row for seen in self.history for row in seen.shards.values())
+        return {
+            row.key: [row.key._replace(shard_id=parent) for parent in row.parents]
+            for row in rows_seen
+            if row.parents
+        }
 
     def _run(self) -> None:
         took = 0.0

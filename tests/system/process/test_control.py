@@ -67,57 +67,6 @@ def test_a_seek_back_repeats_all_after_it_and_nothing_else_in_a_running_fleet(
 
 
 @scenario
-def test_a_seek_to_the_beginning_under_load_delivers_all_once_more(
-    fleet: Fleet,
-) -> None:
-    arn = fleet.stream("orders", 4)
-    fleet.started("a", "b")
-    fleet.produce(100)
-    fleet.pause(2)
-    fleet.drain()
-    before = set(times(fleet))
-    fleet.produce(100)
-    fleet.pause(0.5)
-    kinesumer(fleet, "seek", "--stream", arn, "--to=TRIM_HORIZON", "--yes")
-    fleet.until(lambda: all(times(fleet)[n] == 2 for n in before), "all comes again")
-    fleet.pause(1)
-    fleet.drain()
-    fleet.leave()
-
-    assert all(times(fleet)[n] == 2 for n in before)
-    assert set(times(fleet).values()) == {1, 2}
-    assert times(fleet)[max(times(fleet))] == 1
-
-
-@scenario
-def test_a_seek_forward_skips_what_waits_in_a_running_fleet(fleet: Fleet) -> None:
-    arn = fleet.stream("orders", 4)
-    clients = fleet.started("a", "b", "c")
-    for client in clients:
-        client.order(delay=0.3)
-    fleet.produce(300)
-    fleet.pause(2)
-    fleet.producer.stop()
-    before = numbers(fleet, arn)
-    # Wait, because Kinesis looks up positions by time in whole seconds.
-    fleet.pause(1.1)
-    kinesumer(fleet, "seek", "--stream", arn, "--to=LATEST", "--yes")
-    handled = set(times(fleet))
-    fleet.note(f"skipped {len(before - handled)} of {len(before)} records")
-    assert len(before - handled) > len(before) / 2
-    for client in clients:
-        client.order()
-    fleet.produce(100)
-    fleet.pause(1)
-    fleet.producer.stop()
-    after = numbers(fleet, arn) - before
-    fleet.until(lambda: after <= set(times(fleet)), "what came later is handled")
-    assert set(times(fleet)) & before == handled
-    assert {times(fleet)[number] for number in after} == {1}
-    fleet.leave()
-
-
-@scenario
 def test_a_pause_outlives_a_restart_and_a_drained_client_empties_in_seconds(
     fleet: Fleet,
 ) -> None:

@@ -46,33 +46,6 @@ def test_an_outage_of_the_store_fences_nobody(fleet: Fleet) -> None:
 
 
 @scenario
-def test_an_outage_of_kinesis_loses_and_repeats_nothing(fleet: Fleet) -> None:
-    fleet.stream("orders")
-    fleet.stream("payments")
-    fleet.started("a", "b")
-    fleet.produce()
-    for kind, chance in (
-        ("refuse", 1.0),
-        ("error", 0.5),
-        ("throttle", 0.5),
-        ("drop", 0.3),
-        ("expired_iterator", 0.5),
-        ("empty_page", 0.5),
-        ("no_iterator", 0.5),
-    ):
-        for arn in fleet.arns:
-            fleet.aws.fault(
-                kind,  # type: ignore[arg-type]
-                service="kinesis",
-                resource=arn,
-                probability=chance,
-                seconds=1.5,
-            )
-        fleet.pause(1.5)
-    fleet.finish()
-
-
-@scenario
 def test_a_client_cut_off_from_the_store_pauses_before_others_take_over(
     fleet: Fleet,
 ) -> None:
@@ -95,26 +68,6 @@ def test_a_client_cut_off_from_the_store_pauses_before_others_take_over(
         client.cables["dynamodb"].set("whole")
     fleet.settle("a", "b", "c", "d")
     fleet.finish(takeovers=1)
-
-
-@scenario
-def test_a_client_cut_off_from_kinesis_hands_its_shards_over(fleet: Fleet) -> None:
-    fleet.stream("orders")
-    a, *_ = fleet.started("a", "b", "c", cabled=True)
-    before = fleet.sessions()
-    fleet.produce()
-    a.cables["kinesis"].set("silent")
-    fleet.until(lambda: fleet.look().members["a"].state == "degraded", "a says so")
-    moved = fleet.until(lambda: not fleet.owned("a"), "others own its shards")
-    fleet.pause(1)
-    a.cables["kinesis"].set("whole")
-    fleet.until(lambda: fleet.owned("a"), "it gets shards again")
-    fleet.drain()
-
-    assert fleet.sessions() == before
-    fleet.leave()
-    fleet.note(f"shards moved {moved:.1f} s after the client told that it is degraded")
-    fleet.finish()
 
 
 @scenario

@@ -39,20 +39,3 @@ def test_a_chain_of_reshards_under_load_loses_and_repeats_nothing(
     fleet.pause(1)
     fleet.settle("a", "b", "c")
     fleet.finish()
-
-
-@scenario
-def test_unread_records_of_closed_shards_are_read_after_a_restart(
-    fleet: Fleet,
-) -> None:
-    arn = fleet.stream("orders", 2)
-    fleet.started("a", "b")
-    fleet.producer.put(arn, 100)
-    fleet.pause(1)
-    fleet.leave()
-    for reshard in (split_first, merge_last_two, split_first, merge_last_two):
-        fleet.producer.put(arn, 100)
-        reshard(fleet, arn)
-    fleet.producer.put(arn, 100)
-    fleet.start("a", "b")
-    fleet.finish()

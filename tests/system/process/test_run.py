@@ -33,20 +33,3 @@ def test_handlers_called_by_run_lose_nothing_when_processes_die(fleet: Fleet) ->
     letters = [e for k in fleet.clients for e in k.events if e.name == "dead letter"]
     fleet.note(f"{len(letters)} records became dead letters")
     assert letters
-
-
-@scenario
-def test_keys_handled_side_by_side_keep_their_order_when_processes_die(
-    fleet: Fleet,
-) -> None:
-    fleet.stream("orders", 4)
-    [a] = fleet.start("a", runs="thread", concurrency=4, delay=0.01)
-    fleet.start("b", runs="record", concurrency=4, delay=0.01)
-    fleet.settle("a", "b")
-    fleet.produce(60)
-    fleet.pause(1)
-    a.kill()
-    fleet.settle("b")
-    fleet.start("c", runs="batch", concurrency=3, delay=0.02)
-    fleet.settle("b", "c")
-    fleet.finish(takeovers=2, by_key=True)

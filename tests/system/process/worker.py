@@ -14,11 +14,10 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from kinesumer import Config, Kinesumer, KinesumerError, Start, Stream
+from kinesumer import Config, Kinesumer, KinesumerError, Start, blocking
 from kinesumer.testing.trial.journal import JournalWriter, now
 from tests.system.process import machine
 from tests.system.process.handlers import Calls
@@ -27,29 +26,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
-    from kinesumer import AssignedShard, Record
+    from kinesumer import AssignedShard, Record, Stream
 
 REFRESH_SECONDS = 0.2
 CALLBACK_SECONDS = 0.02  # time that on_assigned takes
 DEATH_STATUS = 70  # of a process that a record has killed
 
 
-class StreamSettings(msgspec.Struct):
-    """A stream to consume."""
-
-    arn: str
-    role_arn: str | None = None
-    external_id: str | None = None
-    fan_out: str | None = None  # the name of a stream consumer
-
-
-class Settings(msgspec.Struct):
+@dataclass(kw_only=True)
+class Settings:
     """The settings of a worker, passed as its argument."""
 
     app: str
     table: str
     client_id: str
-    streams: list[StreamSettings]
+    streams: list[Stream]
     config: dict[str, Any]
     journal: str
     start: str = "TRIM_HORIZON"
@@ -58,15 +49,17 @@ class Settings(msgspec.Struct):
     # the worker iterates over records.
     runs: str = ""
     concurrency: int = 1
-    blocking: bool = False  # use the blocking client
+    # Use the blocking client, whose handlers run in threads.
+    blocking: bool = False
     callbacks: bool = False  # note in the journal when shards are assigned and revoked
     # The numbers of records that end the process at once.
-    deadly: list[int] = []
+    deadly: list[int] = field(default_factory=list)
     # Consume again after an error of the handler, as a supervisor would.
     rejoins: bool = False
 
 
-class Orders(msgspec.Struct):
+@dataclass
+class Orders:
     """The handler's behaviour from now on, as read from the pipe."""
 
     # Take this long for each record, without blocking the event loop.
@@ -75,13 +68,13 @@ class Orders(msgspec.Struct):
     # Block the event loop for this long with every record, and never await.
     spin: float = 0.0
     fail: bool = False  # raise an error at the next record
-    leave_block: bool = False  # break out of the loop at the next record
-    commit: bool = False  # call commit(), which needs manual commits
-    consume: list[StreamSettings] = []  # consume these streams from now on
+    # Consume these streams from now on.
+    consume: list[Stream] = field(default_factory=list)
     wall: float | None = None  # set the wall clock ahead by these seconds
     squeeze: float = 0.0  # seconds with only ``left_bytes`` of memory
     left_bytes: int = 256 << 10
-    refused: list[str] = []  # what the system refuses for ``refuse`` seconds
+    # What the system refuses for ``refuse`` seconds.
+    refused: list[str] = field(default_factory=list)
     refuse: float = 0.0
 
 
@@ -150,8 +143,8 @@ class Worker:
             self._journal.note("gave up", self._sessions.latest)
         self._sessions.latest = ""
 
-    def obey(self, order: bytes) -> None:
-        self.orders = orders = msgspec.json.decode(order, type=Orders)
+    def obey(self, orders: Orders) -> None:
+        self.orders = orders
         if orders.wall is not None:
             machine.jump(orders.wall)
         if orders.squeeze:
@@ -164,10 +157,10 @@ class Worker:
             self._streams = orders.consume
             self._in_background(self._refresh(orders.consume))
 
-    async def _refresh(self, streams: list[StreamSettings]) -> None:
+    async def _refresh(self, streams: list[Stream]) -> None:
         while streams is self._streams:
             try:
-                await self._client.refresh(described(streams))
+                await self._client.refresh(streams)
                 return
             except KinesumerError as error:  # the client is still starting
                 self._journal.note("refresh", f"{type(error).__name__}: {error}")
@@ -175,25 +168,20 @@ class Worker:
 
     async def _consume(self) -> None:
         settings = self._settings
-        streams, start = described(self._streams), Start(type=settings.start)
+        streams, start = self._streams, Start(type=settings.start)
         self._client = self._new_client()
         async with self._client:
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, self._leave)
             if settings.runs:
                 calls = Calls(lambda: self.orders, settings, self._journal)
-                callbacks = self._callbacks()
-                await calls.run(self._client, streams, start, callbacks)
+                await calls.run(self._client, streams, start, self._callbacks())
                 return
             callbacks = self._callbacks()
             async for record in self._client.consume(streams, start=start, **callbacks):
                 began, orders = now(), self.orders
                 await self._handle(record, orders)
                 self._journal.record(record, began)
-                if settings.config.get("commit") == "manual":
-                    self._client.ack(record)
-                if orders.leave_block:
-                    break
 
     def _callbacks(self) -> dict[str, Any]:
         """Return callbacks that write to the journal, if the settings ask for them."""
@@ -235,31 +223,13 @@ class Worker:
             orders.fail = False
             self._journal.note("raising", record.data.decode())
             raise HandlerError
-        if orders.commit:
-            orders.commit = False
-            self._in_background(self._commit())
         if delay := orders.delay or self._settings.delay:
             await asyncio.sleep(delay)
-
-    async def _commit(self) -> None:
-        try:
-            await self._client.commit()
-        except KinesumerError as error:
-            self._journal.note("commit", f"{type(error).__name__}: {error}")
-        else:
-            self._journal.note("commit", "stored")
 
     def _in_background(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def described(streams: list[StreamSettings]) -> list[Stream]:
-    return [
-        Stream(s.arn, role_arn=s.role_arn, external_id=s.external_id, fan_out=s.fan_out)
-        for s in streams
-    ]
 
 
 def die_of(records: list[Record], settings: Settings, journal: JournalWriter) -> None:
@@ -280,7 +250,7 @@ def print_tasks() -> None:
         task.print_stack(file=sys.stderr)
 
 
-def listen(orders: Connection, obey: Callable[[bytes], object]) -> None:
+def listen(orders: Connection, obey: Callable[[Orders], object]) -> None:
     """Pass on the orders of a pipe, and end the process when the pipe ends."""
 
     def read() -> None:
@@ -293,13 +263,26 @@ def listen(orders: Connection, obey: Callable[[bytes], object]) -> None:
     threading.Thread(target=read, daemon=True).start()
 
 
-def main(text: str, orders: Connection) -> int:
-    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
-    settings = msgspec.json.decode(text, type=Settings)
-    if settings.blocking:
-        from tests.system.process import blocking_worker
+def run_blocking(settings: Settings, orders: Connection) -> int:
+    """Run the blocking client until SIGTERM. It obeys no orders."""
+    listen(orders, lambda _: None)
+    calls = Calls(Orders, settings, JournalWriter(settings.journal))
+    with blocking.Kinesumer(
+        settings.app,
+        table=settings.table,
+        client_id=settings.client_id,
+        config=Config(**settings.config),
+        stop_signals=True,
+    ) as client:
+        start = Start(type=settings.start)
+        client.run(settings.streams, calls.thread, start=start, dead_letters=calls.bury)
+    return 0
 
-        return blocking_worker.run(settings, orders)
+
+def main(settings: Settings, orders: Connection) -> int:
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
+    if settings.blocking:
+        return run_blocking(settings, orders)
     worker = Worker(settings)
     try:
         return asyncio.run(worker.run(orders))

@@ -24,7 +24,7 @@ SECONDS = 240.0
 
 
 def test_every_row_once_from_kinesis_local(tmp_path: Path) -> None:
-    with kinesis_local() as url, Endpoint(url, url, seed=1) as aws:
+    with kinesis_local() as url, Endpoint(url, url) as aws:
         arn = aws.create_stream("orders", 2)
         environment = spark_environment(aws.environment(), tmp_path)
         producer = Producer(aws)
