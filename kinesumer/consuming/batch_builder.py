@@ -6,11 +6,11 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep, memory_size
+from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
-from kinesumer.model.records import RECORD_OVERHEAD_BYTES
+from kinesumer.model.records import RECORD_OVERHEAD_BYTES, memory_size
 from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.wire.aggregation import open_in_steps, with_source
 

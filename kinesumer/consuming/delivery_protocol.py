@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kinesumer.consuming.watchdog import WorkSource
+from kinesumer.core.delivery import Free, Processed, Signal, Unfinished
+from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
+    from kinesumer.core.delivery import Effect
     from kinesumer.model.times import Until
     from kinesumer.telemetry.api import Telemetry
 
@@ -25,22 +29,54 @@ if TYPE_CHECKING:
 UserTask = asyncio.Task[object]
 
 
+class EngineParts(NamedTuple):
+    """The parts of the client that a delivery needs."""
+
+    buffer: PrefetchBuffer  # where batches come from
+    checkpointer: CommitRequester
+    telemetry: Telemetry
+
+    def carry_out(self, effects: Iterable[Effect[OwnedShard]]) -> None:
+        """Carry out the effects that a machine of delivery has decided."""
+        for effect in effects:
+            match effect:
+                case Free(shard, size):
+                    self.buffer.give_back(shard, size)
+                case Processed(shard, count, size):
+                    arn = shard.key.stream_arn
+                    self.telemetry.count("records_processed", arn, count)
+                    self.telemetry.count("data_bytes_processed", arn, size)
+                case Signal.WAKE:
+                    self.buffer.wake()
+                case Signal.COMMIT:
+                    self.checkpointer.commit_soon()
+                case Unfinished():
+                    _log_unfinished(effect)
+
+
+def _log_unfinished(effect: Unfinished[OwnedShard]) -> None:
+    owned, error = effect.shard, effect.error
+    is_cancelled = isinstance(error, asyncio.CancelledError)
+    logger.log(
+        logging.INFO if is_cancelled else logging.WARNING,
+        "%s %s: a task ended (%s) with %d records in hand that aren't done: %s",
+        owned.source.stream,
+        owned.source.shard_id,
+        "cancelled" if is_cancelled else repr(error),
+        effect.records,
+        effect.fate,
+        extra=owned.log_fields,
+    )
+
+
 class DeliveryProtocol(WorkSource, Protocol):
     """Delivers batches from the buffer, and keeps track of which records are done."""
 
     callbacks: AssignmentCallbacks | None  # None if user code has none
     until: Until | None  # the time at which reading ends, if it does
 
-    def connect(
-        self,
-        buffer: PrefetchBuffer,
-        checkpointer: CommitRequester,
-        telemetry: Telemetry,
-    ) -> None:
-        """Set the buffer to read from, and the object that takes requests to commit.
-
-        The client calls this on its event loop.
-        """
+    def connect(self, parts: EngineParts) -> None:
+        """Set the parts of the client. The client calls this on its event loop."""
         ...
 
     async def open(self, clients: ClientFactory) -> None:

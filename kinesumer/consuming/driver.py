@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,12 +12,8 @@ from kinesumer.core.delivery import (
     AwaitStored,
     Delivery,
     Finish,
-    Free,
     HandOver,
     NoteDue,
-    Processed,
-    Signal,
-    Unfinished,
     Wait,
 )
 from kinesumer.core.turns import TURN_SECONDS
@@ -26,15 +21,13 @@ from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.model.records import Batch
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
 from kinesumer.runtime.decompression import DECOMPRESSED
-from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
-    from kinesumer.consuming.checkpointer import CommitRequester
-    from kinesumer.consuming.delivery_protocol import UserTask
+    from kinesumer.consuming.delivery_protocol import EngineParts, UserTask
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.prefetch import PrefetchBuffer
     from kinesumer.consuming.streams import OpenStream
@@ -44,7 +37,6 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Record
     from kinesumer.model.times import Until
     from kinesumer.ports import Clock
-    from kinesumer.telemetry.api import Telemetry
 
     Handout = handout.Handout[OwnedShard]
 
@@ -81,9 +73,7 @@ class DeliveryDriver:
         self.callbacks: AssignmentCallbacks | None = None
         self._clock = clock
         self._policy = policy
-        self._buffer: PrefetchBuffer | None = None
-        self._checkpointer: CommitRequester
-        self._telemetry: Telemetry
+        self._parts: EngineParts | None = None
         # The tasks that wait for a batch.
         self._waiting_tasks: list[UserTask | None] = []
         self._lag = LoopLag(lambda: self._clock.now(), lambda: self.machine.busy_since)
@@ -91,15 +81,9 @@ class DeliveryDriver:
 
     # --- the engine's side ----------------------------------------------------------
 
-    def connect(
-        self,
-        buffer: PrefetchBuffer,
-        checkpointer: CommitRequester,
-        telemetry: Telemetry,
-    ) -> None:
-        """Set the buffer to read from, and the object that takes requests to commit."""
-        self._buffer, self._telemetry = buffer, telemetry
-        self._checkpointer = checkpointer
+    def connect(self, parts: EngineParts) -> None:
+        """Set the parts of the client."""
+        self._parts = parts
         self.thread = threading.get_ident()
 
     async def open(self, clients: ClientFactory) -> None:
@@ -191,8 +175,9 @@ class DeliveryDriver:
             self._waiting_tasks.remove(task)
 
     async def _next(self, loop: Loop) -> Handout | None:
-        if (buffer := self._buffer) is None:
+        if self._parts is None:
             return None  # the client left before its start
+        buffer = self._parts.buffer
         while True:
             await self._pause()
             action = self.machine.next(loop, buffer.turns, self._clock.now())
@@ -231,28 +216,15 @@ class DeliveryDriver:
 
     def _carry_out(self) -> None:
         """Carry out the machine's effects. Before ``connect()`` there are none."""
-        if (buffer := self._buffer) is None:
-            return
-        for effect in self.machine.take_effects():
-            match effect:
-                case Free(shard, size):
-                    buffer.give_back(shard, size)
-                case Processed(shard, count, size):
-                    arn = shard.key.stream_arn
-                    self._telemetry.count("records_processed", arn, count)
-                    self._telemetry.count("data_bytes_processed", arn, size)
-                case Signal.WAKE:
-                    buffer.wake()
-                case Signal.COMMIT:
-                    self._checkpointer.commit_soon()
-                case Unfinished():
-                    _log_unfinished(effect)
+        if self._parts is not None:
+            self._parts.carry_out(self.machine.take_effects())
 
     # --- decoding ---------------------------------------------------------------------
 
     async def _decode(self, record: Record) -> Record[Any] | None:
         assert self._policy is not None
-        return await self._policy.decode(self._telemetry, record)
+        assert self._parts is not None
+        return await self._policy.decode(self._parts.telemetry, record)
 
     async def _decoded(self, handout: Handout, record: Record) -> Record[Any] | None:
         """Return a decoded record. None if user code doesn't get the record now."""
@@ -295,8 +267,8 @@ class DeliveryDriver:
         it stays handed out, and its DecodeError is raised. As soon as data was
         decompressed to the buffer's limit, the records after it are taken back, too.
         """
-        assert self._buffer is not None
-        most = DECOMPRESSED.total + self._buffer.limit
+        assert self._parts is not None
+        most = DECOMPRESSED.total + self._parts.buffer.limit
         for index, record in enumerate(batch.records):
             if index and DECOMPRESSED.total >= most:
                 self._keep_back(handout, batch, index)
@@ -343,18 +315,3 @@ def task_of(loop: Loop | None) -> UserTask | None:
     runs_in = cast("UserTask | None", loop.runs_in)
     is_over = runs_in is None or runs_in.done()
     return cast("UserTask | None", loop.called_by) if is_over else runs_in
-
-
-def _log_unfinished(effect: Unfinished[OwnedShard]) -> None:
-    owned, error = effect.shard, effect.error
-    is_cancelled = isinstance(error, asyncio.CancelledError)
-    logger.log(
-        logging.INFO if is_cancelled else logging.WARNING,
-        "%s %s: a task ended (%s) with %d records in hand that aren't done: %s",
-        owned.source.stream,
-        owned.source.shard_id,
-        "cancelled" if is_cancelled else repr(error),
-        effect.records,
-        effect.fate,
-        extra=owned.log_fields,
-    )

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.congestion import CongestionWindow
 from kinesumer.core.turns import Turns
-from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Batch
+from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Batch, memory_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.model.positions import Position
@@ -67,11 +67,6 @@ class OpenedStep(NamedTuple):
     def size(self) -> int:
         """The memory of the batches in bytes."""
         return sum(batch.size for batch in self.batches)
-
-
-def memory_size(records: Sequence[Record]) -> int:
-    """Return the approximate memory of records in bytes."""
-    return sum([len(r.data) for r in records]) + RECORD_OVERHEAD_BYTES * len(records)
 
 
 def answer_memory(

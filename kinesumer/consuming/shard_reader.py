@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from kinesumer.consuming.isolation import put_suspects
 from kinesumer.consuming.page_fetch import PageFetch, Retry
-from kinesumer.consuming.prefetch import memory_size
 from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.core.shard_end import records_before
 from kinesumer.errors import SourceUnavailableError
+from kinesumer.model.records import memory_size
 from kinesumer.wire.aggregation import has_aggregates
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.checkpointer import Checkpointer
+from kinesumer.consuming.delivery_protocol import EngineParts
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import (
     OpenStream,
@@ -80,7 +81,8 @@ class GroupConsumer:
         self.buffer: PrefetchBuffer = PrefetchBuffer(context.config.buffer_bytes)
         self.checkpointer: Checkpointer = Checkpointer(context, self)
         self.delivery = delivery
-        delivery.connect(self.buffer, self.checkpointer, context.telemetry)
+        parts = EngineParts(self.buffer, self.checkpointer, context.telemetry)
+        delivery.connect(parts)
         if delivery.callbacks is not None:
             delivery.callbacks.connect(context, delivery, self._callback_failed)
         self._reachability = Reachability(context, self)

@@ -51,7 +51,7 @@ class HandlerInvoker:
             await self._in_thread(partial(work, item, records), item)
         elif self._takes_batches:
             item.busy_since = began = self._now()
-            await self._handler(item.selection.batch.for_user(records))
+            await self._handler(item.batch.for_user(records))
             item.done += len(records)
             item.seconds += self._now() - began
         else:
@@ -59,12 +59,12 @@ class HandlerInvoker:
 
     async def _await_each(self, item: WorkItem, records: list[Record[Any]]) -> None:
         now, handler, gate = self._now, self._handler, self._gate
-        queue, lease = item.queue, item.queue.owned.lease
+        work, lease = item.queue.work, item.queue.owned.lease
         began = now()
         for record in records:
             at = now()
             # End the call. Before the next call handles the rest, the gate waits.
-            if at >= lease.deadline or at >= gate.due or queue.is_over:
+            if at >= lease.deadline or at >= gate.due or work.is_over:
                 break
             item.busy_since = at
             await handler(record)
@@ -77,20 +77,20 @@ class HandlerInvoker:
             work()
 
         try:
-            await self._threads.call(run, lambda: item.queue.is_over)
+            await self._threads.call(run, lambda: item.queue.work.is_over)
         except NotCalledError:
             return  # the shard is given up
 
     def _call_with_each(self, item: WorkItem, records: list[Record[Any]]) -> None:
         now, handler = self._now, self._handler
-        queue, lease = item.queue, item.queue.owned.lease
+        work, lease = item.queue.work, item.queue.owned.lease
         began = now()
         ends_at = began + TURN_SECONDS
         for record in records:
             at = now()
             # End the call. The next call waits behind the calls of other shards that
             # have no thread.
-            if at >= lease.deadline or at >= ends_at or queue.is_over:
+            if at >= lease.deadline or at >= ends_at or work.is_over:
                 break
             item.busy_since = at
             refuse_awaitable(handler(record))
@@ -100,8 +100,8 @@ class HandlerInvoker:
     def _call_with_batch(self, item: WorkItem, records: list[Record[Any]]) -> None:
         """Call the handler, if the lease is still valid when the thread starts."""
         item.busy_since = began = self._now()
-        if item.queue.owned.lease.permits(began) and not item.queue.is_over:
-            refuse_awaitable(self._handler(item.selection.batch.for_user(records)))
+        if item.queue.owned.lease.permits(began) and not item.queue.work.is_over:
+            refuse_awaitable(self._handler(item.batch.for_user(records)))
             item.done += len(records)
             item.seconds += self._now() - began
 
@@ -143,7 +143,7 @@ class Gate:
             if self._clock.now() >= self.due:
                 await self._wait_turn(queue)
             # The shard may have been given up during the pause.
-            if queue.is_over:
+            if queue.work.is_over:
                 raise ShardStopped
             if lease.permits(self._clock.now()):
                 self._waiting.begin(queue)

@@ -24,17 +24,15 @@ if TYPE_CHECKING:
 
     from kinesumer.aws.session import ClientFactory
     from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
-    from kinesumer.consuming.checkpointer import CommitRequester
-    from kinesumer.consuming.delivery_protocol import Starter
+    from kinesumer.consuming.delivery_protocol import EngineParts, Starter
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
+    from kinesumer.consuming.prefetch import FetchedBatch
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.handlers.stream_callers import StreamCaller
     from kinesumer.handlers.stream_handlers import StreamHandlers
     from kinesumer.model.times import Until
     from kinesumer.ports import Clock
-    from kinesumer.telemetry.api import Telemetry
 
 # Maximum number of threads for handlers that aren't async. The watchdog ignores calls
 # that wait for a thread.
@@ -72,23 +70,15 @@ class HandlerRunner:
         self._items: dict[WorkItem, None] = {}
         self._closed = False
         self._fatal: BaseException | None = None
-        self._buffer: PrefetchBuffer | None = None
-        self._checkpointer: CommitRequester
-        self._telemetry: Telemetry
+        self._parts: EngineParts | None = None
 
-    def connect(
-        self,
-        buffer: PrefetchBuffer,
-        checkpointer: CommitRequester,
-        telemetry: Telemetry,
-    ) -> None:
-        """Set the source of batches, and the checkpointer for early commits."""
-        self._buffer, self._telemetry = buffer, telemetry
-        self._checkpointer = checkpointer
+    def connect(self, parts: EngineParts) -> None:
+        """Set the parts of the client."""
+        self._parts = parts
         self.thread = threading.get_ident()
         gate = Gate(self._clock, self._busy_since)
-        room = DecompressionRoom(buffer.limit)
-        tools = Tools(self._clock, gate, self._threads, telemetry, room)
+        room = DecompressionRoom(parts.buffer.limit)
+        tools = Tools(self._clock, gate, self._threads, parts.telemetry, room)
         self.callers.connect(tools)
 
     async def open(self, clients: ClientFactory) -> None:
@@ -128,7 +118,7 @@ class HandlerRunner:
         queue = self._queues.get(owned)
         if queue is None:
             return False
-        return bool(queue.items) or (waiting and queue.has_waiting)
+        return bool(queue.work.in_hand) or (waiting and queue.work.waiting_bytes > 0)
 
     def is_in_use_beside(self, task: asyncio.Task[object] | None) -> bool:
         """Return whether ``run()`` is running in a task other than ``task``."""
@@ -141,8 +131,8 @@ class HandlerRunner:
         self._fatal = self._fatal or fatal
         for queue in list(self._queues.values()):
             queue.end()
-        if self._buffer is not None:
-            self._buffer.wake()
+        if self._parts is not None:
+            self._parts.buffer.wake()
 
     # --- running --------------------------------------------------------------------
 
@@ -193,8 +183,8 @@ class HandlerRunner:
     async def _next(self) -> FetchedBatch | None:
         """Return the next batch, or None after ``close()``."""
         while not self._closed:
-            assert self._buffer is not None
-            batch = await self._buffer.get()
+            assert self._parts is not None
+            batch = await self._parts.buffer.get()
             if batch is not None:
                 return batch
         return None
@@ -202,11 +192,8 @@ class HandlerRunner:
     def _queue_of(self, owned: OwnedShard, caller: StreamCaller) -> ShardQueue:
         queue = self._queues.get(owned)
         if queue is None:
-            assert self._buffer is not None
-            waiting = caller.new_queue()
-            queue = ShardQueue(
-                owned, waiting, self._buffer, self._telemetry, self._checkpointer
-            )
+            assert self._parts is not None
+            queue = ShardQueue(owned, caller.new_queue, self._parts)
             # A shard may be given up while its batch waits in the buffer.
             if owned.revoked or self._closed:
                 queue.end()
@@ -219,13 +206,13 @@ class HandlerRunner:
         """Deliver no more records of this shard."""
         queue = self._queues[owned]
         queue.end()
-        if not queue.items:
+        if not queue.work.in_hand:
             del self._queues[owned]
 
     def _start_workers(self, queue: ShardQueue, caller: StreamCaller) -> None:
         """Start workers for a shard while it has work and permits more workers."""
-        while len(queue.items) < caller.options.concurrency:
-            item = queue.begin()
+        while len(queue.work.in_hand) < caller.options.concurrency:
+            item = queue.work.begin()
             if item is None:
                 return
             task = asyncio.get_running_loop().create_task(
@@ -265,10 +252,10 @@ class HandlerRunner:
                 del self._items[item]
                 queue.finish(item)
             # Take the next item before other workers can, so that this task is reused.
-            item = queue.begin()
+            item = queue.work.begin()
             # The finished item may permit other items to begin.
             self._start_workers(queue, caller)
-        if queue.owned.revoked and not queue.items:
+        if queue.owned.revoked and not queue.work.in_hand:
             self._queues.pop(queue.owned, None)
 
     def _fail(self, item: WorkItem, error: Exception) -> None:

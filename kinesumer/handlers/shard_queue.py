@@ -1,49 +1,38 @@
-"""The records of one owned shard, and their progress through user code."""
+"""Carry out what ``core/work_queue.py`` decides for one owned shard."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from kinesumer.consuming.prefetch import memory_size
-from kinesumer.model.records import RECORD_OVERHEAD_BYTES
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.core.work_queue import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
-    from kinesumer.consuming.checkpointer import CommitRequester
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
-    from kinesumer.handlers.queues import Queue, Selection
+    from kinesumer.consuming.delivery_protocol import EngineParts
+    from kinesumer.consuming.prefetch import FetchedBatch
+    from kinesumer.core.work_queue import WorkQueue
     from kinesumer.handlers.retry import Failure
-    from kinesumer.model.records import Record
-    from kinesumer.telemetry.api import Telemetry
+
+    NewQueue = Callable[
+        [OwnedShard, Callable[..., "WorkItem"]], WorkQueue[OwnedShard, "WorkItem"]
+    ]
 
 
 class ShardStopped(Exception):
     """The shard is given up or the client ends, so handling must stop."""
 
 
-@dataclass(eq=False, slots=True)
-class WorkItem:
-    """Records of one shard, in order, that user code is handling."""
+@dataclass(eq=False, slots=True, kw_only=True)
+class WorkItem(Work[OwnedShard]):
+    """Records of one shard, in order, and how far user code has come with them."""
 
     queue: ShardQueue
-    selection: Selection
-    records: list[Record]
-    offsets: Sequence[int]
-    # Number of bytes that the records take in the prefetch buffer.
-    size: int
-    # Number of handled records. Threads that run user code update it, too.
-    done: int = 0
-    # Number of handled records that the queue has counted.
-    reported: int = 0
     # Start of the current call of user code; None if there is no call.
     busy_since: float | None = None
-    # Total duration of the successful calls, and how much of it the queue has counted.
-    seconds: float = 0.0
-    reported_seconds: float = 0.0
     # Number of bytes to which the data of the decoded records was decompressed.
     decompressed: int = 0
     # The name, in the watchdog's reports, of what is running now.
@@ -54,74 +43,30 @@ class WorkItem:
     # The id of the thread that runs user code; 0 for the event loop.
     thread: int = 0
 
-    @property
-    def current(self) -> Record:
-        """The first record that isn't done; the last record if all are done."""
-        return self.records[min(self.done, len(self.records) - 1)]
 
-    def up_to(self, stop: int) -> list[Record]:
-        """Return the remaining records up to ``stop``."""
-        records = self.records
-        return (
-            records[self.done : stop] if self.done or stop < len(records) else records
-        )
-
-    def move_forward(self, indexes: Sequence[int], stop: int) -> None:
-        """Move these records before the others from ``done`` to ``stop``."""
-        others = set(range(self.done, stop)).difference(indexes)
-        order = [*range(self.done), *indexes, *sorted(others)]
-        order += range(stop, len(self.records))
-        # Other objects share the former lists.
-        self.records = [self.records[index] for index in order]
-        self.offsets = [self.offsets[index] for index in order]
-
-
-@dataclass(eq=False)
 class ShardQueue:
-    """Queues one shard's batches, and keeps track of the handled records."""
+    """Queues one shard's batches, and keeps what is known of its handler's failures."""
 
-    owned: OwnedShard
-    _queue: Queue
-    _buffer: PrefetchBuffer
-    _telemetry: Telemetry
-    _checkpointer: CommitRequester
-    # True if user code gets no more records of the shard. Threads read it, too.
-    is_over: bool = False
-    # The next time of each repeated log line of the shard, and the lines left out.
-    log_due: dict[str, float] = field(default_factory=dict)
-    lines_left_out: dict[str, int] = field(default_factory=dict)
-    # The dead letters of the shard, less the records that were handled since.
-    excess_letters: int = 0
-    # The items that user code is handling.
-    items: set[WorkItem] = field(default_factory=set)
-    _over: asyncio.Event = field(default_factory=asyncio.Event)
-    # Number and bytes of handled records that aren't in the metrics yet.
-    _processed: int = 0
-    _processed_size: int = 0
+    def __init__(
+        self, owned: OwnedShard, new_queue: NewQueue, parts: EngineParts
+    ) -> None:
+        self.owned = owned
+        self.work: WorkQueue[OwnedShard, WorkItem] = new_queue(owned, self._new_item)
+        # The next time of each repeated log line of the shard, and the lines left out.
+        self.log_due: dict[str, float] = {}
+        self.lines_left_out: dict[str, int] = {}
+        # The dead letters of the shard, less the records that were handled since.
+        self.excess_letters = 0
+        self._parts = parts
+        self._over = asyncio.Event()
 
-    @property
-    def has_waiting(self) -> bool:
-        """Return whether records wait for user code."""
-        return self._queue.size > 0
+    def _new_item(self, *args: Any) -> WorkItem:
+        return WorkItem(*args, queue=self)
 
     def put(self, batch: FetchedBatch) -> None:
         """Queue a batch."""
-        if self.is_over:
-            self._buffer.give_back(self.owned, batch.size)
-        else:
-            self._queue.put(batch)
-
-    def begin(self) -> WorkItem | None:
-        """Begin another item, and return it. Return None if none may be handled now."""
-        if self.is_over:
-            return None
-        taken = self._queue.take(self.owned.progress)
-        if taken is None:
-            return None
-        item = WorkItem(self, taken, taken.records, taken.offsets, taken.size)
-        self.items.add(item)
-        self.owned.set_delivered(self.owned.progress.delivered)
-        return item
+        self.work.put(batch)
+        self._carry_out()
 
     def note_handled(self, count: int) -> None:
         """Count handled records. If the shard is held, release it."""
@@ -131,36 +76,19 @@ class ShardQueue:
 
     def finish(self, item: WorkItem) -> None:
         """Remove an item that user code has finished or has stopped handling."""
-        self._mark(item)
-        self.items.discard(item)
-        self._queue.finish(item.selection, item.done, item.seconds)
-        self._buffer.give_back(self.owned, item.size)
-        if self.owned.wants_commit:
-            self._checkpointer.commit_soon()
-        if self.is_over:
-            self._clear_when_idle()
+        self.work.finish(item)
+        self._carry_out()
 
     def sync_progress(self) -> None:
         """Add the handled records to the shard's progress and to the metrics."""
-        for item in self.items:
-            self._mark(item)
-        self._report()
+        self.work.sync_progress()
+        self._carry_out()
 
     def end(self) -> None:
         """Deliver no more records. Running handlers may still finish their records."""
-        if self.is_over:
-            return
-        self.is_over = True
+        self.work.end()
         self._over.set()
-        size = self._queue.size
-        self._queue.clear()
-        self._buffer.give_back(self.owned, size)
-        self._clear_when_idle()
-
-    def _clear_when_idle(self) -> None:
-        if not self.items:
-            self._report()
-            self.owned.reduce_delivered(0)
+        self._carry_out()
 
     async def sleep(self, seconds: float) -> None:
         """Wait this long. Raises ShardStopped if the queue ends meanwhile."""
@@ -171,25 +99,5 @@ class ShardQueue:
             return
         raise ShardStopped
 
-    def _mark(self, item: WorkItem) -> None:
-        seconds = item.seconds
-        self.owned.load.handler_seconds += seconds - item.reported_seconds
-        item.reported_seconds = seconds
-        first, done = item.reported, item.done
-        if done > first:
-            item.reported = done
-            self.owned.progress.mark_offsets(item.offsets[first:done])
-            whole = done - first == len(item.records)
-            part = item.records[first:done]
-            self._processed += done - first
-            self._processed_size += item.size if whole else memory_size(part)
-
-    def _report(self) -> None:
-        """Add handled records to the metrics. Doing so for each item would be slow."""
-        count, size = self._processed, self._processed_size
-        if count:
-            self._processed = self._processed_size = 0
-            data_bytes = size - RECORD_OVERHEAD_BYTES * count
-            arn = self.owned.key.stream_arn
-            self._telemetry.count("records_processed", arn, count)
-            self._telemetry.count("data_bytes_processed", arn, data_bytes)
+    def _carry_out(self) -> None:
+        self._parts.carry_out(self.work.take_effects())

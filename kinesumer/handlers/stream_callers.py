@@ -6,6 +6,7 @@ import math
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kinesumer.core.work_queue import KeyedWork, OrderedWork
 from kinesumer.handlers.decoded_records import RecordDecoding
 from kinesumer.handlers.executor import HandlerExecutor
 from kinesumer.handlers.failure_policy import (
@@ -14,21 +15,22 @@ from kinesumer.handlers.failure_policy import (
     stop_shard,
 )
 from kinesumer.handlers.invokers import HandlerInvoker
-from kinesumer.handlers.queues import KeyedQueue, OrderedQueue
 from kinesumer.handlers.tracing import Tracing, traced
 from kinesumer.runtime.failure_log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from random import Random
 
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import OpenStream
+    from kinesumer.core.work_queue import WorkQueue
     from kinesumer.handlers.dead_letters.base import DeadLetterFunction, DeadLetters
     from kinesumer.handlers.failure_policy import FailurePolicy
     from kinesumer.handlers.invokers import Gate
     from kinesumer.handlers.options import RunOptions
-    from kinesumer.handlers.queues import Queue
+    from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.handlers.stream_handlers import StreamHandlers
     from kinesumer.ports import Clock
     from kinesumer.runtime.decompression import DecompressionRoom
@@ -52,12 +54,15 @@ class StreamCaller(NamedTuple):
     options: RunOptions
     executor: HandlerExecutor
 
-    def new_queue(self) -> Queue:
-        """Return a queue for one shard of the stream."""
-        concurrency = self.options.concurrency
-        if concurrency == 1:
-            return OrderedQueue()
-        return KeyedQueue(concurrency, whole=self.options.function.takes_batches)
+    def new_queue(
+        self, owned: OwnedShard, new_item: Callable[..., WorkItem]
+    ) -> WorkQueue[OwnedShard, WorkItem]:
+        """Return the queue of one shard of the stream."""
+        workers = self.options.concurrency
+        if workers == 1:
+            return OrderedWork(owned, new_item)
+        whole = self.options.function.takes_batches
+        return KeyedWork(owned, new_item, workers=workers, whole=whole)
 
 
 class StreamCallers:

@@ -14,6 +14,8 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Shard, ShardKey, stream_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow
 
     # typing.TypeVar has defaults (PEP 696) only since Python 3.13. With the default,
@@ -298,3 +300,8 @@ class Page(NamedTuple):
     is_cbor: bool = False  # whether the body was CBOR, and not JSON
     # True if the response looked like a shard's end, but the shard is open.
     is_unconfirmed: bool = False
+
+
+def memory_size(records: Sequence[Record]) -> int:
+    """Return the approximate memory of records in bytes."""
+    return sum([len(r.data) for r in records]) + RECORD_OVERHEAD_BYTES * len(records)

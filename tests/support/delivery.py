@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming import batch_builder
 from kinesumer.consuming.delivery import RecordDelivery
-from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer, memory_size
+from kinesumer.consuming.delivery_protocol import EngineParts
+from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
 from kinesumer.consuming.records import Records
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.decoding.decoders import read_policy
+from kinesumer.model.records import memory_size
 from kinesumer.telemetry.api import Telemetry
 from tests.support.checkpoints import FakeCheckpointer
 from tests.support.faulty import FaultySource
@@ -69,7 +71,9 @@ class Desk:
         self.owned: dict[Source | None, OwnedShard] = {}
         self.checkpointer = FakeCheckpointer()
         self.telemetry = CountingTelemetry()
-        self.delivery.connect(self.buffer, self.checkpointer, self.telemetry)
+        self.delivery.connect(
+            EngineParts(self.buffer, self.checkpointer, self.telemetry)
+        )
         self.records: Records[Any] = Records(self.delivery, self._start)
         self.starts = 0
 

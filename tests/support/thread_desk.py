@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.blocking.portal import LoopThread
+from kinesumer.consuming.delivery_protocol import EngineParts
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.decoding.decoders import read_policy
 from tests.support.checkpoints import FakeCheckpointer
@@ -61,7 +62,9 @@ class ThreadDesk:
         self.delivery.close()
 
     async def start(self) -> None:
-        self.delivery.connect(self.buffer, FakeCheckpointer(), self.telemetry)
+        self.delivery.connect(
+            EngineParts(self.buffer, FakeCheckpointer(), self.telemetry)
+        )
 
     def on_loop(self, function: Callable[[], object]) -> None:
         async def call() -> None:

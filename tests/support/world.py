@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from kinesumer import Kinesumer
 from kinesumer.config import Config
 from kinesumer.consuming.owned_shard import OwnedShard
-from kinesumer.consuming.prefetch import FetchedBatch, memory_size
+from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.core.liveness import Lease
-from kinesumer.model.records import Record
+from kinesumer.model.records import Record, memory_size
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
 from kinesumer.runtime.context import ClientContext

@@ -6,13 +6,12 @@ import gc
 import tracemalloc
 from typing import TYPE_CHECKING
 
-from kinesumer.consuming.prefetch import memory_size
 from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.membership import PRUNE_BATCH_ROWS, Pruner
 from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.core import lineage, plan
 from kinesumer.core.liveness import HeartbeatWatch, Lease
-from kinesumer.model.records import Record
+from kinesumer.model.records import Record, memory_size
 from kinesumer.model.rows import MemberRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.spark.options.table import COLUMNS

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesumer.consuming.prefetch import OpenedStep, PrefetchBuffer, memory_size
+from kinesumer.consuming.prefetch import OpenedStep, PrefetchBuffer
 from kinesumer.model.positions import Position
-from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record
+from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record, memory_size
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from tests.support.steps import steps
 from tests.support.world import APP, ARN, World, batch_of, hold

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer, memory_size
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.queues import KeyedQueue
-from kinesumer.handlers.shard_queue import ShardQueue
-from kinesumer.model.records import Record
-from kinesumer.telemetry.api import Telemetry
-from tests.support.checkpoints import FakeCheckpointer
 from tests.support.handler_client import Runner, committed
-from tests.support.world import World, hold, in_virtual_time
+from tests.support.world import World, in_virtual_time
 
 if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.handlers.shard_queue import WorkItem
-    from kinesumer.model.records import Batch
+    from kinesumer.model.records import Batch, Record
 
 
 def put(world: World, *items: str) -> None:
@@ -216,109 +205,3 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the warnings about streams that distribute records by AUTO."""
     said = [record.getMessage() for record in caplog.records]
     return [text for text in said if "distributes records by AUTO" in text]
-
-
-# --- the queue by itself ---
-
-
-class Workers:
-    """A queue of records by key, whose items a test finishes in any order."""
-
-    def __init__(self, keys: list[int], workers: int, *, whole: bool) -> None:
-        self.owned: OwnedShard = hold()
-        self.buffer = PrefetchBuffer(1 << 30)
-        queue = KeyedQueue(workers, whole=whole)
-        self.queue = ShardQueue(
-            self.owned, queue, self.buffer, Telemetry(), FakeCheckpointer()
-        )
-        self.workers = workers
-        self.handled: defaultdict[str | None, list[int]] = defaultdict(list, {None: []})
-        self.done: set[int] = set()
-        self._number = 0
-        self._keys = [str(key) if key else None for key in keys]
-
-    def put(self, count: int) -> None:
-        """Queue a batch of the next records."""
-        first, self._number = self._number, min(self._number + count, len(self._keys))
-        numbers = range(first, self._number)
-        if not numbers:
-            return
-        records = [Record(str(n + 1), b"x" * n, self._keys[n]) for n in numbers]
-        size = memory_size(records)
-        self.buffer.used += size
-        self.owned.buffered += size
-        self.owned.queued(len(records))
-        self.queue.put(FetchedBatch(records, 0, size, None, self.owned))
-
-    def begin(self) -> None:
-        """Let idle workers take items."""
-        while len(self.queue.items) < self.workers:
-            if self.queue.begin() is None:
-                return
-        keys = [key for item in self.queue.items for key in item.selection.keys]
-        assert len(keys) == len(set(keys))
-
-    def finish(self, item: WorkItem, done: int) -> None:
-        """Finish an item whose first ``done`` records are done."""
-        item.done, item.seconds = done, 0.001 * done
-        for record in item.records[:done]:
-            number = int(record.sequence_number)
-            self.handled[record.partition_key].append(number)
-            self.done.add(number)
-        self.queue.finish(item)
-        first_undone = next(
-            n for n in range(1, len(self._keys) + 2) if n not in self.done
-        )
-        assert self.owned.progress.done == first_undone - 1
-
-
-@settings(max_examples=60)
-@given(
-    keys=st.lists(st.integers(0, 6), min_size=1, max_size=60),
-    workers=st.integers(1, 5),
-    whole=st.booleans(),
-    seed=st.integers(0, 1 << 32),
-)
-def test_whatever_order_workers_end_in_keys_keep_theirs_and_no_gap_is_committed(
-    *, keys: list[int], workers: int, whole: bool, seed: int
-) -> None:
-    draw = Random(seed)
-    some = Workers(keys, workers, whole=whole)
-    while len(some.done) < len(keys):
-        if draw.random() < 0.3:
-            some.put(draw.randrange(1, 20))
-        some.begin()
-        items: list[Any] = sorted(some.queue.items, key=lambda s: s.offsets[0])
-        if items:
-            item = draw.choice(items)
-            some.finish(item, len(item.records))
-    del some.handled[None]
-    for handled in some.handled.values():
-        assert handled == sorted(handled)
-    assert some.buffer.used == some.owned.buffered == 0
-
-
-@settings(max_examples=40)
-@given(
-    keys=st.lists(st.integers(0, 6), min_size=1, max_size=60),
-    seed=st.integers(0, 1 << 32),
-)
-def test_a_shard_given_up_in_between_leaves_nothing_behind(
-    keys: list[int], seed: int
-) -> None:
-    draw = Random(seed)
-    some = Workers(keys, 3, whole=False)
-    some.put(len(keys))
-    some.begin()
-    for _ in range(draw.randrange(4)):
-        if some.queue.items:
-            item = min(some.queue.items, key=lambda s: s.offsets[0])
-            some.finish(item, len(item.records))
-        some.begin()
-    some.queue.end()
-    assert some.queue.begin() is None
-    for item in list(some.queue.items):
-        assert not some.owned.is_idle
-        some.finish(item, draw.randrange(len(item.records) + 1))
-    assert some.owned.is_idle
-    assert some.buffer.used == some.owned.buffered == 0

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.core.work_queue import WorkQueue
 from kinesumer.errors import HandlerFailedError, StreamMissingError
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.shard_queue import ShardQueue
 from tests.support.faulty import FaultyStore
 from tests.support.handler_client import Runner, committed
 from tests.support.world import World, in_virtual_time
@@ -244,10 +244,10 @@ async def test_an_error_of_the_library_itself_ends_run_too(
     async def handle(_: Record) -> None:
         pass
 
-    def broken(queue: ShardQueue, item: object) -> None:
+    def broken(queue: object, item: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(ShardQueue, "_mark", broken)
+    monkeypatch.setattr(WorkQueue, "_mark", broken)
     world.put("a")
     runner = Runner(world, handle)
     with pytest.raises(ZeroDivisionError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opentelemetry import trace
 
+from kinesumer.consuming.delivery_protocol import EngineParts
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.tracing import read_traceparent
 from kinesumer.model.records import Record
@@ -59,7 +60,9 @@ class Traced(Runner):
         self.sdk = sdk
         super().__init__(world, handler, **options)
         tells = OpenTelemetry("app", world.clock, sdk.instruments)
-        self.handling.connect(self.group.buffer, self.group.checkpointer, tells)
+        self.handling.connect(
+            EngineParts(self.group.buffer, self.group.checkpointer, tells)
+        )
         self.context = replace(self.context, telemetry=tells)
 
     def spans(self, name: str) -> list[Any]:

@@ -62,7 +62,8 @@ class Place:
     """What waits at the gate: an item, and its queue of the same shard."""
 
     def __init__(self) -> None:
-        self.queue, self.owned, self.is_over = self, hold(), False
+        self.queue = self.work = self
+        self.owned, self.is_over = hold(), False
 
 
 @in_virtual_time

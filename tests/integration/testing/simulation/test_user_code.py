@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.handlers.queues import KeyedQueue
-from kinesumer.handlers.shard_queue import ShardQueue
+from kinesumer.core.work_queue import KeyedWork, OrderedWork
 from kinesumer.testing.handlers import simulate_handler
 from kinesumer.testing.simulation.run import Outcome, draw_run, execute_run, parse_rates
 from kinesumer.testing.simulation.scenarios import Scenario
 
 if TYPE_CHECKING:
     from kinesumer import Record
-    from kinesumer.core.progress import Progress
-    from kinesumer.handlers.queues import Selection
 
 FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
 
@@ -48,30 +45,30 @@ def test_no_record_is_lost_nor_passed_by_a_checkpoint(
 def test_a_record_marked_before_it_is_handled_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begin = ShardQueue.begin
+    take = OrderedWork._take
 
-    def too_early(queue: ShardQueue) -> object:
-        item = begin(queue)
-        if item is not None:
-            queue.owned.progress.mark_offsets(item.offsets)
-        return item
+    def too_early(queue: OrderedWork[Any, Any]) -> object:
+        work = take(queue)
+        if work is not None:
+            queue.shard.progress.mark_offsets(work.offsets)
+        return work
 
-    monkeypatch.setattr(ShardQueue, "begin", too_early)
+    monkeypatch.setattr(OrderedWork, "_take", too_early)
     assert simulated(5, concurrency=1).predicate in ("I2", "I10", "lost")
 
 
 def test_two_workers_at_one_key_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = KeyedQueue.take
+    take = KeyedWork._take
 
-    def forgets_busy_keys(queue: KeyedQueue, progress: Progress) -> Selection | None:
-        selection = take(queue, progress)
-        if selection is None:
-            return None
-        for key in selection.keys:
-            assert not queue._busy.pop(key).records
-        return selection._replace(keys=())
+    def forgets_busy_keys(queue: KeyedWork[Any, Any]) -> object:
+        work = take(queue)
+        if work is not None:
+            for key in work.keys:
+                assert not queue._busy.pop(key).records
+            work.keys = ()
+        return work
 
-    monkeypatch.setattr(KeyedQueue, "take", forgets_busy_keys)
+    monkeypatch.setattr(KeyedWork, "_take", forgets_busy_keys)
     assert simulated(2, concurrency=4).predicate == "I9"
 
 
