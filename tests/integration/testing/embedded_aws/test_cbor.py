@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from kinesumer import Config, Kinesumer, Start
 from kinesumer.aws.http.client import KINESIS
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
@@ -80,48 +79,9 @@ async def test_records_are_put_and_read_in_cbor(aws: EmbeddedAws) -> None:
     assert record.arrived_at.year >= 2026
 
 
-async def test_times_are_in_milliseconds(aws: EmbeddedAws) -> None:
-    _, _, body = await call(aws, "DescribeStreamSummary", {"StreamName": "orders"})
-    name = encode("StreamCreationTimestamp")
-    assert body[body.index(name) + len(name) :].startswith(b"\xc1\x1b\x00\x00\x01")
-
-
-async def test_an_error_is_cbor_too(aws: EmbeddedAws) -> None:
-    status, content_type, body = await call(
-        aws, "DescribeStreamSummary", {"StreamName": "lost"}
-    )
-    error = decoded(body)
-    assert (status, content_type) == (400, CBOR_TYPE)
-    assert error["__type"] == "ResourceNotFoundException"
-
-
 async def test_a_request_that_is_not_cbor_is_refused(aws: EmbeddedAws) -> None:
     status, _, body = await call(aws, "ListStreams", b"{}")
     error = decoded(body)
     assert status == 400
     assert error["__type"] == "ValidationException"
     assert "not CBOR" in error["message"]
-
-
-async def test_a_fault_can_close_the_connections_of_requests_in_cbor_only(
-    aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in aws.environment().items():
-        monkeypatch.setenv(name, value)
-    aws.create_table("table")
-    for number in range(20):
-        aws.put("orders", b"%d" % number, "key")
-    aws.fault("refuse", operation="GetRecords", content_type="cbor")
-    place = {"StreamName": "orders", "ShardId": "shardId-000000000000"}
-    begin = {**place, "ShardIteratorType": "TRIM_HORIZON"}
-    iterator = (await read(aws, "GetShardIterator", begin))["ShardIterator"]
-    with pytest.raises(aiohttp.ServerDisconnectedError):
-        await call(aws, "GetRecords", {"ShardIterator": iterator})
-    config = Config(rebalance_delay_seconds=0.1, leader_interval_seconds=0.1)
-    seen = []
-    async with Kinesumer("app", table="table", config=config) as client:
-        async for record in client.consume("orders", start=Start.TRIM_HORIZON):
-            seen.append(record.data)
-            if len(seen) == 20:
-                break
-    assert sorted(map(int, seen)) == [*range(20)]

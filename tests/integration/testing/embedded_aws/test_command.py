@@ -51,15 +51,6 @@ def test_the_command_prints_exports_and_serves() -> None:
     assert lines[6] == "unset AWS_PROFILE AWS_SESSION_TOKEN\n"
 
 
-def test_a_thread_serves_while_its_block_runs() -> None:
-    with background(EmbeddedAws()) as aws:
-        url = aws.url + "/_kinesumer/health"
-        with urllib.request.urlopen(url) as answer:
-            assert answer.status == 200
-    with pytest.raises(OSError):
-        urllib.request.urlopen(url)
-
-
 def test_a_port_in_use_is_an_error_of_the_block() -> None:
     with (
         background(EmbeddedAws()) as aws,

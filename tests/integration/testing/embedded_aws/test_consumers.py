@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from kinesumer.testing import Limits
 
@@ -109,40 +106,6 @@ async def test_five_consumers_of_a_stream_are_created_at_a_time(
     await register(kinesis, aws, stream, "f")
 
 
-@pytest.mark.parametrize(
-    ("operation", "arguments", "calls"),
-    [
-        ("register_stream_consumer", {"ConsumerName": "billing"}, 5),
-        ("deregister_stream_consumer", {"ConsumerName": "billing"}, 5),
-        ("list_stream_consumers", {}, 5),
-        ("describe_stream_consumer", {"ConsumerName": "billing"}, 20),
-    ],
-)
-async def test_an_account_makes_a_few_calls_a_second(
-    aws: EmbeddedAws,
-    kinesis: Any,
-    refused: Any,
-    operation: str,
-    arguments: dict[str, str],
-    calls: int,
-) -> None:
-    missing = {"StreamARN": ELSEWHERE, **arguments}
-    codes = [
-        (await refused(getattr(kinesis, operation)(**missing))).code
-        for _ in range(calls + 1)
-    ]
-    assert codes == ["ResourceNotFoundException"] * calls + ["LimitExceededException"]
-
-
-@pytest.mark.parametrize("name", ["two words", "x" * 129, "ünïcödé"])
-async def test_a_name_that_aws_does_not_permit_is_refused(
-    aws: EmbeddedAws, kinesis: Any, refused: Any, name: str
-) -> None:
-    stream = aws.create_stream("orders")
-    call = kinesis.register_stream_consumer(StreamARN=stream, ConsumerName=name)
-    assert (await refused(call)).code == "ValidationException"
-
-
 # --- looking for consumers -----------------------------------------------------------
 
 
@@ -159,38 +122,6 @@ async def test_consumers_are_listed_in_pages(aws: EmbeddedAws, kinesis: Any) -> 
         pages.append([consumer["ConsumerName"] for consumer in answer["Consumers"]])
         token = {"NextToken": answer["NextToken"]} if "NextToken" in answer else {}
     assert pages == [["a", "b"], ["c", "d"], ["e"]]
-
-
-async def test_what_does_not_exist_is_not_found(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    stream = aws.create_stream("orders")
-    made = await register(kinesis, aws, stream, "billing")
-    older = made["ConsumerARN"].rpartition(":")[0] + ":1"
-    for call in (
-        kinesis.register_stream_consumer(StreamARN=ELSEWHERE, ConsumerName="billing"),
-        kinesis.list_stream_consumers(StreamARN=ELSEWHERE),
-        kinesis.describe_stream_consumer(StreamARN=stream, ConsumerName="other"),
-        kinesis.describe_stream_consumer(ConsumerARN=older),
-        kinesis.describe_stream_consumer(ConsumerARN=f"{ELSEWHERE}/consumer/billing:1"),
-        kinesis.deregister_stream_consumer(StreamARN=stream, ConsumerName="other"),
-        kinesis.deregister_stream_consumer(ConsumerARN=older),
-    ):
-        answer = await refused(call)
-        assert answer.code == "ResourceNotFoundException"
-        assert answer.status == 400
-
-
-async def test_a_request_that_names_no_consumer_is_refused(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    stream = aws.create_stream("orders")
-    for operation in ("describe", "deregister"):
-        call = getattr(kinesis, f"{operation}_stream_consumer")
-        answer = await refused(call(StreamARN=stream))
-        assert answer.code == "InvalidArgumentException"
-        answer = await refused(call(ConsumerARN=stream))
-        assert answer.code == "ValidationException"
 
 
 # --- the end of a consumer -----------------------------------------------------------
@@ -231,43 +162,4 @@ async def test_a_stream_with_consumers_is_deleted_with_them_on_request_only(
     assert (await refused(call)).code == "ResourceNotFoundException"
 
 
-async def test_the_arns_of_a_name_that_is_registered_again_differ(
-    aws: EmbeddedAws, kinesis: Any
-) -> None:
-    stream = aws.create_stream("orders")
-    arns: list[str] = []
-    for _ in range(3):
-        made = await register(kinesis, aws, stream, "billing")
-        arns.append(made["ConsumerARN"])
-        await kinesis.deregister_stream_consumer(ConsumerARN=made["ConsumerARN"])
-    assert all(earlier < later for earlier, later in pairwise(arns))
-
-
 # --- permissions ---------------------------------------------------------------------
-
-
-async def test_each_operation_can_be_denied(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    stream = aws.create_stream("orders")
-    made = await register(kinesis, aws, stream, "billing")
-    which = {"ConsumerARN": made["ConsumerARN"]}
-    calls: dict[str, dict[str, Any]] = {
-        "RegisterStreamConsumer": {"StreamARN": stream, "ConsumerName": "other"},
-        "DescribeStreamConsumer": which,
-        "ListStreamConsumers": {"StreamARN": stream},
-        "DeregisterStreamConsumer": which,
-        "SubscribeToShard": {
-            **which,
-            "ShardId": "shardId-000000000000",
-            "StartingPosition": {"Type": "LATEST"},
-        },
-    }
-    for name, arguments in calls.items():
-        aws.deny(f"kinesis:{name}")
-        operation = kinesis.meta.method_to_api_mapping
-        [method] = [key for key, value in operation.items() if value == name]
-        answer = await refused(getattr(kinesis, method)(**arguments))
-        assert answer.code == "AccessDeniedException"
-        assert f"kinesis:{name}" in answer.message
-        aws.allow()

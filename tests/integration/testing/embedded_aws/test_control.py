@@ -8,8 +8,6 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from tests.integration.testing.embedded_aws.conftest import iterator
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -75,27 +73,6 @@ async def test_requests_are_counted_by_caller_action_and_resource(
     await ask("DELETE", "requests")
     _, answer = await ask("GET", "requests")
     assert answer == {"counts": [], "latest": []}
-
-
-async def test_the_journal_names_shards_and_index_resources(
-    aws: EmbeddedAws, kinesis: Any, dynamodb: Any
-) -> None:
-    aws.create_stream("orders")
-    aws.create_table("table")
-    await iterator(kinesis, "LATEST")
-    await dynamodb.query(
-        TableName="table",
-        IndexName="index-client-key-last-update",
-        KeyConditionExpression="pk = :p",
-        ExpressionAttributeValues={":p": {"S": "a"}},
-    )
-    first, second = aws.journal.latest
-    assert first.shard == "shardId-000000000000"
-    assert second.resource == (
-        "arn:aws:dynamodb:us-east-1:000000000000:table/table"
-        "/index/index-client-key-last-update"
-    )
-    assert aws.journal.count("dynamodb", "Query") == 1
 
 
 async def test_accounts_roles_and_denials_are_made(

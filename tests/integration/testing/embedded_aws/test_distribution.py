@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.integration.testing.embedded_aws.conftest import iterator
 
 if TYPE_CHECKING:
@@ -93,36 +91,3 @@ async def test_a_record_keeps_its_key_or_has_none(
     await kinesis.put_record(StreamName="orders", Data=b"2", PartitionKey="key")
     answer = await kinesis.get_records(ShardIterator=await iterator(kinesis))
     assert [r.get("PartitionKey") for r in answer["Records"]] == [None, "key"]
-
-
-async def test_without_auto_one_missing_key_refuses_the_whole_request(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    aws.create_stream("orders")
-    entries = [{"Data": b"x", "PartitionKey": "key"}, {"Data": b"x"}]
-    call = kinesis.put_records(StreamName="orders", Records=entries)
-    assert (await refused(call)).code == "ValidationException"
-    call = kinesis.put_record(StreamName="orders", Data=b"x")
-    assert (await refused(call)).code == "ValidationException"
-    answer = await kinesis.get_records(ShardIterator=await iterator(kinesis))
-    assert not answer["Records"]
-
-
-async def test_auto_gives_no_order_to_ask_for(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    aws.create_stream("orders", mode="ON_DEMAND", distribution="AUTO")
-    call = kinesis.put_record(
-        StreamName="orders", Data=b"x", PartitionKey="k", SequenceNumberForOrdering="1"
-    )
-    assert (await refused(call)).code == "InvalidArgumentException"
-
-
-@pytest.mark.parametrize("kib", [1024, 10_240])
-async def test_a_program_can_change_the_largest_record(
-    aws: EmbeddedAws, kinesis: Any, kib: int
-) -> None:
-    aws.create_stream("orders")
-    aws.change_stream("orders", max_record_kib=kib)
-    answer = await kinesis.describe_stream_summary(StreamName="orders")
-    assert answer["StreamDescriptionSummary"]["MaxRecordSizeInKiB"] == kib

@@ -6,12 +6,14 @@ import gc
 import json
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.rows import STATE_STORE
+
+if TYPE_CHECKING:
+    from kinesumer.testing import EmbeddedAws
 
 KEY = {"pk": {"S": "shard#app"}, "sk": {"S": "0001"}}
 
@@ -65,17 +67,6 @@ async def test_tables_belong_to_an_account_and_a_region(
         assert answer.status == 400
 
 
-async def test_two_embedded_aws_share_nothing(aws: EmbeddedAws, table: str) -> None:
-    async with EmbeddedAws() as other:
-        other.create_table()
-        other.dynamodb(
-            "PutItem", json.dumps({"TableName": table, "Item": KEY}).encode()
-        )
-        body = json.dumps({"TableName": table, "Key": KEY}).encode()
-        assert "Item" in other.dynamodb("GetItem", body)
-        assert "Item" not in aws.dynamodb("GetItem", body)
-
-
 async def test_a_table_made_anew_has_another_id(
     aws: EmbeddedAws, dynamodb: Any, table: str
 ) -> None:
@@ -89,19 +80,6 @@ async def test_a_table_made_anew_has_another_id(
     await dynamodb.delete_table(TableName=table)
     aws.create_table()
     assert await table_id() != first
-
-
-async def test_bad_requests_are_refused_as_dynamodb_does(
-    dynamodb: Any, refused: Any, table: str
-) -> None:
-    call = dynamodb.put_item(TableName=table, Item={"pk": {"S": "only"}})
-    assert (await refused(call)).code == "ValidationException"
-    call = dynamodb.update_item(
-        TableName=table, Key=KEY, UpdateExpression="SET nonsense nonsense"
-    )
-    assert (await refused(call)).code == "ValidationException"
-    call = dynamodb.describe_kinesis_streaming_destination(TableName=table)
-    assert (await refused(call)).code == "UnknownOperationException"
 
 
 def test_requests_leave_no_copies_of_rows_behind(aws: EmbeddedAws, table: str) -> None:
@@ -156,15 +134,6 @@ async def test_names_of_tables_and_regions_that_aws_refuses_are_refused(
             client = await connect(service, aws.account(), region)
             answer = await refused(getattr(client, call)())
             assert answer.code == "InvalidSignatureException"
-
-
-async def test_the_state_stores_table_exists_from_the_start_unless_not_wanted() -> None:
-    def tables(aws: EmbeddedAws) -> Any:
-        return aws.dynamodb("ListTables", b"{}")["TableNames"]
-
-    async with EmbeddedAws() as aws, EmbeddedAws(table=None) as empty:
-        aws.create_table()  # does nothing
-        assert (tables(aws), tables(empty)) == (["kinesumer-state-store"], [])
 
 
 IMPORTS_ON_THREADS = """

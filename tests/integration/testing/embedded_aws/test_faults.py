@@ -128,26 +128,6 @@ async def test_a_dropped_answer_was_applied_and_a_refused_call_was_not(
     assert sorted(error or "" for error in errors) == ["dropped", "refused"]
 
 
-async def test_an_outage_ends_by_itself(aws: EmbeddedAws, dynamodb: Any) -> None:
-    aws.create_table("table")
-    aws.outage(60)
-    with pytest.raises((ConnectionClosedError, HTTPClientError)):
-        await dynamodb.get_item(TableName="table", Key=KEY)
-    aws.advance(60)
-    await dynamodb.get_item(TableName="table", Key=KEY)
-
-
-async def test_iterators_expire_on_demand(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    aws.create_stream("orders")
-    place = await iterator(kinesis, "LATEST")
-    aws.fault("expired_iterator", operation="GetRecords", count=1)
-    call = kinesis.get_records(ShardIterator=place)
-    assert (await refused(call)).code == "ExpiredIteratorException"
-    await kinesis.get_records(ShardIterator=place)
-
-
 async def test_a_page_can_be_empty_although_there_are_records(
     aws: EmbeddedAws, kinesis: Any
 ) -> None:

@@ -13,7 +13,6 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import Credentials, Role
 from kinesumer.wire.rows import DEFINITION
-from tests.integration.testing.embedded_aws.conftest import iterator
 
 OTHER = "111122223333"
 
@@ -67,16 +66,6 @@ async def test_another_accounts_stream_is_denied_naming_action_and_resource(
         "User: arn:aws:iam::000000000000:user/kinesumer is not authorized to perform: "
         f"kinesis:ListShards on resource: {arn} because"
     )
-
-
-async def test_an_iterator_is_no_way_into_another_account(
-    aws: EmbeddedAws, kinesis: Any, connect: Any, refused: Any
-) -> None:
-    aws.create_stream("orders", account=OTHER)
-    theirs = await connect("kinesis", aws.account(OTHER))
-    place = await iterator(theirs, "LATEST")
-    answer = await refused(kinesis.get_records(ShardIterator=place))
-    assert answer.code == "AccessDeniedException"
 
 
 async def test_a_role_lets_in_only_whom_it_trusts(
@@ -169,19 +158,6 @@ async def test_a_token_of_a_provider_that_a_role_trusts_assumes_it(
         failed = await refused(assume(RoleArn=role.arn, **names))
         assert failed.code == "IDPCommunicationError"
         await assume(RoleArn=role.arn, **names)
-
-
-async def test_a_role_does_only_what_its_policy_names(
-    aws: EmbeddedAws, connect: Any, refused: Any
-) -> None:
-    aws.create_stream("orders", account=OTHER)
-    actions = ["kinesis:Get*", "kinesis:List*"]
-    role = aws.create_role("reader", account=OTHER, actions=actions)
-    keys = await assume(connect, role)
-    kinesis = await connect("kinesis", keys)
-    await kinesis.list_shards(StreamName="orders")
-    call = kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
-    assert (await refused(call)).code == "AccessDeniedException"
 
 
 async def test_single_actions_can_be_denied_and_allowed_again(
@@ -283,27 +259,6 @@ def test_a_policy_that_says_more_than_is_enforced_is_refused(
 def policy(action: object, resource: object) -> dict[str, Any]:
     statement = {"Effect": "Allow", "Action": action, "Resource": resource}
     return {"Version": "2012-10-17", "Statement": [statement]}
-
-
-async def test_unsigned_requests_are_refused(aws: EmbeddedAws) -> None:
-    import aiohttp
-
-    headers = {"X-Amz-Target": "Kinesis_20131202.ListStreams"}
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(aws.url, data=b"{}", headers=headers) as answer,
-    ):
-        assert answer.status == 400
-        body = await answer.json(content_type=None)
-        assert body["__type"] == "MissingAuthenticationTokenException"
-
-
-async def test_who_one_is_may_be_asked_by_everybody(
-    aws: EmbeddedAws, connect: Any
-) -> None:
-    aws.deny("sts:*")
-    mine = await (await connect("sts")).get_caller_identity()
-    assert mine["Arn"] == aws.account().arn
 
 
 async def test_tags_at_creation_need_their_own_permission(

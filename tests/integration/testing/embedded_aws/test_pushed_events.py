@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import ClientPayloadError
 from botocore.eventstream import ChecksumMismatch
+from botocore.exceptions import EventStreamError
 
 from kinesumer.testing import Limits
 from kinesumer.testing.kinesis.subscription import Subscription
@@ -53,21 +54,6 @@ async def test_an_event_says_how_far_it_is_behind(
     assert behind == [pytest.approx(30_000, abs=2), pytest.approx(20_000, abs=2), 0]
 
 
-async def test_each_event_names_the_number_to_go_on_from(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws._state.kinesis.limits = Limits(event_bytes=10, delivery_seconds=0)
-    aws.create_stream("orders")
-    numbers = put(aws, *(b"record %d" % number for number in range(3)))
-    events = await subscribe()
-    sent = [event["ContinuationSequenceNumber"] for event in await events.first(3)]
-    assert sent == numbers
-    again = await subscribe(
-        "AFTER_SEQUENCE_NUMBER", consumer="audit", SequenceNumber=sent[0]
-    )
-    assert await again.data(2) == [b"record 1", b"record 2"]
-
-
 async def test_an_event_without_records_comes_every_five_seconds(
     aws: EmbeddedAws, subscribe: Subscribe
 ) -> None:
@@ -100,15 +86,6 @@ async def test_a_shard_sends_two_megabytes_a_second_in_events_of_one_megabyte(
     assert MIB // 2 < max(sizes) <= MIB
 
 
-async def test_consumers_do_not_share_the_two_megabytes(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    put(aws, *[b"x" * (MIB // 2)] * 3)
-    first, second = await subscribe(), await subscribe(consumer="audit")
-    assert len(await first.data(3)) == len(await second.data(3)) == 3
-
-
 async def test_a_record_that_is_larger_than_an_event_is_sent_alone(
     aws: EmbeddedAws, subscribe: Subscribe
 ) -> None:
@@ -120,133 +97,42 @@ async def test_a_record_that_is_larger_than_an_event_is_sent_alone(
     assert sizes == [1, 1, 1]
 
 
-async def test_expired_records_are_not_sent(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    put(aws, b"old")
-    aws.advance(24 * 3600)
-    put(aws, b"new")
-    events = await subscribe()
-    assert await events.data(1) == [b"new"]
-
-
 # --- faults on demand -----------------------------------------------------------------
 
 
-async def test_a_subscription_is_cut_in_the_middle_of_a_frame(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    events = await subscribe()
-    await events.first(1)
-    aws.fault("cut", count=1)
-    put(aws, b"a")
-    with pytest.raises(ClientPayloadError):
-        await events.end()
-    assert events.data_now == []
-
-
-async def test_an_exception_event_ends_a_subscription(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    events = await subscribe()
-    await events.first(1)
-    aws.fault("exception_event", count=1)
-    put(aws, b"a")
-    assert await events.failure() == "InternalFailureException"
-    assert events.data_now == []
-
-
-async def test_a_corrupt_frame_has_a_wrong_checksum(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    events = await subscribe()
-    await events.first(1)
-    aws.fault("corrupt", count=1)
-    put(aws, b"a")
-    with pytest.raises(ChecksumMismatch):
-        await events.end()
-    assert events.data_now == []
-
-
-async def test_a_stalled_subscription_sends_nothing_but_stays_open(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    events = await subscribe()
-    await events.first(1)
-    aws.fault("stall", count=1)
-    put(aws, b"a")
-    assert await events.silence() == 1
-    assert events.data_now == []
-
-
-async def test_a_stall_ends_after_its_time(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    aws.create_stream("orders")
-    events = await subscribe()
-    await events.first(1)
-    aws.fault("stall", count=1, latency_seconds=0.1)
-    put(aws, b"a", b"b")
-    assert await events.data(2) == [b"a", b"b"]
-
-
 @pytest.mark.parametrize(
-    ("kind", "code", "status"),
+    ("kind", "error"),
     [
-        ("throttle", "LimitExceededException", 400),
-        ("error", "InternalFailureException", 500),
+        ("cut", ClientPayloadError),
+        ("exception_event", EventStreamError),
+        ("key", EventStreamError),
+        ("corrupt", ChecksumMismatch),
     ],
 )
-async def test_a_renewal_is_refused_and_the_open_subscription_goes_on(
-    aws: EmbeddedAws,
-    subscribe: Subscribe,
-    refused: Any,
-    kind: Any,
-    code: str,
-    status: int,
+async def test_a_fault_ends_a_subscription(
+    aws: EmbeddedAws, subscribe: Subscribe, kind: Any, error: type[Exception]
 ) -> None:
     aws.create_stream("orders")
     events = await subscribe()
-    aws.advance(5)
-    aws.fault(kind, operation="SubscribeToShard", count=1)
-    answer = await refused(subscribe())
-    assert (answer.code, answer.status) == (code, status)
+    await events.first(1)
+    aws.fault(kind, count=1)
     put(aws, b"a")
-    assert await events.data(1) == [b"a"]
-    aws.advance(5)
-    renewed = await subscribe()
-    assert await renewed.data(1) == [b"a"]
+    with pytest.raises(error):
+        await events.end()
+    assert events.data_now == []
 
 
-async def test_a_fault_of_one_shard_spares_the_others(
-    aws: EmbeddedAws, subscribe: Subscribe
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+async def test_a_stalled_subscription_sends_nothing_until_the_stall_ends(
+    aws: EmbeddedAws, subscribe: Subscribe, seconds: float
 ) -> None:
-    aws.create_stream("orders", 2)
-    other = "shardId-000000000001"
-    spared, struck = await subscribe(), await subscribe(shard=other)
-    await spared.first(1)
-    await struck.first(1)
-    aws.fault("exception_event", shard=other)
-    put(aws, b"a")
-    aws.put("orders", b"b", explicit_hash_key=(1 << 128) - 1)
-    aws.advance(DELIVERY_SECONDS)
-    assert await struck.failure() == "InternalFailureException"
-    assert await spared.data(1) == [b"a"]
-
-
-async def test_the_journal_has_one_request_for_each_subscription(
-    aws: EmbeddedAws, subscribe: Subscribe
-) -> None:
-    arn = aws.create_stream("orders")
+    aws.create_stream("orders")
     events = await subscribe()
     await events.first(1)
-    put(aws, b"a")
-    await events.data(1)
-    [entry] = [e for e in aws.journal.latest if e.operation == "SubscribeToShard"]
-    assert (entry.status, entry.shard, entry.error) == (200, SHARD, None)
-    assert entry.resource.startswith(f"{arn}/consumer/billing:")
+    aws.fault("stall", count=1, latency_seconds=seconds)
+    put(aws, b"a", b"b")
+    if seconds:
+        assert await events.data(2) == [b"a", b"b"]
+    else:  # it lasts for a minute
+        assert await events.silence() == 1
+        assert events.data_now == []

@@ -32,14 +32,6 @@ async def test_tags_are_added_at_creation_and_later(kinesis: Any) -> None:
     assert answer["Tags"] == tags
 
 
-async def test_name_and_arn_of_different_streams_are_refused(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    arn = aws.create_stream("orders")
-    call = kinesis.describe_stream(StreamName="other", StreamARN=arn)
-    assert (await refused(call)).code == "InvalidArgumentException"
-
-
 async def test_a_name_is_taken_once_per_account_and_region(
     aws: EmbeddedAws, kinesis: Any, connect: Any, refused: Any
 ) -> None:
@@ -50,21 +42,6 @@ async def test_a_name_is_taken_once_per_account_and_region(
     await elsewhere.create_stream(StreamName="orders", ShardCount=1)
     other = await connect("kinesis", aws.account("111122223333"))
     await other.create_stream(StreamName="orders", ShardCount=1)
-
-
-async def test_a_missing_stream_is_named_with_its_account(
-    kinesis: Any, refused: Any
-) -> None:
-    for call in (
-        kinesis.describe_stream_summary(StreamName="orders"),
-        kinesis.list_shards(StreamName="orders"),
-        kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k"),
-        kinesis.delete_stream(StreamName="orders"),
-    ):
-        answer = await refused(call)
-        assert answer.code == "ResourceNotFoundException"
-        assert answer.message == "Stream orders under account 000000000000 not found."
-        assert answer.status == 400
 
 
 async def test_slow_changes_show_their_status_on_the_way(refused: Any) -> None:
@@ -119,43 +96,6 @@ async def test_streams_are_listed_in_pages(aws: EmbeddedAws, kinesis: Any) -> No
     assert (rest["StreamNames"], rest["HasMoreStreams"]) == (["c"], False)
 
 
-async def test_retention_grows_and_shrinks_in_its_own_direction_only(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    aws.create_stream("orders")
-    await kinesis.increase_stream_retention_period(
-        StreamName="orders", RetentionPeriodHours=48
-    )
-    call = kinesis.increase_stream_retention_period(
-        StreamName="orders", RetentionPeriodHours=30
-    )
-    assert (await refused(call)).code == "InvalidArgumentException"
-    await kinesis.decrease_stream_retention_period(
-        StreamName="orders", RetentionPeriodHours=24
-    )
-
-
-async def test_on_demand_streams_are_not_resharded_by_hand(
-    kinesis: Any, refused: Any
-) -> None:
-    await kinesis.create_stream(
-        StreamName="orders", StreamModeDetails={"StreamMode": "ON_DEMAND"}
-    )
-    answer = await kinesis.describe_stream_summary(StreamName="orders")
-    summary = answer["StreamDescriptionSummary"]
-    assert summary["OpenShardCount"] == 4
-    call = kinesis.update_shard_count(
-        StreamName="orders", TargetShardCount=8, ScalingType="UNIFORM_SCALING"
-    )
-    assert (await refused(call)).code == "ValidationException"
-    await kinesis.update_stream_mode(
-        StreamARN=summary["StreamARN"], StreamModeDetails={"StreamMode": "PROVISIONED"}
-    )
-    await kinesis.update_shard_count(
-        StreamName="orders", TargetShardCount=8, ScalingType="UNIFORM_SCALING"
-    )
-
-
 async def test_control_calls_are_limited_per_account(
     aws: EmbeddedAws, kinesis: Any, connect: Any, refused: Any
 ) -> None:
@@ -169,31 +109,6 @@ async def test_control_calls_are_limited_per_account(
     await other.describe_stream_summary(StreamName="orders")
     aws.advance(1)
     await kinesis.describe_stream_summary(StreamName="orders")
-
-
-async def test_an_account_has_a_limit_of_shards(kinesis: Any, refused: Any) -> None:
-    call = kinesis.create_stream(StreamName="orders", ShardCount=10_001)
-    assert (await refused(call)).code == "LimitExceededException"
-
-
-async def test_operations_that_are_not_there_say_so(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    aws.create_stream("orders")
-    answer = await refused(kinesis.list_channels())
-    assert answer.code == "UnknownOperationException"
-    assert "ListChannels" in answer.message
-
-
-async def test_the_date_of_answers_is_the_services_time(
-    aws: EmbeddedAws, kinesis: Any
-) -> None:
-    aws.create_stream("orders")
-    answer = await kinesis.list_streams()
-    before = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
-    aws.advance(86_400)
-    answer = await kinesis.list_streams()
-    assert answer["ResponseMetadata"]["HTTPHeaders"]["date"] != before
 
 
 async def test_an_accounts_limits_count_its_open_shards(

@@ -19,36 +19,6 @@ def name(index: int) -> str:
     return f"shardId-{index:012d}"
 
 
-async def test_reshards_that_cannot_be_are_refused(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
-    aws.create_stream("orders", 3)
-    aws.split("orders", name(0))
-    wrong = [
-        kinesis.merge_shards(
-            StreamName="orders", ShardToMerge=name(3), AdjacentShardToMerge=name(2)
-        ),
-        kinesis.split_shard(
-            StreamName="orders", ShardToSplit=name(0), NewStartingHashKey="1000"
-        ),
-        kinesis.split_shard(
-            StreamName="orders", ShardToSplit=name(3), NewStartingHashKey="0"
-        ),
-        kinesis.update_shard_count(
-            StreamName="orders", TargetShardCount=9, ScalingType="UNIFORM_SCALING"
-        ),
-        kinesis.update_shard_count(
-            StreamName="orders", TargetShardCount=1, ScalingType="UNIFORM_SCALING"
-        ),
-    ]
-    for call in wrong:
-        assert (await refused(call)).code == "InvalidArgumentException"
-    call = kinesis.split_shard(
-        StreamName="orders", ShardToSplit=name(99), NewStartingHashKey="1"
-    )
-    assert (await refused(call)).code == "ResourceNotFoundException"
-
-
 async def test_uniform_scaling_leaves_short_lived_shards_between(
     aws: EmbeddedAws, kinesis: Any
 ) -> None:
@@ -106,26 +76,3 @@ async def test_filters_choose_by_time(aws: EmbeddedAws, kinesis: Any) -> None:
     after = {"Type": "AFTER_SHARD_ID", "ShardId": name(2)}
     assert await ids(kinesis, ShardFilter=after) == [3, 4]
     assert await ids(kinesis, ExclusiveStartShardId=name(3)) == [4]
-
-
-async def test_describe_stream_pages_over_the_same_shards(
-    aws: EmbeddedAws, kinesis: Any
-) -> None:
-    aws.create_stream("orders", 3)
-    answer = await kinesis.describe_stream(StreamName="orders", Limit=2)
-    assert answer["StreamDescription"]["HasMoreShards"]
-    last = answer["StreamDescription"]["Shards"][-1]["ShardId"]
-    answer = await kinesis.describe_stream(
-        StreamName="orders", ExclusiveStartShardId=last
-    )
-    assert not answer["StreamDescription"]["HasMoreShards"]
-    assert [s["ShardId"] for s in answer["StreamDescription"]["Shards"]] == [name(2)]
-
-
-async def test_on_demand_streams_reshard_by_themselves_when_a_test_says_so(
-    aws: EmbeddedAws, kinesis: Any
-) -> None:
-    aws.create_stream("orders", 1, mode="ON_DEMAND")
-    aws.split("orders", name(0))
-    assert await ids(kinesis) == [0, 1, 2]
-    assert aws.open_shards("orders") == [name(1), name(2)]
