@@ -62,10 +62,10 @@ async def read_lags(
 async def _read_lag(sampler: ShardSampler, row: ShardRow) -> int | None:
     """Return the lag; None if the next record is older than the retention."""
     try:
-        page = await sampler.read(row.position or row.start)
+        point = await sampler.read(row.position or row.start)
     except (ShardMissingError, TrimmedPositionError):
         return None
-    return page_millis_behind(page, sampler.now())
+    return page_millis_behind(point.page, sampler.now())
 
 
 class Trend(NamedTuple):

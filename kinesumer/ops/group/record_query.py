@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.ops.group.sampling import is_at_tip, sample_limit
-from kinesumer.ops.group.tail import TailReader
+from kinesumer.ops.group.sampling import (
+    ShardSampler,
+    is_at_tip,
+    page_end,
+    sample_limit,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page, Record
     from kinesumer.model.streams import Shard, StreamInfo
@@ -79,7 +80,8 @@ async def find_records(
     Raises ShardMissingError, TrimmedPositionError, InvalidPositionError,
     StartInFutureError, SourceUnavailableError.
     """
-    scan = _Scan(reader, source, info, shard)
+    key = ShardKey(info.arn, shard.shard_id)
+    scan = _Scan(ShardSampler(reader, source, key, info.now), shard)
     if query.start is None:
         return await _find_last(scan, query, info.retention_hours * 3600)
     start = query.start
@@ -102,7 +104,7 @@ async def _search(
     scanned, position, ended_by = 0, start, "budget"
     while ended_by == "budget" and not scan.is_spent:
         page = await scan.next_page()
-        async for records in scan.opened(page):
+        async for records in scan.pages.opened(page.records):
             for record in _after(start, records):
                 scanned, position = scanned + 1, record.position
                 if query.matches(record):
@@ -110,7 +112,7 @@ async def _search(
                 if until is None and len(found) == query.limit:
                     first = list(found)
                     return FoundRecords(first, scanned, scan.reads, position, "limit")
-        end = scan.page_end(page)
+        end = page_end(page, scan.now())
         # The tip of a busy shard moves on while the shard is read.
         if is_at_tip(page) or (until is not None and end >= until):
             ended_by = "tip" if page.next_iterator else "end"
@@ -142,16 +144,9 @@ async def _find_last(
 class _Scan:
     """Reads pages of one shard, within the limits of one query."""
 
-    def __init__(
-        self,
-        reader: PacedReader,
-        source: StreamSource,
-        info: StreamInfo,
-        shard: Shard,
-    ) -> None:
-        self._reader, self._source, self._info = reader, source, info
-        self._shard, self._key = shard, ShardKey(info.arn, shard.shard_id)
-        self._clock_offset = info.now - time.monotonic()
+    def __init__(self, sampler: ShardSampler, shard: Shard) -> None:
+        self.now = sampler.now
+        self._sampler, self._shard = sampler, shard
         self._page_records = sample_limit(None)
         self._bytes = self.reads = 0
 
@@ -160,32 +155,20 @@ class _Scan:
         """True if the query must not read any further."""
         return self.reads >= MAX_READS or self._bytes >= MAX_BYTES
 
-    def now(self) -> float:
-        """Return Kinesis's time: the time of the description plus the time since."""
-        return time.monotonic() + self._clock_offset
-
-    def page_end(self, page: Page) -> float:
-        """Return the time up to which a page just read holds the records."""
-        return self.now() - page.millis_behind / 1000
-
     def begin(self, start: Position | Start) -> None:
         """Continue at another place of the shard."""
-        self._tail = TailReader(self._source, self._shard, start, self._info)
+        hash_keys = self._shard.first_hash, self._shard.last_hash
+        self.pages = self._sampler.pages(start, hash_keys=hash_keys)
 
     async def next_page(self) -> Page:
-        """Return the next page, for ``opened()``. Raises the source's errors."""
-        limit = self._page_records
-        page = await self._reader.call(self._key, lambda: self._tail.next(limit))
+        """Return the next page. Raises the source's errors."""
+        page = await self.pages.next(self._page_records)
         self.reads += 1
         self._bytes += page.wire_bytes
         if page.records:
             record_bytes = page.wire_bytes / len(page.records)
             self._page_records = sample_limit(record_bytes, PAGE_BYTES)
         return page
-
-    def opened(self, page: Page) -> AsyncIterator[list[Record]]:
-        """Yield a page's user records step by step, with aggregates opened."""
-        return self._tail.opened(page)
 
 
 def _after(start: Position | Start, records: list[Record]) -> list[Record]:

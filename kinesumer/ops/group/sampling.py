@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from kinesumer.errors import (
-    ExpiredIteratorError,
     InvalidPositionError,
     ShardMissingError,
     SourceUnavailableError,
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Fence, Page, Source
-from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
+from kinesumer.model.streams import Start
 from kinesumer.ops.group.shard_reads import (
     PacedReader,
+    ShardPages,
     for_each_stream,
     gather_by_key,
 )
-from kinesumer.wire.aggregation import open_in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -31,8 +28,9 @@ if TYPE_CHECKING:
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
     from kinesumer.errors import KinesumerError
-    from kinesumer.model.records import Record
+    from kinesumer.model.records import Page, Record
     from kinesumer.model.rows import ShardRow
+    from kinesumer.model.streams import ShardKey
     from kinesumer.ops.group.connect import Roles
     from kinesumer.ports import StreamSource
 
@@ -139,6 +137,13 @@ def sample_limit(record_bytes: float | None, most_bytes: int = SAMPLE_BYTES) -> 
     return max(1, min(SAMPLE_RECORDS, int(most_bytes / size)))
 
 
+def following_limit(page: Page) -> int:
+    """Return how many records to request after a page, by the size of its records."""
+    return sample_limit(
+        max((len(record.data) for record in page.records), default=None)
+    )
+
+
 def estimate_records(seconds: float, samples: Sequence[ArrivalSample]) -> int:
     """Estimate how many records arrived within some time.
 
@@ -155,6 +160,7 @@ class ReadPoint(NamedTuple):
 
     page: Page  # the first page from this place; empty at the shard's tip
     at: float  # the first record's arrival, in Unix time; the current time at the tip
+    pages: ShardPages  # the following pages
 
     @property
     def sequence_number(self) -> int | None:
@@ -173,43 +179,40 @@ class ShardSampler:
         key: ShardKey,
         now: float,
     ) -> None:
-        self._shard = reader, source, key
+        self._reader, self._source, self._key = reader, source, key
         self._offset = now - time.monotonic()
 
     def now(self) -> float:
         """Return Kinesis's time now: the given time plus the time since then."""
         return time.monotonic() + self._offset
 
-    async def read(self, after: Position | Start) -> Page:
-        """Read the page after a position. Raises the same as ``PacedReader.read()``."""
-        reader, source, key = self._shard
-        return await reader.read(source, key, after, 1)
+    def pages(self, after: Position | Start, **options: Any) -> ShardPages:
+        """Return the pages after a position; ``options`` are those of the pages."""
+        key, reader = self._key, self._reader
+        return ShardPages(self._source, key, after, self.now(), reader, **options)
 
-    async def read_first(self, after: Position | Start) -> Page:
+    async def read(self, after: Position | Start) -> ReadPoint:
+        """Read a page with one record. Raises the errors of ``ShardPages.next()``."""
+        return await self._read(self.pages(after))
+
+    async def _read(self, pages: ShardPages) -> ReadPoint:
+        page = await pages.next(1)
+        return ReadPoint(page, page_start(page, self.now()), pages)
+
+    async def read_first(self, after: Position | Start) -> ReadPoint:
         """Return the first page that has a record, or is at the tip."""
-        reader, source, key = self._shard
-        page = await self.read(after)
+        point = await self.read(after)
         # Pages may be empty although records follow.
-        while page.next_iterator and not (page.records or is_at_tip(page)):
-            page = await reader.read_on(source, key, page.next_iterator, 1)
-        return page
-
-    async def read_more(self, first: Page) -> Page:
-        """Read the next page, limited according to the size of the first records."""
-        assert first.next_iterator is not None
-        reader, source, key = self._shard
-        sizes = (len(record.data) for record in first.records)
-        limit = sample_limit(max(sizes, default=None))
-        try:
-            return await reader.read_on(source, key, first.next_iterator, limit)
-        except ExpiredIteratorError:
-            return Page([], first.next_iterator, first.millis_behind)
+        while not (point.page.records or is_at_tip(point.page)):
+            point = await self._read(point.pages)
+        return point
 
     async def since(self, timestamp: float) -> ArrivalSample:
         """Return a sample of the records that arrived at or after a time."""
-        page = await self.read(Start(type="AT_TIMESTAMP", timestamp=timestamp))
+        first = await self.read(Start(type="AT_TIMESTAMP", timestamp=timestamp))
+        page = first.page
         if not is_at_tip(page):
-            more = await self.read_more(page)
+            more = await first.pages.next(following_limit(page))
             page = more._replace(records=[*page.records, *more.records])
         return sample_page(page, timestamp, self.now())
 
@@ -225,12 +228,11 @@ class ShardSampler:
         after = row.position or row.start
         try:
             first = await self.read(after)
-            at, now = time.monotonic(), self.now()
-            millis = page_millis_behind(first, now)
-            if not (count or is_at_tip(first)):
+            at = time.monotonic()
+            millis = page_millis_behind(first.page, self.now())
+            if not (count or is_at_tip(first.page)):
                 return LagSample(at, millis, after)
-            begin = ReadPoint(first, page_start(first, now))
-            records, exact = await self.count(begin, None, LAG_PAGES)
+            records, exact = await self.count(first, None, LAG_PAGES)
         except SHARD_ERRORS as error:
             return LagSample(time.monotonic(), None, after, problem=str(error))
         return LagSample(at, millis, after, records, exact)
@@ -248,7 +250,7 @@ class ShardSampler:
         page, counted = first.page, 0
         for number in range(pages):
             if number:
-                page = await self.read_more(page)
+                page = await first.pages.next(following_limit(page))
             before = [
                 record
                 for record in page.records
@@ -271,19 +273,19 @@ class ShardSampler:
     async def peek(self, number: str) -> Peek:
         """Look up the record with a sequence number. Raises KinesumerError."""
         try:
-            page = await self.read_first(Position(number, 0))
+            point = await self.read_first(Position(number, 0))
         except ShardMissingError:
             return Peek(Presence.GONE)
         except TrimmedPositionError:
             return Peek(Presence.EXPIRED)
         except InvalidPositionError:
             return Peek(Presence.FOREIGN)
-        if not page.records:
+        records = point.page.records
+        if not records:
             return Peek(Presence.THERE)
-        first = page.records[0].sequence_number
-        count = None
+        first, count = records[0].sequence_number, None
         if first == number:
-            count = await _count_user_records(page.records[0])
+            count = await _count_user_records(point.pages, records[:1])
         return Peek(Presence.THERE, count, first)
 
 
@@ -340,12 +342,12 @@ class Peek(NamedTuple):
     first: str | None = None
 
 
-async def _count_user_records(record: Record) -> int | None:
-    count, source = 0, Source(Fence(ShardKey("", ""), 0), 0, HASH_KEYS - 1)
-    for step in open_in_steps([record], source):
-        await asyncio.sleep(0)  # opening takes long: let other tasks run
-        records = step.opened.records
-        if records and records[0].sub_sequence_number is None:
+async def _count_user_records(
+    pages: ShardPages, records: Sequence[Record]
+) -> int | None:
+    count = 0
+    async for opened in pages.opened(records):
+        if opened[0].sub_sequence_number is None:
             return None
-        count += len(records)
+        count += len(opened)
     return count

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.sampling import ReadPoint, ShardSampler, page_start
+from kinesumer.ops.group.sampling import ShardSampler
 from kinesumer.ops.group.seek import position_text
 from kinesumer.ops.group.shard_reads import PacedReader, gather_by_key
 from kinesumer.runtime.text import (
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from kinesumer.core.lineage import SeekStep
     from kinesumer.model.streams import Start
+    from kinesumer.ops.group.sampling import ReadPoint
     from kinesumer.ops.group.seek import SeekPlan
 
 # The number of small pages that are counted before the rest is estimated.
@@ -83,10 +84,10 @@ async def _count_step(
 ) -> Count:
     row = step.row
     try:
-        then = await _find_point(sampler, to)
+        then = await sampler.read_first(to)
         if row.ended:  # clients have read the whole shard
             return await _repeated(sampler, then, None)
-        now = await _find_point(sampler, row.position or row.start)
+        now = await sampler.read_first(row.position or row.start)
         behind = max(sampler.now() - now.at, 0.0) if now.page.records else 0.0
         first, other = now.sequence_number, then.sequence_number
         if first == other:
@@ -105,11 +106,6 @@ async def _repeated(
 ) -> Count:
     records, exact = await sampler.count(first, last, COUNTED_PAGES)
     return Count(0, records, exact, repeated_since=first.at if records else None)
-
-
-async def _find_point(sampler: ShardSampler, after: Position | Start) -> ReadPoint:
-    page = await sampler.read_first(after)
-    return ReadPoint(page, page_start(page, sampler.now()))
 
 
 # --- in words -------------------------------------------------------------------------

@@ -5,26 +5,38 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.core.backoff import Backoff
 from kinesumer.errors import (
+    ExpiredIteratorError,
     KinesumerError,
     SourceThrottledError,
     SourceUnavailableError,
 )
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Fence, Page, Source
+from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.runtime.tasks import gather_or_cancel
+from kinesumer.wire.aggregation import open_in_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
 
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page
-    from kinesumer.model.streams import ShardKey, Start
+    from kinesumer.model.records import Record
+    from kinesumer.model.streams import ShardKey
     from kinesumer.ports import StreamSource
 
 K = TypeVar("K")
@@ -35,14 +47,6 @@ MAX_ATTEMPTS = 6
 PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.4, 2.0
 # A read isn't retried after this time, since a person waits for the command.
 GIVE_UP_SECONDS = 20.0
-
-
-class OutageCount(NamedTuple):
-    """The reads of a stream that failed since its last successful read."""
-
-    shards: int
-    at: float  # time of the last failed read, on the monotonic clock
-    error: SourceUnavailableError
 
 
 class PacedReader:
@@ -56,29 +60,10 @@ class PacedReader:
         self._interval = interval_seconds
         self._next: dict[ShardKey, float] = {}
         self._limit = asyncio.Semaphore(PARALLEL_READS)
-        self._outages: dict[str, OutageCount] = {}
+        # By stream, until a read is answered: the last one without an answer, its time.
+        self._outages: dict[str, tuple[SourceUnavailableError, float]] = {}
         # The number of throttled reads of each shard.
         self.throttled: Counter[ShardKey] = Counter()
-
-    async def read(
-        self, source: StreamSource, key: ShardKey, after: Position | Start, limit: int
-    ) -> Page:
-        """Return the page after a position.
-
-        Raises ShardMissingError, TrimmedPositionError, InvalidPositionError.
-        """
-
-        async def request() -> Page:
-            iterator = await source.get_iterator(key.shard_id, after)
-            return await source.get_records(iterator, limit)
-
-        return await self.call(key, request)
-
-    async def read_on(
-        self, source: StreamSource, key: ShardKey, iterator: str, limit: int
-    ) -> Page:
-        """Return the next page. Raises ExpiredIteratorError."""
-        return await self.call(key, lambda: source.get_records(iterator, limit))
 
     async def call(self, key: ShardKey, request: Callable[[], Awaitable[Page]]) -> Page:
         """Return the result of a read of a shard, at the shard's next turn.
@@ -96,7 +81,9 @@ class PacedReader:
                     self.throttled[key] += isinstance(error, SourceThrottledError)
                     elapsed = time.monotonic() - began
                     if attempt == MAX_ATTEMPTS or elapsed > GIVE_UP_SECONDS:
-                        self._record_failure(key.stream_arn, error)
+                        # Throttling shows that the stream is available.
+                        if not isinstance(error, SourceThrottledError):
+                            self._outages[key.stream_arn] = error, time.monotonic()
                         raise
                 else:
                     self._outages.pop(key.stream_arn, None)
@@ -105,24 +92,12 @@ class PacedReader:
                 await asyncio.sleep(backoff.limit_seconds(attempt))
         raise AssertionError("the last attempt returns or raises")
 
-    def _record_failure(self, arn: str, error: SourceUnavailableError) -> None:
-        # Throttling is no outage, since it shows that the stream is available.
-        if not isinstance(error, SourceThrottledError):
-            shards = self._outages[arn].shards if arn in self._outages else 0
-            self._outages[arn] = OutageCount(shards + 1, time.monotonic(), error)
-
     def _require_no_outage(self, arn: str) -> None:
-        """Raise SourceUnavailableError if many reads of a stream failed just now."""
         # Without this check, a command would wait for each of a thousand shards.
-        outage = self._outages.get(arn)
-        if (
-            outage is not None
-            and outage.shards >= PARALLEL_READS
-            and time.monotonic() - outage.at < GIVE_UP_SECONDS
-        ):
+        error, at = self._outages.get(arn, (None, 0.0))
+        if error is not None and time.monotonic() - at < GIVE_UP_SECONDS:
             raise SourceUnavailableError(
-                f"not read, because {outage.shards} shards in a row gave no answer: "
-                f"{outage.error}"
+                f"not read, because another shard gave no answer: {error}"
             )
 
     async def _wait_turn(self, key: ShardKey) -> None:
@@ -130,6 +105,65 @@ class PacedReader:
         turn = max(now, self._next.get(key, now))
         self._next[key] = turn + self._interval
         await asyncio.sleep(turn - now)
+
+
+class ShardPages:
+    """The pages of one shard, from a place on.
+
+    ``now`` is Kinesis's time. A ``reader`` limits the reads and repeats failed ones.
+    """
+
+    def __init__(
+        self,
+        source: StreamSource,
+        key: ShardKey,
+        after: Position | Start,
+        now: float,
+        reader: PacedReader | None = None,
+        hash_keys: tuple[int, int] = (0, HASH_KEYS - 1),
+    ) -> None:
+        self._source, self._key, self._reader = source, key, reader
+        self._page_source = Source(Fence(key, 0), *hash_keys)
+        self._position = after
+        self._began_at = now
+        self._iterator: str | None = None
+
+    async def next(self, limit: int) -> Page:
+        """Return the next page. Raises the source's errors."""
+        if self._reader is None:
+            return await self._next(limit)
+        return await self._reader.call(self._key, lambda: self._next(limit))
+
+    async def _next(self, limit: int) -> Page:
+        if self._iterator is None:
+            self._iterator = await self._source.get_iterator(
+                self._key.shard_id, self._position
+            )
+            if self._position == Start.LATEST:
+                # Another iterator at LATEST would skip what arrived since this one.
+                self._position = Start(type="AT_TIMESTAMP", timestamp=self._began_at)
+        try:
+            page = await self._source.get_records(self._iterator, limit)
+        except ExpiredIteratorError:
+            self._iterator = None
+            # This empty page makes the caller read again: it is neither the end of the
+            # shard nor its tip.
+            return Page([], "", 1)
+        self._iterator = page.next_iterator
+        if page.records:
+            self._position = Position(page.records[-1].sequence_number)
+        return page
+
+    async def opened(self, records: Sequence[Record]) -> AsyncIterator[list[Record]]:
+        """Yield the user records of a page's records, with aggregates opened."""
+        for step in open_in_steps(records, self._page_source):
+            await asyncio.sleep(0)  # opening takes long: let other tasks run
+            if step.opened.records:
+                yield step.opened.records
+
+    def restart(self) -> None:
+        """Continue with the oldest record that the shard still has."""
+        self._position, self._iterator = Start.TRIM_HORIZON, None
 
 
 async def for_each_stream(

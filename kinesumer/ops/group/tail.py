@@ -10,23 +10,19 @@ from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.core.pacing import Pacing
 from kinesumer.core.shard_end import records_before
 from kinesumer.errors import (
-    ExpiredIteratorError,
     ShardMissingError,
     ShardThrottledError,
     SourceThrottledError,
     SourceUnavailableError,
     TrimmedPositionError,
 )
-from kinesumer.model.positions import Position
-from kinesumer.model.records import Fence, Page, Source
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.ops.group.shard_reads import PARALLEL_READS
-from kinesumer.wire.aggregation import open_in_steps
+from kinesumer.ops.group.shard_reads import PARALLEL_READS, ShardPages
 from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from kinesumer.model.records import Record
     from kinesumer.model.streams import Shard, StreamInfo
@@ -145,7 +141,13 @@ class Tail:
 
         Return None if the time of ``until`` was reached before its end.
         """
-        reader = TailReader(self._source, shard, start, self._info)
+        reader = ShardPages(
+            self._source,
+            ShardKey(self._info.arn, shard.shard_id),
+            start,
+            self._info.now,
+            hash_keys=(shard.first_hash, shard.last_hash),
+        )
         pacing = Pacing(self._clock.now())
         failing = False
         while True:
@@ -160,8 +162,7 @@ class Tail:
                         )
                     count = records_before(page, self._until)
                     is_late = count < len(page.records)
-                    page = page._replace(records=page.records[:count])
-                    async for records in reader.opened(page):
+                    async for records in reader.opened(page.records[:count]):
                         await self._handle(records)
             except ShardMissingError as error:
                 self._report(str(error))
@@ -199,53 +200,3 @@ class Tail:
     def _has_reached(self, now: float) -> bool:
         """Return whether Kinesis's clock had reached the time of ``until``."""
         return self._info.now + now - self._created_at >= self._until
-
-
-class TailReader:
-    """Reads the pages of one shard."""
-
-    def __init__(
-        self,
-        source: StreamSource,
-        shard: Shard,
-        start: Position | Start,
-        info: StreamInfo,
-    ) -> None:
-        self._source, self._shard_id = source, shard.shard_id
-        fence = Fence(ShardKey(info.arn, shard.shard_id), 0)
-        self._page_source = Source(fence, shard.first_hash, shard.last_hash)
-        self._position: Position | Start = start
-        self._started_at = info.now
-        self._iterator: str | None = None
-
-    async def next(self, limit: int) -> Page:
-        """Return the next page, for ``opened()``. Raises the source's errors."""
-        if self._iterator is None:
-            self._iterator = await self._source.get_iterator(
-                self._shard_id, self._position
-            )
-            if self._position == Start.LATEST:
-                # Another iterator at LATEST would skip what arrived since this one.
-                self._position = Start(type="AT_TIMESTAMP", timestamp=self._started_at)
-        try:
-            page = await self._source.get_records(self._iterator, limit)
-        except ExpiredIteratorError:
-            self._iterator = None
-            # This empty page makes the caller read again: it is neither the end of the
-            # shard nor its tip.
-            return Page([], "", 1)
-        self._iterator = page.next_iterator
-        if page.records:
-            self._position = Position(page.records[-1].sequence_number)
-        return page
-
-    async def opened(self, page: Page) -> AsyncIterator[list[Record]]:
-        """Yield a page's user records step by step, with aggregates opened."""
-        for step in open_in_steps(page.records, self._page_source):
-            await asyncio.sleep(0)  # opening takes long: let other tasks run
-            if step.opened.records:
-                yield step.opened.records
-
-    def restart(self) -> None:
-        """Continue with the oldest record that the shard still has."""
-        self._position, self._iterator = Start.TRIM_HORIZON, None

@@ -203,8 +203,8 @@ async def check_position(
             return AT_END
         if peek.presence is Presence.THERE and peek.first != number:
             # If older records are left, retention can't have removed this one.
-            page = await sampler.read_first(Start.TRIM_HORIZON)
-            oldest = page.records[0].sequence_number if page.records else None
+            records = (await sampler.read_first(Start.TRIM_HORIZON)).page.records
+            oldest = records[0].sequence_number if records else None
     except SourceUnavailableError as error:
         return Verdict(UNCHECKED, Severity.WARNING, str(error))
     verdict = decide_verdict(row.position, peek, oldest)

@@ -8,6 +8,7 @@ import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
+from kinesumer.model.streams import Start
 from kinesumer.ops.group.lag import find_trend
 from kinesumer.ops.group.sampling import (
     MAX_RECORDS_PER_SECOND,
@@ -53,17 +54,16 @@ def test_the_records_times_count_rather_than_a_clock_in_whole_seconds() -> None:
 
 
 async def test_a_counted_lag_begins_at_the_arrival_of_its_first_record() -> None:
-    """``Reader`` answers as if one record had arrived every 10 ms for 100 s."""
+    """``Source`` answers as if one record had arrived every 10 ms for 100 s."""
     now = 1000.0
 
-    class Reader(PacedReader):
-        async def read(self, *arguments: Any) -> Page:
-            after = arguments[2]
-            is_position = isinstance(after, Position)
-            return self.page(now - 100 if is_position else after.timestamp, 1)
+    class Source:
+        async def get_iterator(self, _: str, after: Position | Start) -> str:
+            is_time = isinstance(after, Start)
+            return str(after.timestamp if is_time else now - 100)
 
-        async def read_on(self, *arguments: Any) -> Page:
-            return self.page(float(arguments[2]), 100)
+        async def get_records(self, iterator: str, limit: int) -> Page:
+            return self.page(float(iterator), limit)
 
         def page(self, begin: float, count: int) -> Page:
             times = [begin + number / 100 for number in range(count)]
@@ -72,8 +72,8 @@ async def test_a_counted_lag_begins_at_the_arrival_of_its_first_record() -> None
             return Page(records, str(end), round(1000 * (now - times[-1])))
 
     late = 0.9
-    source: Any = None
-    sampler = ShardSampler(Reader(), source, KEYS[0], now - late)
+    source: Any = Source()
+    sampler = ShardSampler(PacedReader(), source, KEYS[0], now - late)
     lag = await sampler.lag(row(0, position=HERE), count=True)
     assert lag.records == pytest.approx(10_000, rel=0.03)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.errors import (
-    ExpiredIteratorError,
     KinesumerError,
     SourceThrottledError,
     SourceUnavailableError,
@@ -16,7 +15,12 @@ from kinesumer.errors import (
 from kinesumer.model.records import Page
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.ops.group import shard_reads
-from kinesumer.ops.group.shard_reads import MAX_ATTEMPTS, PARALLEL_READS, PacedReader
+from kinesumer.ops.group.shard_reads import (
+    MAX_ATTEMPTS,
+    PARALLEL_READS,
+    PacedReader,
+    ShardPages,
+)
 from kinesumer.runtime.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
 KEY = ShardKey("orders", "shardId-0")
 PAGE = Page([], "next", 0)
+UNAVAILABLE = SourceUnavailableError("timed out")
 
 
 class Source:
@@ -46,8 +51,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_reads, "PAUSE_SECONDS", 0.0)
 
 
-async def read(source: Any, reader: PacedReader) -> Page:
-    return await reader.read(source, KEY, Start.LATEST, 1)
+async def read(source: Any, reader: PacedReader, key: ShardKey = KEY) -> Page:
+    return await ShardPages(source, key, Start.LATEST, 0.0, reader).next(1)
 
 
 async def test_throttled_reads_are_retried_and_counted() -> None:
@@ -68,7 +73,7 @@ async def test_reads_without_an_answer_end_by_the_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shard_reads, "GIVE_UP_SECONDS", 0.0)
-    source = Source(*[SourceUnavailableError("timed out")] * 2)
+    source = Source(*[UNAVAILABLE] * 2)
     with pytest.raises(SourceUnavailableError):
         await read(source, PacedReader())
     assert len(source.faults) == 1
@@ -77,42 +82,33 @@ async def test_reads_without_an_answer_end_by_the_clock(
 async def test_an_outage_of_a_thousand_shards_is_detected_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    source: Any = Source(*[SourceUnavailableError("timed out")] * 10_000)
+    source: Any = Source(*[UNAVAILABLE] * 10_000)
     reader = PacedReader()
     keys = [ShardKey("orders", f"shardId-{n}") for n in range(1_000)]
-    calls = (reader.read(source, key, Start.LATEST, 1) for key in keys)
+    calls = (read(source, reader, key) for key in keys)
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(each, SourceUnavailableError) for each in results)
     assert 10_000 - len(source.faults) <= 2 * PARALLEL_READS * MAX_ATTEMPTS
     assert "gave no answer: timed out" in str(results[-1])
-    other = ShardKey("payments", "shardId-0")
-    assert await reader.read(Source(), other, Start.LATEST, 1) == PAGE  # type: ignore[arg-type]
+    assert await read(Source(), reader, ShardKey("payments", "shardId-0")) == PAGE
     monkeypatch.setattr(shard_reads, "GIVE_UP_SECONDS", 0.0)
     assert await read(Source(), reader) == PAGE
 
 
 async def test_the_first_error_ends_concurrent_reads() -> None:
-    ended: list[str] = []
+    ended = asyncio.Event()
 
     async def long() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            ended.append("long")
-
-    async def short() -> None:
-        await asyncio.sleep(0)
-        raise SourceUnavailableError("timed out")
+            ended.set()
 
     with pytest.raises(SourceUnavailableError):
-        await gather_or_cancel([long(), short()])
-    assert ended == ["long"]
-
-
-async def test_an_expired_iterator_is_raised() -> None:
-    source: Any = Source(ExpiredIteratorError("too old"))
-    with pytest.raises(ExpiredIteratorError):
-        await PacedReader().read_on(source, KEY, "here", 1)
+        await gather_or_cancel(
+            [long(), read(Source(*[UNAVAILABLE] * 6), PacedReader())]
+        )
+    assert ended.is_set()
 
 
 async def test_reads_of_one_shard_keep_their_interval(
@@ -127,5 +123,5 @@ async def test_reads_of_one_shard_keep_their_interval(
     reader = PacedReader(interval_seconds=60.0)
     for _ in range(3):
         await read(Source(), reader)
-    await reader.read(Source(), KEY._replace(shard_id="1"), Start.LATEST, 1)  # type: ignore[arg-type]
+    await read(Source(), reader, KEY._replace(shard_id="1"))
     assert slept == [0, 60, 120, 0]
