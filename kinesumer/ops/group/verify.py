@@ -48,6 +48,11 @@ class Contradiction(_Part, frozen=True, kw_only=True):
     shard_id: str
     text: str
 
+    @property
+    def is_missing(self) -> bool:
+        """True if the shard has no row."""
+        return self.text == MISSING
+
 
 class ShardVerdict(_Part, frozen=True, kw_only=True):
     """A shard's position, and whether it exists."""
@@ -78,6 +83,9 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str]
 
 
+MISSING = "has no row: the leader creates it at its next listing (30 s)"
+
+
 def contradictions(
     rows: Sequence[ShardRow], listing: Sequence[Shard]
 ) -> Iterator[Contradiction]:
@@ -93,8 +101,7 @@ def contradictions(
         for missing in repairs(rows[0].key.stream_arn, rows, listing).create:
             # A child needs no row while clients still read its parents.
             if missing.ready:
-                text = "has no row: the leader creates it at its next listing (30 s)"
-                yield _contradiction(missing, Severity.WARNING, text)
+                yield _contradiction(missing, Severity.WARNING, MISSING)
 
 
 def _contradiction(row: ShardRow, severity: Severity, text: str) -> Contradiction:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kinesumer.core.lineage import ended_but_open, is_complete, repairs
+from kinesumer.core.lineage import ended_but_open, is_complete
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.group.problems import Check, Finding, Severity
+from kinesumer.ops.group.verify import contradictions
 from kinesumer.runtime.text import first_three
 from kinesumer.wire.rows import hash_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kinesumer.model.rows import ShardRow
+    from kinesumer.model.rows import ShardRow, StreamRow
     from kinesumer.ops.group.doctor.observation import AppObservation
     from kinesumer.ops.group.snapshot import Snapshot
 
@@ -122,9 +123,7 @@ def orphan_shards(app: AppObservation) -> Iterator[Finding]:
         observed = app.streams.get(stream.arn)
         if observed is not None and is_complete(observed.listing):
             yield from _unlisted(stream.arn, app)
-            if stream.baseline:
-                yield from _without_row(stream.arn, app)
-        yield from _not_ended(stream.arn, app)
+            yield from _contradicting(stream, app)
         yield from _unowned(stream.arn, app)
 
 
@@ -139,18 +138,6 @@ def _ended_too_early(arn: str, app: AppObservation) -> list[ShardRow]:
     )
     keys = {row.key for row in before}
     return [row for row in after if row.key in keys]
-
-
-def _not_ended(arn: str, app: AppObservation) -> Iterator[Finding]:
-    if wrong := _ended_too_early(arn, app):
-        yield ORPHAN_SHARDS.critical(
-            arn,
-            f"{first_three(row.key.shard_id for row in wrong)} are marked as read to "
-            "their end, but Kinesis lists them as open: their records aren't read",
-            "wait: the leader opens them again at their positions within six minutes; "
-            "if this persists or comes back, replace the clients of an older version, "
-            "which make such marks",
-        )
 
 
 def _unlisted(arn: str, app: AppObservation) -> Iterator[Finding]:
@@ -170,29 +157,32 @@ def _unlisted(arn: str, app: AppObservation) -> Iterator[Finding]:
         )
 
 
-def _without_row(arn: str, app: AppObservation) -> Iterator[Finding]:
-    listing = app.streams[arn].listing
-    # While its parents are read, a child isn't ready and needs no row.
+def _contradicting(stream: StreamRow, app: AppObservation) -> Iterator[Finding]:
+    arn, listing = stream.arn, app.streams[stream.arn].listing
     before, after = (
-        {row.key.shard_id for row in repairs(arn, rows, listing).create if row.ready}
+        contradictions(rows, listing)
         for rows in (app.first.shards.get(arn, []), app.second.shards[arn])
     )
-    missing = sorted(before & after)
-    # Unparsable rows aren't missing rows; another check reports them.
-    if not missing or app.second.corrupt:
-        return
-    text = f"{first_three(missing)} have no row yet"
-    if app.is_requested(arn):
-        yield ORPHAN_SHARDS.warning(
-            arn,
-            text,
-            "the leader lists every 30 s and creates the rows: run the doctor again "
-            "in a minute, then read the leader's log",
-        )
-    else:
-        text += ", and no live client consumes the stream"
-        advice = "the first client that starts creates it"
-        yield ORPHAN_SHARDS.note(arn, text, advice)
+    shards: dict[tuple[str, str], list[str]] = {}
+    for one in set(before).intersection(after):
+        # Unparsable rows aren't missing rows; another check reports them.
+        if not one.is_missing or (stream.baseline and not app.second.corrupt):
+            shards.setdefault((one.severity, one.text), []).append(one.shard_id)
+    for (severity, text), ids in sorted(shards.items()):
+        names = first_three(sorted(ids))
+        if app.is_requested(arn):
+            advice = "run the doctor again in a minute, then read the leader's log"
+            yield Finding(
+                ORPHAN_SHARDS,
+                Severity[severity.upper()],
+                arn,
+                f"{names}: {text}",
+                advice,
+            )
+        else:
+            text += ", and no live client consumes the stream"
+            advice = "the first client that starts corrects it"
+            yield ORPHAN_SHARDS.note(arn, f"{names}: {text}", advice)
 
 
 def _unowned(arn: str, app: AppObservation) -> Iterator[Finding]:

@@ -73,6 +73,11 @@ class ProbeLog:
     def __init__(self) -> None:
         self.probes: list[Probe] = []
 
+    def usable(self, names: Iterable[str]) -> list[str]:
+        """Return each name once of which no action has failed."""
+        failed = {probe.resource for probe in self.probes if probe.error}
+        return [name for name in dict.fromkeys(names) if name not in failed]
+
     async def attempt(self, action: str, resource: str, call: Awaitable[T]) -> T | None:
         """Return the result of a call; None if it fails."""
         try:
@@ -84,9 +89,9 @@ class ProbeLog:
         return result
 
 
-async def probe_table(store: DynamoStateStore, table: str) -> list[Probe]:
+async def probe_table(log: ProbeLog, store: DynamoStateStore, table: str) -> None:
     """Try all table actions of a client; false conditions prevent the writes."""
-    log, name = ProbeLog(), f"table {table}"
+    name = f"table {table}"
     await log.attempt("dynamodb:DescribeTable", name, store.verify())
     error = log.probes[-1].error
     if error is None or isinstance(error, AccessDeniedError):
@@ -100,26 +105,29 @@ async def probe_table(store: DynamoStateStore, table: str) -> list[Probe]:
         await log.attempt("dynamodb:UpdateItem", name, store.write(update))
         await log.attempt("dynamodb:PutItem", name, store.write(put))
         await log.attempt("dynamodb:DeleteItem", name, store.write(delete))
-    return log.probes
 
 
 async def probe_stream(
-    clients: ClientFactory, stream: Stream, *, puts: bool, consumers: Iterable[str]
-) -> list[Probe]:
+    log: ProbeLog,
+    clients: ClientFactory,
+    stream: Stream,
+    *,
+    puts: bool,
+    consumers: Iterable[str],
+) -> None:
     """Try all stream actions of a client; skip calls that depend on a failed call.
 
     ``puts`` also tries to put, and ``consumers`` are stream consumers to subscribe to.
     """
-    log, name = ProbeLog(), stream.name
+    name = stream.name
     source = await log.attempt("kinesis", name, open_source(clients, stream))
     if source is None:
-        return log.probes
-    log.probes.clear()
+        return
     await log.attempt("kinesis:DescribeStreamSummary", name, source.describe())
     listing = await log.attempt("kinesis:ListShards", name, source.list_shards())
     open_shard = next((s.shard_id for s in listing or () if not s.closed), None)
     if open_shard is None:
-        return log.probes
+        return
     iterator = await log.attempt(
         "kinesis:GetShardIterator", name, source.get_iterator(open_shard, Start.LATEST)
     )
@@ -133,7 +141,6 @@ async def probe_stream(
             found = await StreamConsumers(source).find(consumer)
             begin = _try_to_subscribe(tries, found, open_shard)
             await log.attempt("kinesis:SubscribeToShard", name, begin)
-    return log.probes
 
 
 async def _try_to_read(source: KinesisSource, iterator: str) -> bool:

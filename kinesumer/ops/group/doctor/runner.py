@@ -116,20 +116,25 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
     log = ProbeLog()
     caller, reading = await _read_caller(clients, log)
     limits = await log.attempt("kinesis:DescribeLimits", "*", read_limits(clients))
-    probes = log.probes
     store = await log.attempt("dynamodb", "", open_store(clients, options.table))
     observed, registered = None, None
     if store is not None:
-        table_probes = await probe_table(store, options.table)
-        probes += table_probes
-        if options.app is not None and _can_read_rows(table_probes):
-            observed = await _observe(clients, store, options, options.app, probes)
+        await probe_table(log, store, options.table)
+        allowed = {probe.action for probe in log.probes if probe.error is None}
+        arns: list[str] = []
+        if (
+            options.app is not None
+            and {"dynamodb:GetItem", "dynamodb:Query"} <= allowed
+        ):
+            observed = await _observe(clients, store, options, options.app, log)
+            arns = [stream.arn for stream in observed.second.streams]
         else:
-            await _probe_streams(clients, options, options.streams, probes)
-        names = _probed_streams(options, observed, probes)
+            await _probe_streams(clients, options, options.streams, log)
+        names = log.usable([*arns, *options.streams])
         registered = await observe_consumers(
             clients, options.roles, names, store, options.table, log
         )
+    probes = log.probes
     findings = [
         *permission_probe.unusable_store(options.table, probes),
         *permission_probe.failed_probes(probes),
@@ -155,20 +160,6 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
     return DoctorResult(caller, tuple(checks), observed is not None, answered, findings)
 
 
-def _probed_streams(
-    options: DoctorOptions, app: AppObservation | None, probes: Sequence[Probe]
-) -> list[str]:
-    """Return all streams of which every probe has succeeded."""
-    arns = [] if app is None else [stream.arn for stream in app.second.streams]
-    failed = {probe.resource for probe in probes if probe.error}
-    return [n for n in dict.fromkeys([*arns, *options.streams]) if n not in failed]
-
-
-def _can_read_rows(table_probes: Sequence[Probe]) -> bool:
-    allowed = {probe.action for probe in table_probes if probe.error is None}
-    return {"dynamodb:GetItem", "dynamodb:Query"} <= allowed
-
-
 async def _read_caller(
     clients: ClientFactory, log: ProbeLog
 ) -> tuple[CallerIdentity | None, ClockReading | None]:
@@ -187,17 +178,14 @@ async def _probe_streams(
     clients: ClientFactory,
     options: DoctorOptions,
     names: Sequence[str],
-    probes: list[Probe],
+    log: ProbeLog,
     members: Sequence[MemberRow] = (),
-) -> set[str]:
-    """Probe each stream; return those that can be read.
-
-    The stream consumers are those that the members use.
-    """
+) -> None:
     users = members if "fan-out" in options.probes else ()
-    results = await asyncio.gather(
+    await asyncio.gather(
         *(
             probe_stream(
+                log,
                 clients,
                 options.roles.stream(name),
                 puts="put" in options.probes,
@@ -206,12 +194,6 @@ async def _probe_streams(
             for name in names
         )
     )
-    probes += [probe for result in results for probe in result]
-    return {
-        name
-        for name, result in zip(names, results, strict=True)
-        if not any(probe.error for probe in result)
-    }
 
 
 async def _observe(
@@ -219,14 +201,15 @@ async def _observe(
     store: DynamoStateStore,
     options: DoctorOptions,
     app: str,
-    probes: list[Probe],
+    log: ProbeLog,
 ) -> AppObservation:
     """Observe an app and its streams twice."""
     began = time.monotonic()
     first = await read_known_snapshot(store, app, options.table)
     arns = [stream.arn for stream in first.streams]
     names = list(dict.fromkeys([*arns, *options.streams]))
-    readable = await _probe_streams(clients, options, names, probes, first.alive)
+    await _probe_streams(clients, options, names, log, first.alive)
+    readable = log.usable(names)
     reader = PacedReader(READ_INTERVAL_SECONDS)
     shards = {arn: first.shards[arn] for arn in arns if arn in readable}
     heartbeats = HeartbeatObserver(app)
@@ -245,7 +228,7 @@ async def _observe(
         heartbeats.watch(store, second),
     )
     failed = [*samples.problems.items(), *errors.items()]
-    probes += [Probe("kinesis", arn, error) for arn, error in failed]
+    log.probes += [Probe("kinesis", arn, error) for arn, error in failed]
     go_rows = await store.query(f"client#{app}", consistent=True)
     return AppObservation(
         app=app,

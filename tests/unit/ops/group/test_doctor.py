@@ -147,17 +147,17 @@ FINDINGS: list[tuple[Check, Severity, str, AppObservation]] = [
     (uncovered_hash_keys, WARNING, "planned for no client", app(HALF_PLAN)),
     (uncovered_hash_keys, WARNING, "planned for two clients", app(TWO_PLANS)),
     (uncovered_hash_keys, WARNING, "don't tile", app(streams=CUT)),
-    (orphan_shards, CRITICAL, "leader opens them again", app(PARENT_ENDED)),
+    (orphan_shards, CRITICAL, "says that it is read to its end", app(PARENT_ENDED)),
     (
         orphan_shards,
         WARNING,
-        ": shardId-2, shardId-3 have no row yet →",
+        ": shardId-2, shardId-3: has no row: the leader",
         app(PARENT_ENDED, streams=SPLIT),
     ),
     (
         orphan_shards,
         NOTE,
-        "have no row yet",
+        "has no row: the leader creates it at its next listing (30 s), and no live",
         app(snapshot([ENDED_ROW, row(1)], [DEAD]), streams=SPLIT),
     ),
     (

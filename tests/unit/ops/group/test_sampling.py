@@ -59,8 +59,8 @@ async def test_a_counted_lag_begins_at_the_arrival_of_its_first_record() -> None
 
     class Source:
         async def get_iterator(self, _: str, after: Position | Start) -> str:
-            is_time = isinstance(after, Start)
-            return str(after.timestamp if is_time else now - 100)
+            begin = after.timestamp if isinstance(after, Start) else now - 100
+            return str(begin)
 
         async def get_records(self, iterator: str, limit: int) -> Page:
             return self.page(float(iterator), limit)
