@@ -150,20 +150,6 @@ def test_a_decimal_has_a_limited_length(kind: str) -> None:
         decode(schema(size), data(size) + bytes(size))
 
 
-def test_a_decimal_in_a_recursive_schema_is_bounded_too() -> None:
-    node = record_of("Node", DECIMAL, ["null", "Node"])
-    assert decode(node, b"\2\x7b\0") == {"f0": Decimal("1.23"), "f1": None}
-    size = MAX_DECIMAL_BYTES + 1
-    with pytest.raises(ValueError, match="a decimal of 1,025 bytes"):
-        decode(node, number(size) + bytes(size) + b"\0")
-
-
-def test_a_schema_of_the_user_is_not_changed() -> None:
-    schema = record_of("Money", DECIMAL.copy())
-    AvroSchema(schema)
-    assert schema == record_of("Money", DECIMAL)
-
-
 def test_a_number_in_a_recursive_schema_has_a_limited_length() -> None:
     assert decode(LIST, b"\x80" * (MAX_VARINT_BYTES - 1) + b"\0\0")["value"] == 0
     assert decode(LIST, b"\1\0")["value"] == -1

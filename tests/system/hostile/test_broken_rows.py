@@ -9,7 +9,6 @@ import pytest
 
 from kinesumer.errors import CorruptRowError, InvalidPositionError
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import Key
 from kinesumer.wire import rows
 from tests.support.clients import counts, fleet, numbers, settled, spread
 from tests.support.faulty import FaultySource
@@ -59,26 +58,6 @@ async def test_a_broken_shard_row_stops_only_its_shard(
     await world.until(lambda: len(third.seen) == 80, seconds=90)
 
 
-@in_virtual_time
-async def test_a_row_that_is_broken_during_reading_matters_when_its_shard_moves(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    [first] = await fleet(world, "c1", shards=2)
-    key = shard_keys(world)[SHARDS[1]]
-    await spoil(world, key, start="?")
-    second = world.client("c2")
-    spread(world, *numbers(0, 8))
-    await world.until(lambda: len(first.held) == 1)
-    await asyncio.sleep(30)
-    assert second.held == []
-    assert row_errors(caplog, key, "start")
-    await spoil(world, key, start="TRIM_HORIZON")
-    await world.until(lambda: second.held == [SHARDS[1]], seconds=90)
-    spread(world, *numbers(8, 16))
-    await world.until(lambda: len(counts(first, second)) == 16)
-    assert set(counts(first, second).values()) == {1}
-
-
 class Refusing(FaultySource):
     """Refuses, as Kinesis does, a sequence number of another stream."""
 
@@ -110,41 +89,6 @@ async def test_a_position_that_kinesis_refuses_stops_its_shard_until_corrected(
     assert world.shard_rows()[SHARDS[0]].epoch == epoch
     await remove(world, key, "sequence_number")
     await world.until(lambda: len(counts(*clients)) == 8, seconds=90)
-
-
-@in_virtual_time
-async def test_a_child_waits_while_its_parents_row_is_broken(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    first = world.client("c1")
-    await settled(world, first, shards=1)
-    first.kill()
-    key = shard_keys(world)[SHARDS[0]]
-    await spoil(world, key, ended="no")
-    world.put("a")
-    world.kinesis.split("orders", SHARDS[0])
-    world.put("b")
-    second = world.client("c2")
-    await asyncio.sleep(120)
-    assert second.seen == []
-    assert row_errors(caplog, key, "ended")
-    await spoil(world, key, ended=False)
-    await world.until(lambda: second.texts == ["a", "b"], seconds=120)
-
-
-@in_virtual_time
-async def test_an_unrelated_row_among_the_shards_is_reported_and_kept(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    key = Key(rows.shard_partition(APP, ARN), "notes")
-    client = world.client("c1")
-    put(world, {"pk": key.pk, "sk": key.sk, "text": "do not touch"})
-    await world.until(lambda: client.held)
-    world.put("a")
-    await world.until(lambda: client.texts == ["a"])
-    await asyncio.sleep(30)
-    assert row_errors(caplog, key, "sk")
-    assert (await world.table.get(key)) is not None
 
 
 # --- member rows ---

@@ -120,17 +120,3 @@ async def test_invalid_requests_are_answered_and_not_logged(
     ):
         assert await page.ask(request) == status, request[:300]
     assert not caplog.records
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_connection_closed_within_a_body_isnt_logged(
-    page: Page, caplog: pytest.LogCaptureFixture
-) -> None:
-    _, writer = await asyncio.open_connection("127.0.0.1", page.port)
-    writer.write(page.post("change", b'{"do":"pause"}')[:-5])
-    await writer.drain()
-    await asyncio.sleep(0.1)
-    writer.close()
-    await writer.wait_closed()
-    assert await page.ask(page.get(b"/")) == 200
-    assert not caplog.records

@@ -18,8 +18,7 @@ from kinesumer.model.positions import Position
 from kinesumer.runtime.decompression import DECOMPRESSED
 from tests.support.delivery import deliver
 from tests.support.handler_client import Runner, committed
-from tests.support.thread_desk import ThreadDesk
-from tests.support.world import World, hold, in_virtual_time
+from tests.support.world import World, in_virtual_time
 
 if TYPE_CHECKING:
     from kinesumer import Batch
@@ -70,14 +69,6 @@ async def test_a_batch_ends_where_its_data_has_filled_the_limit(
     assert found == [str(number) for number in range(1, 31)]
     await desk.nothing_for(1)
     assert desk.done(owned) == Position("30")
-
-
-def test_a_batch_of_a_thread_ends_there_too() -> None:
-    desk = ThreadDesk(Decoding(LIMIT // 2))
-    with desk.loop_thread:
-        desk.put(hold(), 1, 2, 3, 4, 5)
-        batches = desk.records.batches()
-        assert [len(next(batches).records) for _ in range(3)] == [2, 2, 1]
 
 
 class Log:

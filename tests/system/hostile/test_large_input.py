@@ -153,21 +153,6 @@ async def test_ten_thousand_dead_members_are_read_by_one_query(world: World) -> 
 
 
 @in_virtual_time
-async def test_a_poll_needs_little_memory_for_a_dead_member(world: World) -> None:
-    tracemalloc.start()
-    try:
-        await poll_dead_members(world, 500)
-        few = tracemalloc.get_traced_memory()[1]
-        await poll_dead_members(world, 1_500)
-        many = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    # The limit includes the memory of the rows themselves, since the table of this test
-    # is in memory.
-    assert many - few < 1_000 * 4_000
-
-
-@in_virtual_time
 async def test_dead_members_are_pruned_a_few_at_a_time(world: World) -> None:
     world.table.restore([member_row(n) for n in range(200)], "table-1")
     pruner, context = Pruner(), world.context()

@@ -60,18 +60,6 @@ def test_a_value_of_another_type_is_refused_with_the_fields_name(name: str) -> N
             Config(**{name: value})
 
 
-@pytest.mark.parametrize("value", [None, b"a", 2, "a\nb", "\x1b[2J", "x" * 129])
-def test_a_label_that_isnt_a_short_printable_text_is_refused(value: Any) -> None:
-    with pytest.raises(ConfigurationError, match="label"):
-        Config(label=value)
-
-
-@pytest.mark.parametrize("name", ["max_uncommitted_records", "buffer_bytes", "weight"])
-def test_fractions_of_whole_numbers_are_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=name):
-        Config(**{name: 1.5})  # type: ignore[arg-type]
-
-
 @given(
     st.dictionaries(
         st.sampled_from(sorted(FIELDS)),

@@ -77,7 +77,7 @@ MISSING: list[tuple[str, dict[str, Any]]] = [
     ("list_stream_consumers", {"StreamARN": f"{ARN}other"}),
     ("deregister_stream_consumer", {"ConsumerARN": f"{CONSUMER}/billing:1"}),
 ]
-REFUSED = {
+REFUSED: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "InvalidArgumentException": INVALID,
     "ValidationException": NOT_VALID,
     "ResourceNotFoundException": MISSING,
