@@ -10,14 +10,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters.letter import LetterWithoutData
 from kinesumer.model.times import parse_time
 from kinesumer.ops.cli.console import escape_lines, print_json, progress
 from kinesumer.ops.cli.options import ROLES, command
-from kinesumer.ops.group.redrive import Filter, Redrive, open_letters, read_letters
+from kinesumer.ops.group.redrive import (
+    Filter,
+    Redrive,
+    letter_fields,
+    open_letters,
+    read_letters,
+)
 from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
@@ -91,10 +96,7 @@ async def list_(common: CommonOptions, target: str, **filters: str | None) -> No
     if common.as_json:
         report = {
             "target": target,
-            "letters": [
-                {**_fields(held.letter), "copies": len(held.copies)}
-                for held in contents.letters
-            ],
+            "letters": [held.report() for held in contents.letters],
             "unreadable": contents.unreadable,
         }
         print_json(report)
@@ -116,7 +118,7 @@ async def show(common: CommonOptions, target: str, letter_id: str) -> None:
     if common.as_json:
         print_json(_letter_report(letter))
         return
-    for name, value in _fields(letter).items():
+    for name, value in letter_fields(letter).items():
         text = "-" if value is None else escape_unprintable(str(value))
         click.echo(f"{name:<20}{text}")
     click.echo(f"\n{_data_text(letter)}\n\n{escape_lines(letter.traceback)}")
@@ -173,16 +175,8 @@ async def redrive(
         click.get_current_context().exit(1)
 
 
-def _fields(letter: DeadLetter) -> dict[str, Any]:
-    """Return a letter without its data and traceback."""
-    fields: dict[str, Any] = {"id": letter.id, **msgspec.to_builtins(letter)}
-    for name in ("version", "data", "traceback"):
-        del fields[name]
-    return {**fields, "data_bytes": fields.get("data_bytes", len(letter.data))}
-
-
 def _letter_report(letter: DeadLetter) -> dict[str, Any]:
-    report = {**_fields(letter), "traceback": letter.traceback}
+    report = {**letter_fields(letter), "traceback": letter.traceback}
     if isinstance(letter, LetterWithoutData):
         return {**report, "data": None}
     try:

@@ -7,7 +7,7 @@ import random
 from base64 import b64encode
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -23,7 +23,12 @@ from kinesumer.ops.group.record_query import (
     RecordQuery,
     find_records,
 )
-from kinesumer.ops.group.redrive import Filter, Redrive, open_letters, read_letters
+from kinesumer.ops.group.redrive import (
+    Filter,
+    Redrive,
+    open_letters,
+    read_letters,
+)
 from kinesumer.ops.group.seek import parse_position, position_text
 from kinesumer.ops.group.shard_reads import PacedReader
 from kinesumer.runtime.text import counted, escape_unprintable
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Record
     from kinesumer.ops.group.connect import Roles
     from kinesumer.ops.group.record_query import FoundRecords
-    from kinesumer.ops.group.redrive import Contents, StoredLetter
+    from kinesumer.ops.group.redrive import Contents
     from kinesumer.ports import StateStore
 
 # The page shows only the beginning of larger data.
@@ -206,34 +211,6 @@ class LettersRequest(msgspec.Struct, forbid_unknown_fields=True):
     letter: LetterId | None = None
 
 
-class ShownLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A letter as the page shows it."""
-
-    id: str
-    failed_at: float  # seconds since 1970
-    stream: str
-    shard_id: str
-    position: str
-    partition_key: str | None
-    error: str
-    attempts: int
-    copies: int
-    # None in a list, and for data that the target did not accept. The kind is "json",
-    # "text" or "binary"; the text of binary data is in base64.
-    kind: str | None = None
-    text: str | None = None
-    traceback: str | None = None
-
-
-class LettersAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The letters that failed last, the latest first."""
-
-    target: str
-    total: int
-    letters: list[ShownLetter]
-    unreadable: list[str]
-
-
 class LetterBrowser:
     """Reads one target, for one request after another.
 
@@ -247,23 +224,24 @@ class LetterBrowser:
         self._app, self._clients, self._roles = app, clients, roles
         self._reading = asyncio.Lock()
 
-    async def find(self, request: LettersRequest) -> LettersAnswer:
-        """Return the letters of the app, or one of them. Raises KinesumerError."""
+    async def find(self, request: LettersRequest) -> dict[str, Any]:
+        """Return the letters of the app, or one of them. Raises KinesumerError.
+
+        A list has the letters that failed last, the latest first.
+        """
         async with self._open() as (_, contents):
             if request.letter is not None:
-                shown = [
-                    show_letter(held, with_data=True)
-                    for held in contents.select([request.letter])
-                ]
+                [held] = contents.select([request.letter])
+                shown = [held.report() | _details(held.letter)]
             else:
                 last = contents.letters[-MAX_LETTERS:]
-                shown = [show_letter(held) for held in reversed(last)]
-            return LettersAnswer(
-                target=self.target,
-                total=len(contents.letters),
-                letters=shown,
-                unreadable=contents.unreadable,
-            )
+                shown = [held.report() for held in reversed(last)]
+            return {
+                "target": self.target,
+                "total": len(contents.letters),
+                "letters": shown,
+                "unreadable": contents.unreadable,
+            }
 
     async def preview(self, ids: Sequence[str]) -> list[str]:
         """Return what a redrive will do. Raises KinesumerError."""
@@ -301,30 +279,9 @@ class LetterBrowser:
             yield stored, await read_letters(stored.read(), Filter(app=self._app))
 
 
-def show_letter(held: StoredLetter, *, with_data: bool = False) -> ShownLetter:
-    """Return a letter as the page shows it, without its data in a list."""
-    letter = held.letter
-    shown = ShownLetter(
-        id=letter.id,
-        failed_at=letter.failed_at.timestamp(),
-        stream=letter.stream,
-        shard_id=letter.shard_id,
-        position=_position(letter),
-        partition_key=letter.partition_key,
-        error=letter.error,
-        attempts=letter.attempts,
-        copies=len(held.copies),
-    )
-    if not with_data:
-        return shown
+def _details(letter: DeadLetter) -> dict[str, str | None]:
+    """Return a letter's traceback and data, if the target accepted the data."""
     kind, text = None, None
     if not isinstance(letter, LetterWithoutData):
         kind, text = decode_data(letter.data)
-    return msgspec.structs.replace(
-        shown, kind=kind, text=text, traceback=letter.traceback
-    )
-
-
-def _position(letter: DeadLetter) -> str:
-    sub = letter.sub_sequence_number
-    return letter.sequence_number if sub is None else f"{letter.sequence_number}:{sub}"
+    return {"traceback": letter.traceback, "kind": kind, "text": text}

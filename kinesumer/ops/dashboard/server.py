@@ -197,7 +197,7 @@ class Server:
 
     async def _found(
         self,
-        find: Callable[[T], Awaitable[msgspec.Struct]],
+        find: Callable[[T], Awaitable[object]],
         decoder: msgspec.json.Decoder[T],
         request: web.Request,
     ) -> web.Response:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import FatalError, KinesumerError, PutFailedError
@@ -59,6 +61,10 @@ class StoredLetter(NamedTuple):
 
     letter: DeadLetter  # the latest copy
     copies: list[StoredEntry]
+
+    def report(self) -> dict[str, Any]:
+        """Return what a list shows of the letter."""
+        return {**letter_fields(self.letter), "copies": len(self.copies)}
 
 
 class Contents(NamedTuple):
@@ -112,6 +118,14 @@ async def read_letters(stored: AsyncIterable[StoredEntry], filter_: Filter) -> C
                 by_id[copy.letter.id] = known._replace(letter=copy.letter)
     letters = sorted(by_id.values(), key=lambda stored: stored.letter.failed_at)
     return Contents(letters, unreadable)
+
+
+def letter_fields(letter: DeadLetter) -> dict[str, Any]:
+    """Return a letter without its data and traceback."""
+    fields: dict[str, Any] = {"id": letter.id, **msgspec.to_builtins(letter)}
+    for name in ("version", "data", "traceback"):
+        del fields[name]
+    return {**fields, "data_bytes": fields.get("data_bytes", len(letter.data))}
 
 
 def shard_order(letter: DeadLetter) -> tuple[str, str, int, str, int]:

@@ -4,6 +4,7 @@ import { actions } from "./control.js";
 import { dialog, h, keyed, say } from "./dom.js";
 import { clock, count, short, shown, shownLines } from "./format.js";
 import { binary, date } from "./records.js";
+import { streamName } from "./state.js";
 import { post } from "./token.js";
 
 /** Open the list of dead letters. */
@@ -40,7 +41,8 @@ function summary({ target, total, letters: found }) {
 }
 
 function item(state, letter) {
-  const { id, failed_at: at, error, attempts, copies } = letter;
+  const { id, error, attempts, copies } = letter;
+  const at = Date.parse(letter.failed_at) / 1000; // in seconds
   const whole = h("div");
   const changes = h("span", { class: "actions" });
   actions(changes, state, [["Put back", redrive([letter])]], `letter ${id}`);
@@ -51,8 +53,8 @@ function item(state, letter) {
   } }, "Show");
   return h("li", {},
     h("p", { class: "head" },
-      h("time", { datetime: new Date(at * 1000).toISOString() }, `${date(at)} ${clock(at)}`),
-      h("span", {}, `${shown(letter.stream)} shard ${short(letter.shard_id)}`),
+      h("time", { datetime: letter.failed_at }, `${date(at)} ${clock(at)}`),
+      h("span", {}, `${shown(streamName(letter.stream_arn))} shard ${short(letter.shard_id)}`),
       h("span", {}, `${count(attempts)} ${attempts === 1 ? "attempt" : "attempts"}`),
       copies > 1 ? h("span", {}, `${count(copies)} copies`) : null,
       h("span", { class: "code" }, id), show, changes),
@@ -60,11 +62,11 @@ function item(state, letter) {
 }
 
 /** Return a letter's key, position, data and traceback. All values are inserted as text. */
-function details({ partition_key: key, position, kind, text, traceback }) {
+function details({ partition_key: key, sequence_number: number, sub_sequence_number: sub, kind, text, traceback }) {
   const data = { json: shownLines, text: shownLines, binary: (base64) => binary(base64, "hex") }[kind];
   return [
     h("p", { class: "head" }, h("span", {}, "key ", h("b", {}, key === null ? "–" : shown(key))),
-      h("span", { class: "code" }, shown(position))),
+      h("span", { class: "code" }, shown(sub === null ? number : `${number}:${sub}`))),
     h("pre", {}, data ? data(text) : "The data was too large for the target. The stream has it at this position."),
     h("pre", {}, shownLines(traceback)),
   ];
