@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.aws.kcl_table import KclLeaseTable
 from kinesumer.config import Config
 from kinesumer.model.streams import Shard
 from kinesumer.ops.group.connect import operator_context
@@ -42,7 +43,7 @@ S0, S1, S2, S3 = (f"shardId-{number:012}" for number in range(4))
 QUICK = Config(heartbeat_interval_seconds=0.1, lease_duration_seconds=1.0)
 
 
-class MemoryLeases:
+class MemoryLeases(KclLeaseTable):
     """A lease table in memory. ``before_scan`` may change it between two scans."""
 
     def __init__(self, items: list[Item], name: str = "leases") -> None:

@@ -21,10 +21,10 @@ from kinesumer.ops.group.produce import (
     KeySource,
     LineParser,
     LineProducer,
-    SampleOrders,
     parse_key,
     parse_rate,
     reported_by_its_future,
+    sample_orders,
 )
 from kinesumer.producer.client import open_record_producer
 from kinesumer.runtime.refusals import start_thread
@@ -32,7 +32,7 @@ from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from kinesumer.ops.cli.options import CommonOptions
     from kinesumer.ops.group.produce import FailedLines, ProduceResult
@@ -110,7 +110,7 @@ async def produce(
     [source] = common.roles().streams([stream])
     keys = None if key is None else parse_key(key)
     chance = random.Random()
-    lines: InputLines | SampleOrders
+    lines: InputLines | AsyncIterator[Sequence[bytes]]
     if generate is None:
         if limit is not None:
             raise ConfigurationError("--limit needs --generate: pass it too")
@@ -122,7 +122,7 @@ async def produce(
             )
         rate = parse_rate(generate)
         keys = keys or KeySource("field", "customer")
-        lines = SampleOrders(rate, limit=limit, chance=chance, wall=time.time)
+        lines = sample_orders(rate, limit=limit, chance=chance, wall=time.time)
     async with common.clients() as clients:
         opened = await open_source(clients, source)
         info = await opened.describe()
@@ -152,7 +152,7 @@ async def produce(
 
 
 async def _run_until_stopped(
-    producer: LineProducer, lines: InputLines | SampleOrders
+    producer: LineProducer, lines: InputLines | AsyncIterator[Sequence[bytes]]
 ) -> ProduceResult:
     loop = asyncio.get_running_loop()
 
@@ -160,12 +160,13 @@ async def _run_until_stopped(
         text = "ending: putting the lines read so far (again: stop now)"
         print(text, file=sys.stderr)
         producer.stop()
-        lines.stop()
+        if isinstance(lines, InputLines):
+            lines.stop()
 
     with StopSignals(lambda: loop.call_soon_threadsafe(stop)):
-        if not isinstance(lines, SampleOrders):
+        if isinstance(lines, InputLines):
             return await producer.run(lines)
-        with progress(lambda: f"{lines.count:,} records made (Ctrl-C ends)"):
+        with progress(lambda: f"{producer.lines:,} records made (Ctrl-C ends)"):
             return await producer.run(lines)
 
 

@@ -8,7 +8,8 @@ from base64 import b64decode
 from collections import deque
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -22,7 +23,13 @@ from kinesumer.wire.put_records import Entry
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+    from collections.abc import (
+        AsyncIterable,
+        AsyncIterator,
+        Callable,
+        Iterable,
+        Sequence,
+    )
 
     from kinesumer.errors import FailedRecord
     from kinesumer.producer.pending import PutFuture
@@ -173,7 +180,8 @@ class LineProducer:
         self._producer, self._parser = producer, parser
         self._rate, self._on_failed = rate, on_failed
         self._stopped = asyncio.Event()
-        self._lines = self._records = 0
+        self.lines: int = 0  # that were read so far
+        self._records = 0
         # The lines that Kinesis hasn't accepted yet, as far as this object knows.
         self._pending: deque[tuple[int, PutFuture]] = deque()
         self._adding: int | None = None  # the line that waits for memory
@@ -205,7 +213,7 @@ class LineProducer:
             reason = str(failure.__cause__ if is_put_failure else failure)
             self._fail_pending(reason)
         return ProduceResult(
-            self._lines,
+            self.lines,
             self._producer.counts,
             self._not_put,
             reason,
@@ -229,19 +237,19 @@ class LineProducer:
         self._take_results()
 
     async def _put_line(self, line: bytes) -> None:
-        self._lines += 1
+        self.lines += 1
         entry = self._parser.parse(line)
         reason = entry if isinstance(entry, str) else None
         if isinstance(entry, Entry):
             reason = await self._producer.stream.refusal(entry)
         if reason is not None:
-            self._fail(FailedLines(self._lines, self._lines, reason))
+            self._fail(FailedLines(self.lines, self.lines, reason))
         elif isinstance(entry, Entry):
             self._records += 1
-            self._adding = self._lines
+            self._adding = self.lines
             future = await self._producer.add(entry)
             self._adding = None
-            self._pending.append((self._lines, future))
+            self._pending.append((self.lines, future))
             self._take_results()
 
     def _take_results(self) -> None:
@@ -344,42 +352,21 @@ def sample_order(order_id: int, chance: random.Random, now: float) -> bytes:
     return msgspec.json.encode(order)
 
 
-class SampleOrders:
-    """Yields sample orders in portions, until ``limit`` orders or ``stop()``.
+async def sample_orders(
+    rate: float,
+    *,
+    limit: int | None,
+    chance: random.Random,
+    wall: Callable[[], float],
+) -> AsyncIterator[Sequence[bytes]]:
+    """Yield sample orders in portions, ``limit`` in all; None for no end.
 
     The consumer of the portions keeps to the rate. ``wall`` returns the time in seconds
     since 1970.
     """
-
-    def __init__(
-        self,
-        rate: float,
-        *,
-        limit: int | None,
-        chance: random.Random,
-        wall: Callable[[], float],
-    ) -> None:
-        self.count: int = 0  # orders yielded so far
-        # Orders that are put together are made together, with one time.
-        self._portion = max(1, int(rate * PACE_SECONDS))
-        self._limit, self._chance, self._wall = limit, chance, wall
-        self._is_stopped = False
-
-    def stop(self) -> None:
-        """Yield no further orders."""
-        self._is_stopped = True
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Sequence[bytes]:
-        left = self._portion if self._limit is None else self._limit - self.count
-        if self._is_stopped or left <= 0:
-            raise StopAsyncIteration
+    numbers = islice(count(1), limit)
+    # Orders that are put together are made together, with one time.
+    while portion := list(islice(numbers, max(1, int(rate * PACE_SECONDS)))):
         await asyncio.sleep(0)
-        first, now = self.count + 1, self._wall()
-        self.count += min(left, self._portion)
-        return [
-            sample_order(number, self._chance, now)
-            for number in range(first, self.count + 1)
-        ]
+        now = wall()
+        yield [sample_order(number, chance, now) for number in portion]

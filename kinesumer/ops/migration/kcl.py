@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.aws.stream_names import parse_stream_name
 from kinesumer.errors import ConfigurationError, GroupBusyError
@@ -25,7 +25,7 @@ from kinesumer.wire.fields import SHARD_ID, is_sequence_number
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kinesumer.aws.kcl_table import Item, LeaseWrite
+    from kinesumer.aws.kcl_table import Item, KclLeaseTable
 
 SHARD_END, AT_TIMESTAMP = "SHARD_END", "AT_TIMESTAMP"
 SENTINELS = (SHARD_END, AT_TIMESTAMP, "TRIM_HORIZON", "LATEST")
@@ -222,20 +222,11 @@ def kcl_checkpoint(point: ResumePoint, parts: int | None) -> Checkpoint:
 # --- workers --------------------------------------------------------------------------
 
 
-class Leases(Protocol):
-    """A lease table: see ``aws.kcl_table``."""
-
-    name: str
-
-    async def scan(self) -> list[Item]:
-        """Return all rows."""
-
-    async def write(self, write: LeaseWrite) -> bool:
-        """Write a lease. Return False if it has changed since it was read."""
-
-
 async def read_fleet(
-    leases: Leases, named: Sequence[str], region: str | None, watch_seconds: float
+    leases: KclLeaseTable,
+    named: Sequence[str],
+    region: str | None,
+    watch_seconds: float,
 ) -> tuple[Table, dict[str, list[Lease]]]:
     """Return a fleet's table, and its leases by stream, if no worker runs.
 
@@ -252,7 +243,7 @@ async def read_fleet(
 
 
 async def require_no_workers(
-    leases: Leases, before: Table, seconds: float = 0.0
+    leases: KclLeaseTable, before: Table, seconds: float = 0.0
 ) -> Table:
     """Read the table again after some time, and return it.
 

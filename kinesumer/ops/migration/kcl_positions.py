@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from kinesumer.aws.expressions import Attribute
+    from kinesumer.aws.kcl_table import KclLeaseTable
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import Shard
     from kinesumer.ops.migration.apply import Open
-    from kinesumer.ops.migration.kcl import Lease, Leases, StreamId, Table
+    from kinesumer.ops.migration.kcl import Lease, StreamId, Table
     from kinesumer.ops.migration.plan import StreamPlan
     from kinesumer.ports import StreamSource
     from kinesumer.runtime.context import ClientContext
@@ -79,7 +80,7 @@ class StreamLeases(NamedTuple):
 class ExportPlan(NamedTuple):
     """The planned leases of each stream."""
 
-    table: Leases
+    table: KclLeaseTable
     before: Table
     streams: list[StreamLeases]
 
@@ -143,7 +144,7 @@ def _report(change: LeaseChange) -> dict[str, Any]:
 async def plan_kcl_export(
     context: ClientContext,
     open_: Open,
-    table: Leases,
+    table: KclLeaseTable,
     streams: Sequence[str] = (),
     *,
     region: str | None = None,
@@ -311,7 +312,7 @@ def _checkpoint_values(
 async def plan_kcl_import(
     context: ClientContext,
     open_: Open,
-    table: Leases,
+    table: KclLeaseTable,
     streams: Sequence[str] = (),
     *,
     region: str | None = None,

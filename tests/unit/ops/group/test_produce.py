@@ -23,12 +23,12 @@ from kinesumer.ops.group.produce import (
     LineParser,
     LineProducer,
     ProduceResult,
-    SampleOrders,
     number_ranges,
     parse_key,
     parse_rate,
     reported_by_its_future,
     sample_order,
+    sample_orders,
 )
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.testing.simulation.event_loop import VirtualLoop
@@ -353,21 +353,9 @@ def test_other_rates_are_refused(text: str) -> None:
         parse_rate(text)
 
 
-def orders(rate: float, limit: int | None) -> SampleOrders:
-    return SampleOrders(rate, limit=limit, chance=random.Random(1), wall=lambda: 0.0)
-
-
 async def test_orders_end_at_the_limit_and_are_numbered() -> None:
-    portions = [portion async for portion in orders(100, 12)]
+    made = sample_orders(100, limit=12, chance=random.Random(1), wall=lambda: 0.0)
+    portions = [portion async for portion in made]
     assert [len(portion) for portion in portions] == [5, 5, 2]
     numbers = [json.loads(line)["order_id"] for part in portions for line in part]
     assert numbers == list(range(1, 13))
-
-
-async def test_orders_go_on_until_they_are_stopped() -> None:
-    source, count = orders(1, None), 0
-    async for portion in source:
-        count += len(portion)
-        if count == 100:
-            source.stop()
-    assert count == source.count == 100
