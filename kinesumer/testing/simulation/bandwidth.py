@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesumer.testing.simulation.event_loop import VirtualLoop
+    from kinesumer.testing.simulation.machine import Handle
 
 
 @dataclass(eq=False, slots=True)
@@ -19,8 +18,7 @@ class Transfer:
 
     size: int
     arrived: Callable[[], None]
-    # True if the answer has arrived or the client has closed the connection.
-    is_over: bool = False
+    left_bytes: float
 
 
 class SharedLink:
@@ -31,76 +29,59 @@ class SharedLink:
 
     def __init__(self, loop: VirtualLoop, bytes_per_second: float = 0.0) -> None:
         self.bytes_per_second: float = bytes_per_second
-        # Total size of the answers in transit.
-        self.bytes_in_flight: int = 0
         # A function to call when a transfer starts.
         self.changed: Callable[[], None] = lambda: None
         self._loop = loop
-        # A heap of transfers: the value of ``_share`` at which the transfer will be
-        # complete, a tie-breaker, and the transfer.
-        self._under_way: list[tuple[float, int, Transfer]] = []
-        self._active = 0
-        # Bytes that a transfer would have received if it had started with the first
-        # one.
-        self._share = 0.0
-        self._shared_at = 0.0
-        self._ties = count()
-        # The number of the latest timer. Earlier timers do nothing when they fire.
-        self._plans = 0
+        self._under_way: list[Transfer] = []
+        self._counted_at = 0.0
+        self._next_arrival: Handle | None = None
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """The total size of the answers in transit."""
+        return sum(transfer.size for transfer in self._under_way)
 
     def carry(self, size: int, arrived: Callable[[], None]) -> Transfer:
         """Start an answer's transfer. Call ``arrived`` when it is complete."""
-        self._count_up()
-        transfer = Transfer(size, arrived)
-        end = self._share + size
-        heapq.heappush(self._under_way, (end, next(self._ties), transfer))
-        self._active += 1
-        self.bytes_in_flight += size
+        self._count_down()
+        transfer = Transfer(size, arrived, size)
+        self._under_way.append(transfer)
         self._plan()
         self.changed()
         return transfer
 
     def drop(self, transfer: Transfer) -> None:
-        """End a transfer early, since the client has closed the connection."""
-        if not transfer.is_over:
-            self._count_up()
-            self._end(transfer)
+        """End a transfer, if it isn't over, since the client closes the connection."""
+        if transfer in self._under_way:
+            self._count_down()
+            self._under_way.remove(transfer)
             self._plan()
 
     def set_rate(self, bytes_per_second: float) -> None:
         """Change the bandwidth. 0 means no limit."""
-        self._count_up()
+        self._count_down()
         self.bytes_per_second = bytes_per_second
         self._plan()
 
-    def _count_up(self) -> None:
-        now, rate = self._loop.real, self.bytes_per_second
-        if self._active and rate:
-            self._share += (now - self._shared_at) * rate / self._active
-        self._shared_at = now
-
-    def _end(self, transfer: Transfer) -> None:
-        transfer.is_over = True
-        self._active -= 1
-        self.bytes_in_flight -= transfer.size
+    def _count_down(self) -> None:
+        """Subtract what each transfer has received since the last call."""
+        seconds, self._counted_at = self._loop.real - self._counted_at, self._loop.real
+        for transfer in self._under_way:
+            share = self.bytes_per_second / len(self._under_way)
+            transfer.left_bytes -= seconds * share
 
     def _plan(self) -> None:
-        """Set a timer for the next arrival. It replaces earlier timers."""
-        while self._under_way and self._under_way[0][2].is_over:
-            heapq.heappop(self._under_way)
-        self._plans += 1
+        """Set a timer for the next arrival, in place of the former timer."""
+        if self._next_arrival is not None:
+            self._next_arrival.cancel()
         if self._under_way:
-            wait = 0.0
+            first = min(self._under_way, key=lambda transfer: transfer.left_bytes)
+            seconds = 0.0
             if rate := self.bytes_per_second:
-                left = self._under_way[0][0] - self._share
-                wait = max(0.0, left) * self._active / rate
-            self._loop.at_real(self._loop.real + wait, self._arrive, self._plans)
+                seconds = max(0.0, first.left_bytes) * len(self._under_way) / rate
+            when = self._loop.real + seconds
+            self._next_arrival = self._loop.at_real(when, self._arrive, first)
 
-    def _arrive(self, plan: int) -> None:
-        if plan != self._plans:
-            return
-        self._count_up()
-        _, _, transfer = heapq.heappop(self._under_way)
-        self._end(transfer)
+    def _arrive(self, transfer: Transfer) -> None:
+        self.drop(transfer)
         transfer.arrived()
-        self._plan()

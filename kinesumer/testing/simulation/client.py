@@ -1,27 +1,25 @@
-"""A simulated client process. It runs the real engine, and user code with faults."""
+"""A simulated client process. It runs the real client, and user code with faults."""
 
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kinesumer.consuming.delivery import RecordDelivery
-from kinesumer.consuming.records import Batches, Records
-from kinesumer.coordination.group import GroupConsumer
-from kinesumer.errors import ClientIdInUseError, FatalError, ShardsLostError
+from kinesumer.client import Kinesumer
+from kinesumer.coordination.heartbeat_thread import HeartbeatTask
+from kinesumer.errors import ClientIdInUseError, CommitTimeoutError, FatalError
 from kinesumer.model.streams import Stream
-from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.testing.simulation.bandwidth import SharedLink
 from kinesumer.testing.simulation.fan_out import (
     LinkedFanOutSource,
     Subscriptions,
     open_fan_out,
 )
-from kinesumer.testing.simulation.heartbeat_thread import SimulatedHeartbeatThread
+from kinesumer.testing.simulation.machine import MACHINE
+from kinesumer.testing.simulation.memory_kinesis import memory_ports
 from kinesumer.testing.simulation.network import (
     LinkedSource,
     LinkedStore,
@@ -29,21 +27,65 @@ from kinesumer.testing.simulation.network import (
 )
 from kinesumer.testing.simulation.user_code import (
     FaultyUserCode,
-    HandlerClient,
-    SimulatedCallbacks,
     UserError,
+    UserSide,
 )
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
-    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
-    from kinesumer.model.owned import AssignedShard
-    from kinesumer.model.records import Batch, Record
+    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.coordination.group import GroupConsumer
+    from kinesumer.coordination.heartbeat import Heartbeater
+    from kinesumer.coordination.heartbeat_thread import MakeHeartbeater
+    from kinesumer.coordination.membership import Event, Notify
     from kinesumer.ports import StreamSource
+    from kinesumer.runtime.context import ClientContext
     from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.world import World
+    from kinesumer.testing.simulation.simulation import Simulation
+
+
+class SimulatedClient(Kinesumer):
+    """A client whose group the checker looks into."""
+
+    @property
+    def group(self) -> GroupConsumer | None:
+        """What the client runs, or None before its start."""
+        return self._lifecycle.group
+
+
+class SimulatedHeartbeatThread(HeartbeatTask):
+    """Sends heartbeats on a second thread, even while the first thread is blocked.
+
+    As with real threads, a function that one thread calls on the other runs later.
+    """
+
+    def __init__(self, thread: Machine, context: ClientContext) -> None:
+        super().__init__(context)
+        on_thread = copy_context()
+        on_thread.run(MACHINE.set, thread)
+        self._on_thread = on_thread
+        self._call = partial(thread.loop.call_soon, context=on_thread)
+
+    def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
+        """Start the heartbeats. ``notify`` will be called on the caller's thread."""
+        loop, home = asyncio.get_running_loop(), copy_context()
+
+        def pass_on(event: Event) -> None:
+            loop.call_soon(notify, event, context=home)
+
+        self._on_thread.run(super().start, make_heartbeater, pass_on)
+
+    def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
+        """Call a function with the heartbeater, on the heartbeat thread."""
+        self._call(super().call_in_loop, change)
+
+    async def stop(self) -> None:
+        """Stop the heartbeats. No heartbeat is sent after this method returns."""
+        if self.task is not None:
+            self._call(self.task.cancel)
+            await asyncio.wait([self.task])
 
 
 class Process:
@@ -51,7 +93,7 @@ class Process:
 
     def __init__(
         self,
-        world: World,
+        world: Simulation,
         client_id: str,
         streams: tuple[str, ...],
         rate: float,
@@ -85,17 +127,24 @@ class Process:
             world, self.machine, self.random
         )
         self.leaving: bool = False
-        self.group: GroupConsumer | None = None
-        self._has_started = False  # a client refreshes only after its start
+        self.client: SimulatedClient | None = None  # set while it consumes
         self.ended_with: BaseException | None = None
         self.refused: ClientIdInUseError | None = None
-        self._unacked: list[Record] = []
         self.task: asyncio.Task[None] = world.loop.spawn(self.machine, self._main())
 
     @property
     def alive(self) -> bool:
         """True while the process runs or is frozen."""
         return self.machine.alive and not self.task.done()
+
+    @property
+    def group(self) -> GroupConsumer | None:
+        """What the process's client runs, or None."""
+        return None if self.client is None else self.client.group
+
+    def owned_shards(self) -> Iterable[OwnedShard]:
+        """Return the shards that the process owns now."""
+        return () if self.group is None else self.group.owned_shards()
 
     # --- what happens to it ---
 
@@ -123,8 +172,8 @@ class Process:
 
     def end_faults(self) -> None:
         """End all faults of the process's networks, user code, and threads."""
-        self.store.network.clear()
-        self.kinesis_network.clear()
+        for network in self.networks.values():
+            network.clear()
         self.line.set_rate(self.world.scenario.link_bytes_per_second)
         self.subscriptions.end_faults()
         self.user_code.end_faults()
@@ -139,21 +188,27 @@ class Process:
     def leave(self) -> None:
         """Leave the group (SIGTERM)."""
         self.leaving = True
-        if self.group is not None:
-            self._in_background(self.group.leave)
+        if self.client is not None:
+            self._in_background(self.client.leave)
 
     def refresh(self, streams: tuple[str, ...]) -> None:
         """Change the streams that the process consumes."""
         self.streams = streams
-        if self.group is not None and self._has_started:
-            self._in_background(partial(self.group.refresh, self._requested_streams()))
+        if self.client is not None:
+            self._in_background(partial(self._refresh, self.client))
 
-    def _requested_streams(self) -> list[Stream]:
-        pace = self.world.scenario.min_read_interval_seconds
+    async def _refresh(self, client: SimulatedClient) -> None:
+        while client is self.client and client.group is None:
+            await asyncio.sleep(0.1)  # consume() was called, but hasn't begun to start
+        if client is self.client:
+            await client.refresh(self.requested_streams())
+
+    def requested_streams(self) -> list[Stream]:
+        """Return the streams that the process consumes."""
         return [
             Stream(
                 name,
-                min_read_interval_seconds=pace,
+                min_read_interval_seconds=self.world.scenario.min_read_interval_seconds,
                 fan_out=self.world.scenario.app if name in self.fan_out else None,
                 fan_out_fallback=self.fan_out.get(name, False),
             )
@@ -187,6 +242,8 @@ class Process:
                 self.refused = error
                 self.world.checker.note("id in use", self.name, str(error))
                 self.world.ids_in_use += 1
+            except CommitTimeoutError as error:
+                self.world.checker.note("stopped late", self.name, str(error))
             except FatalError as error:
                 must_poll = all(self.fan_out.values())
                 deregistered = self.world.was_deregistered and not must_poll
@@ -209,69 +266,31 @@ class Process:
                 await asyncio.sleep(5 * self.random.random())
 
     async def _consume(self) -> None:
-        world, handling = self.world, None
         self._draw_fan_out()
-        if world.scenario.concurrency:
-            client = HandlerClient(world, self.user_code, self.machine, self.random)
-            handling = client.handling
-        delivery = RecordDelivery(self.machine, acks_by_asking=world.auto)
-        callbacks: SimulatedCallbacks | None = None
-        if world.scenario.callbacks:
-            callbacks = SimulatedCallbacks(
-                self.machine, world.checker.calls, self.user_code, self._ack_shard
-            )
-        (handling or delivery).callbacks = callbacks
-        group = self._new_group(handling or delivery)
-        world.checker.turns.begin(self.machine, group.owned_shards)
-
-        async def begin() -> None:
-            if self.group is not group:
-                self.group, streams = group, self.streams
-                await group.start(self._requested_streams(), world.scenario.start)
-                self._has_started = True
-                if self.streams != streams:
-                    self.refresh(self.streams)
-
-        loop = asyncio.get_running_loop()
-        acking = None if world.auto else loop.create_task(self._ack(group))
-        try:
-            if handling is not None:
-                await handling.run(begin)
-            elif world.scenario.batches:
-                await self._each_batch_of(Records(delivery, begin))
-                if world.scenario.tasks > 1:
-                    self._ack_all(group)
-            else:
-                await self._each_record(Records(delivery, begin))
-        finally:
-            self.group, self._has_started = None, False
-            if acking is not None:
-                acking.cancel()
-            self._unacked.clear()
-            try:
-                await group.stop(wait_for_user=False)
-            except TimeoutError as error:
-                world.checker.note("stopped late", self.name, str(error))
-        if callbacks is not None:
-            callbacks.raise_error()
-
-    def _new_group(self, delivery: DeliveryProtocol) -> GroupConsumer:
-        world = self.world
-        context = ClientContext(
-            app=world.scenario.app,
+        client = SimulatedClient(
+            self.world.scenario.app,
             client_id=self.client_id,
-            config=world.config_of(self.client_id),
-            store=self.store,
-            clock=self.machine,
-            random=self.random,
-            new_id=world.new_id,
-            failure_log=FailureLog(self.machine),
-            incidents=IncidentLog(self.machine),
+            config=self.world.config_of(self.client_id),
+            _ports=memory_ports(
+                self.machine,
+                self.random,
+                self.world.new_id,
+                self.store,
+                self._open_source,
+                heartbeat=self._new_heartbeat,
+            ),
         )
-        heartbeat = SimulatedHeartbeatThread(
-            replace(context, store=self.heartbeat_store), self.heartbeat_thread
-        )
-        return GroupConsumer(context, self._open_source, heartbeat, delivery)
+        async with client:
+            self.client = client
+            self.world.checker.turns.begin(self.machine, self.owned_shards)
+            try:
+                await UserSide(self, client).consume()
+            finally:
+                self.client = None
+
+    def _new_heartbeat(self, context: ClientContext) -> HeartbeatTask:
+        context = replace(context, store=self.heartbeat_store)
+        return SimulatedHeartbeatThread(self.heartbeat_thread, context)
 
     def _linked_store(self, network: NetworkConditions | None = None) -> LinkedStore:
         return LinkedStore(
@@ -289,79 +308,3 @@ class Process:
         if stream.fan_out is None:
             return LinkedSource(*link)
         return await open_fan_out(LinkedFanOutSource(*link, self.subscriptions), stream)
-
-    # --- user code ---
-
-    async def _each_record(self, records: Records) -> None:
-        async for record in records:
-            await self._handle([record])
-
-    async def _each_batch_of(self, records: Records) -> None:
-        """Iterate over batches in several tasks; the first failure ends all of them."""
-        count, loop = self.world.scenario.tasks, asyncio.get_running_loop()
-        if count == 1:
-            await self._each_batch(records.batches())
-            return
-        shared = records.batches() if self.random.random() < 0.5 else None
-        works = [self._each_batch(shared or records.batches()) for _ in range(count)]
-        tasks = [loop.create_task(work) for work in works]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    async def _each_batch(self, batches: Batches) -> None:
-        async for batch in batches:
-            await self._handle(batch.records, batch)
-
-    async def _handle(self, records: list[Record], batch: Batch | None = None) -> None:
-        world = self.world
-        for record in records:
-            world.checker.delivered(self.machine, record)
-        world.checker.calls.busy(self.machine, records[0].fence, 1)
-        try:
-            # Wait, so that other tasks take batches, and some are done out of order.
-            if world.scenario.tasks > 1 and not world.faults_ended:
-                await asyncio.sleep(self.random.random())
-            await self.user_code.run(records, batch)
-        finally:
-            world.checker.calls.busy(self.machine, records[0].fence, -1)
-        if world.auto:
-            for record in records:
-                world.checker.done(record)
-        else:
-            self._unacked += records
-
-    def _ack_all(self, group: GroupConsumer) -> None:
-        """Ack all records that haven't been acked yet."""
-        while self._unacked:
-            self._ack_at(0, group)
-
-    def _ack_at(self, index: int, group: GroupConsumer) -> None:
-        record = self._unacked.pop(index)
-        self.world.checker.done(record)
-        group.ack(record)
-
-    def _ack_shard(self, shard: AssignedShard) -> None:
-        """Ack the records of a shard that is revoked, at random."""
-        if self.group is None or self.random.random() < 0.5:
-            return
-        for index in reversed(range(len(self._unacked))):
-            if self._unacked[index].fence[:2] == shard.fence[:2]:
-                self._ack_at(index, self.group)
-
-    async def _ack(self, group: GroupConsumer) -> None:
-        """Ack records in random order, as ``commit="manual"`` allows."""
-        draw = self.random
-        while True:
-            await asyncio.sleep(draw.random())
-            for _ in range(draw.randrange(1 + 2 * len(self._unacked))):
-                if not self._unacked:
-                    break
-                self._ack_at(draw.randrange(len(self._unacked)), group)
-            if draw.random() < 0.1:
-                try:
-                    await group.commit()
-                except ShardsLostError as error:
-                    self.world.checker.note("lost", self.name, str(error))

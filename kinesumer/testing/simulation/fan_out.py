@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from contextvars import copy_context
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kinesumer.aws.fan_out import Consumer, FanOutSource
 from kinesumer.aws.http.event_stream import FrameQueue
-from kinesumer.aws.kinesis_errors import SUBSCRIBE
+from kinesumer.aws.kinesis_errors import SUBSCRIBE, ConsumerStateError
+from kinesumer.aws.starting_positions import timestamp_errors
 from kinesumer.errors import SourceThrottledError, SourceUnavailableError
 from kinesumer.testing.kinesis.errors import AwsError
 from kinesumer.testing.kinesis.subscription import without_continuation
@@ -270,7 +272,7 @@ class LinkedFanOutSource(LinkedSource):
     @property
     def label(self) -> str:
         """The stream's name, for messages."""
-        return f"stream {self._source.name}"
+        return f"stream {self.name}"
 
     async def arn(self) -> str:
         """Return the stream's ARN."""
@@ -281,10 +283,21 @@ class LinkedFanOutSource(LinkedSource):
 
     async def call_of_consumer(
         self, operation: str, arguments: Mapping[str, object]
-    ) -> Any:
-        """Make a call about the stream's consumers, and return its response."""
-        call = self._source.call_of_consumer
-        return await self.call(partial(call, operation, arguments))
+    ) -> dict[str, Any] | None:
+        """Make a call about the stream's consumers, and return its response.
+
+        Return None if the consumer does not exist, or already exists.
+        """
+        try:
+            answer = await self.call(partial(self.ask, operation, arguments))
+        except ConsumerStateError:
+            return None
+        one = [answer[n] for n in ("Consumer", "ConsumerDescription") if n in answer]
+        for consumer in [*one, *answer.get("Consumers", ())]:
+            # As a datetime, as AWS's client has it.
+            created = datetime.fromtimestamp(consumer["ConsumerCreationTimestamp"], UTC)
+            consumer["ConsumerCreationTimestamp"] = created
+        return cast("dict[str, Any]", answer)
 
     async def subscribe(
         self, arn: str, shard_id: str, position: Mapping[str, object]
@@ -296,22 +309,30 @@ class LinkedFanOutSource(LinkedSource):
     def _subscribe_now(
         self, arn: str, shard_id: str, position: Mapping[str, object]
     ) -> Subscription:
+        """Begin a subscription, which replaces the consumer's former one."""
         if self.machine.loop.real < self.subscriptions.refused_until:
             self.network.last_disturbed_at = self.machine.loop.real
             raise SourceThrottledError("the subscription is refused")
-        skew = self._skew() if self.network.skew else 0.0
-        return self._source.subscribe(arn, shard_id, position, skew)
+        self.kinesis.require_key(self.name)
+        arguments = {
+            "ConsumerARN": arn,
+            "ShardId": shard_id,
+            "StartingPosition": position,
+        }
+        with timestamp_errors(position):
+            begun: Subscription = self.ask(SUBSCRIBE, arguments, skew=self.skew())
+        return begun
 
     def now(self) -> float:
         """Return the time of Kinesis."""
-        return self._source.kinesis.clock.wall()
+        return self.kinesis.clock.wall()
 
     async def error_of_subscription(
         self, code: str, text: str, shard_id: str
     ) -> KinesumerError:
         """Return the error that an exception in an event stream means."""
         await self.describe()
-        return self._source.error_now(AwsError(code, text), SUBSCRIBE, shard_id)
+        return self.error_now(AwsError(code, text), SUBSCRIBE, shard_id)
 
 
 async def open_fan_out(source: LinkedFanOutSource, stream: Stream) -> StreamSource:

@@ -10,6 +10,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import drain
 from kinesumer.testing.simulation.operator import Operator
+from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.trace import WHOLE
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     Inject = Callable[["FaultInjector", float], None]
 
 MAX_OPEN_SHARDS = 24
-DRIFT = 0.05
 # The range of a narrow link's bandwidth. Even the lowest carries 10 MB within 30 s.
 NARROW_BYTES_PER_SECOND = (600_000, 2_000_000)
 MAX_BLOCKED_SECONDS = 8.0
@@ -103,7 +103,7 @@ class FaultInjector:
         """Let a computer's clocks run up to 5 % faster or slower."""
         if victim := self._victim():
             before = victim.machine.rate
-            victim.set_clock_rate(1 + DRIFT * (2 * self.random.random() - 1))
+            victim.set_clock_rate(1 + Scenario.drift * (2 * self.random.random() - 1))
             self._later(seconds, victim.set_clock_rate, before)
 
     def leader_flap(self, seconds: float) -> None:
@@ -159,16 +159,9 @@ class FaultInjector:
         rate = self.random.random()
         _network_fault("store", of_all=True, throttled=rate)(self, seconds)
 
-    def errors(self, seconds: float) -> None:
-        """Answer half of a process's requests to each service with status 500."""
-        _network_fault("store", failing=0.5)(self, seconds)
-        _network_fault("kinesis", failing=0.5)(self, seconds)
-
-    def timeouts(self, seconds: float) -> None:
-        """Lose a third of a process's requests to each service."""
-        _network_fault("store", lost=0.33)(self, seconds)
-        _network_fault("kinesis", lost=0.33)(self, seconds)
-
+    # Half of the requests get status 500; a third of them are lost.
+    errors: Inject = _network_fault("store", "kinesis", failing=0.5)
+    timeouts: Inject = _network_fault("store", "kinesis", lost=0.33)
     unanswered: Inject = _network_fault("store", unanswered=0.5)
 
     def flaky(self, seconds: float) -> None:
@@ -192,8 +185,7 @@ class FaultInjector:
 
     def slow_net(self, seconds: float) -> None:
         """Let the state store take up to some seconds to answer a process."""
-        latency = 3 * self.random.random()
-        _network_fault("store", latency=latency)(self, seconds)
+        _network_fault("store", latency=3 * self.random.random())(self, seconds)
 
     stale: Inject = _network_fault("store", of_all=True, stale=0.7)
 
@@ -269,15 +261,15 @@ class FaultInjector:
     def pause(self, seconds: float) -> None:
         """Pause a shard, a stream or everything, and resume it later."""
         target = self._target()
-
-        async def pause(operator: Operator) -> None:
-            await pauses.pause(operator.context, *target, "trial")
-
-        async def resume(operator: Operator) -> None:
-            await pauses.resume(operator.context, *target)
-
-        self._start_operator("pause", pause)
-        self._later(seconds, self._start_operator, "resume", resume)
+        self._start_operator(
+            "pause", lambda o: pauses.pause(o.context, *target, "trial")
+        )
+        self._later(
+            seconds,
+            self._start_operator,
+            "resume",
+            lambda o: pauses.resume(o.context, *target),
+        )
 
     def resume(self, _seconds: float) -> None:
         """Resume everything that is paused."""

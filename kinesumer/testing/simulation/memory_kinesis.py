@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from kinesumer.aws.kinesis_errors import (
 )
 from kinesumer.aws.polling import PollingSource
 from kinesumer.aws.starting_positions import iterator_arguments, timestamp_errors
+from kinesumer.coordination.connections import Connections, Ports
+from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.errors import (
     FatalError,
     KeyUnavailableError,
@@ -27,25 +29,31 @@ from kinesumer.errors import (
 )
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import StreamInfo
+from kinesumer.telemetry.api import Telemetry
 from kinesumer.testing.kinesis.errors import AwsError
 from kinesumer.testing.kinesis.limits import MIB, UNTHROTTLED, Bucket, Limits
-from kinesumer.testing.kinesis.records import ReadPage, get_records
-from kinesumer.testing.kinesis.requests import GetRecords
 from kinesumer.testing.kinesis.service import STREAM_OPERATIONS, Caller, stream_arn
 from kinesumer.testing.kinesis.streams import AUTO, Stream
 from kinesumer.testing.kinesis.tokens import GrowingNumbers, hash_key
 from kinesumer.wire.records import JSON_PER_RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+    from random import Random
 
     from kinesumer.aws.errors import AwsFailure
+    from kinesumer.aws.session import ClientFactory
     from kinesumer.errors import KinesumerError
+    from kinesumer.model import streams
     from kinesumer.model.positions import Position
     from kinesumer.model.streams import Shard, Start
-    from kinesumer.ports import Clock, Reservation
-    from kinesumer.testing.kinesis.subscription import Consumer, Subscription
+    from kinesumer.ports import Clock, Reservation, StateStore, StreamSource
+    from kinesumer.runtime.context import ClientContext
+    from kinesumer.testing.kinesis.records import ReadPage
+    from kinesumer.testing.kinesis.subscription import Consumer
+
+T = TypeVar("T")
 
 # AWS's rates of subscriptions and their events. Tests put and list without limits.
 SUBSCRIPTION_LIMITS = replace(
@@ -187,7 +195,8 @@ class MemoryKinesis:
 
     def require_key(self, name: str) -> None:
         """Raise KeyUnavailableError while the stream's key can't be used."""
-        if self._key_fails_until.get(name, -math.inf) > self.clock.now():
+        failing_until = self._key_fails_until.get(self.stream(name).name, -math.inf)
+        if failing_until > self.clock.now():
             raise KeyUnavailableError(f"the key of {name} is disabled; enable it")
 
     def deregister(self, name: str, consumer_name: str) -> None:
@@ -196,7 +205,8 @@ class MemoryKinesis:
         if consumer := stream.consumers.get(consumer_name):
             self._deregistered.append((stream, consumer))
             arguments = {"ConsumerName": consumer_name}
-            self.source(name).call_of_consumer("DeregisterStreamConsumer", arguments)
+            with suppress(ConsumerStateError):  # it is being deregistered
+                self.source(name).ask("DeregisterStreamConsumer", arguments)
 
     def revive(self) -> None:
         """Let clients subscribe to deregistered consumers again.
@@ -212,26 +222,27 @@ class MemoryKinesis:
 class MemorySource(PollingSource):
     """A ports.StreamSource for one stream of a MemoryKinesis."""
 
-    kinesis: MemoryKinesis
-    name: str
-
     def __init__(self, kinesis: MemoryKinesis, name: str) -> None:
         self.kinesis, self.name = kinesis, name
 
+    async def call(self, act: Callable[[], T]) -> T:
+        """Make a call at once. A subclass may send it over a network."""
+        return act()
+
     async def describe(self) -> StreamInfo:
         """Return the stream as it is now. Raises StreamMissingError."""
-        return self.describe_now()
+        return await self.call(self.describe_now)
 
     async def list_shards(self) -> Sequence[Shard]:
         """Return every shard that hasn't expired."""
-        return self.list_shards_now()
+        return await self.call(self.list_shards_now)
 
     def connection(self) -> AbstractAsyncContextManager[None]:
         """Return a connection at once, since the number of connections is unlimited."""
         return nullcontext()
 
     async def _place(self, shard_id: str, after: Position | Start) -> str:
-        return self.get_iterator_now(shard_id, after)
+        return await self.call(partial(self.get_iterator_now, shard_id, after))
 
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
@@ -239,13 +250,20 @@ class MemorySource(PollingSource):
         """Return the next page. Raises ExpiredIteratorError, ShardThrottledError."""
 
         async def read(place: str) -> tuple[Page, None]:
-            page = self.get_records_now(place, limit)
+            page = await self._page(place, limit)
             if reservation is not None and not reservation.covers(page.wire_bytes):
                 await reservation.grow(page.wire_bytes)
+            await self._arrival(page)
             return page, None
 
         page, _ = await self._read_confirmed(iterator, read)
         return page
+
+    async def _page(self, iterator: str, limit: int) -> Page:
+        return await self.call(partial(self.get_records_now, iterator, limit))
+
+    async def _arrival(self, page: Page) -> None:
+        """Wait until a page has arrived. A subclass may let this take time."""
 
     # --- the same without a coroutine, for the simulator ---
 
@@ -276,64 +294,21 @@ class MemorySource(PollingSource):
         """
         arguments = iterator_arguments(after)
         with timestamp_errors(arguments):
-            answer = self._ask(
+            answer = self.ask(
                 "GetShardIterator", {"ShardId": shard_id, **arguments}, skew=skew
             )
         return str(answer["ShardIterator"])
 
     def get_records_now(self, iterator: str, limit: int) -> Page:
         """Return the next page of a shard."""
-        stream = self.kinesis.stream(self.name)
-        self.kinesis.require_key(stream.name)
-        request = GetRecords(shard_iterator=iterator, limit=limit)
-        try:
-            page = get_records(stream, request, self.kinesis.clock.wall())
-        except AwsError as error:
-            raise self.error_now(error, "GetRecords") from error
-        return _page(page)
+        self.kinesis.require_key(self.name)
+        arguments = {"ShardIterator": iterator, "Limit": limit}
+        return _page(self.ask("GetRecords", arguments))
 
-    def call_of_consumer(
-        self, operation: str, arguments: Mapping[str, object]
-    ) -> dict[str, Any] | None:
-        """Make a call about the stream's consumers, and return its response.
-
-        Return None if the consumer does not exist, or already exists.
-        """
-        try:
-            answer: dict[str, Any] = self._ask(operation, arguments)
-        except ConsumerStateError:
-            return None
-        for name in ("Consumer", "ConsumerDescription"):
-            if name in answer:
-                _add_datetime(answer[name])
-        for consumer in answer.get("Consumers", ()):
-            _add_datetime(consumer)
-        return answer
-
-    def subscribe(
-        self,
-        arn: str,
-        shard_id: str,
-        position: Mapping[str, object],
-        skew: float = 0.0,
-    ) -> Subscription:
-        """Begin a subscription, which replaces the consumer's former one.
-
-        The clock of the server that answers is ``skew`` seconds fast.
-        """
-        self.kinesis.require_key(self.kinesis.stream(self.name).name)
-        arguments = {
-            "ConsumerARN": arn,
-            "ShardId": shard_id,
-            "StartingPosition": position,
-        }
-        with timestamp_errors(position):
-            subscription: Subscription = self._ask(SUBSCRIBE, arguments, skew=skew)
-        return subscription
-
-    def _ask(
+    def ask(
         self, operation: str, arguments: Mapping[str, object], **options: float
     ) -> Any:
+        """Return the response to a request. Raise the library's error for a refusal."""
         kind, handle = STREAM_OPERATIONS[operation]
         request = msgspec.convert(arguments, kind)
         stream = self.kinesis.stream(self.name)
@@ -388,7 +363,27 @@ def _page(page: ReadPage) -> Page:
     return Page(records, page.iterator, page.millis_behind, children, size)
 
 
-def _add_datetime(consumer: dict[str, Any]) -> None:
-    """Replace the time of a consumer's creation by a datetime, as AWS's client does."""
-    created = consumer["ConsumerCreationTimestamp"]
-    consumer["ConsumerCreationTimestamp"] = datetime.fromtimestamp(created, UTC)
+def memory_ports(
+    clock: Clock,
+    random: Random,
+    new_id: Callable[[], str],
+    store: StateStore,
+    open_source: Callable[[streams.Stream], Awaitable[StreamSource]],
+    *,
+    heartbeat: Callable[[ClientContext], HeartbeatTask] = HeartbeatTask,
+    telemetry: Telemetry | None = None,
+    clients: ClientFactory | None = None,
+) -> Ports:
+    """Return the ports of a client that uses this store and these sources."""
+
+    @asynccontextmanager
+    async def connect(*_: object) -> AsyncIterator[Connections]:
+        yield Connections(
+            store=store,
+            open_source=open_source,
+            heartbeat=heartbeat,
+            telemetry=telemetry or Telemetry(),
+            clients=clients,
+        )
+
+    return Ports(clock=clock, random=random, new_id=new_id, connect=connect)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from kinesumer.errors import StateStoreMissingError, StoreThrottledError
 from kinesumer.model.rows import Key
 from kinesumer.ports import AllOf, Compare, WriteResult
-from kinesumer.testing.kinesis.limits import MIB
+from kinesumer.testing.kinesis.limits import MIB, Bucket
 from kinesumer.wire.row_size import row_bytes
 
 if TYPE_CHECKING:
@@ -35,11 +36,16 @@ class Usage:
     write_units: int = 0
     read_units: float = 0.0
 
-    def wrote(self, size: int, index_units: int = 0) -> None:
-        """Count a write. ``size`` is the larger size of the row, before or after it."""
+    def wrote(self, size: int, index_units: int = 0) -> int:
+        """Count a write, and return its units.
+
+        ``size`` is the larger size of the row, before or after the write.
+        """
         # A write unit is 1 KB. A write that changes the index costs more units.
         self.requests["write"] += 1
-        self.write_units += max(1, -(-size // 1024)) + index_units
+        units = max(1, -(-size // 1024)) + index_units
+        self.write_units += units
+        return units
 
     def read(self, kind: str, size: int, *, consistent: bool) -> None:
         """Count a read of ``size`` bytes. Each page of a query counts as a request."""
@@ -50,34 +56,35 @@ class Usage:
 
 
 class _Partition:
+    """The rows of a partition by sort key, with their sizes in bytes."""
+
     __slots__ = ("keys", "rows", "sizes")
 
     def __init__(self) -> None:
-        self.keys: list[str] = []
+        self.keys: list[str] = []  # sorted
         self.rows: dict[str, Row] = {}
-        # Sizes of rows in bytes. A size is computed when it is first needed.
         self.sizes: dict[str, int] = {}
 
     def put(self, sk: str, row: Row | None) -> None:
-        self.sizes.pop(sk, None)
         if row is None:
             if self.rows.pop(sk, None) is not None:
                 self.keys.pop(bisect_left(self.keys, sk))
-        else:
-            if sk not in self.rows:
-                insort(self.keys, sk)
-            self.rows[sk] = row
+                del self.sizes[sk]
+            return
+        if sk not in self.rows:
+            insort(self.keys, sk)
+        self.rows[sk], self.sizes[sk] = row, row_bytes(row)
+
+    def copy(self) -> _Partition:
+        then = _Partition()
+        then.keys, then.rows = self.keys.copy(), self.rows.copy()
+        then.sizes = self.sizes.copy()
+        return then
 
     def keys_between(self, first: str, last: str) -> list[str]:
         start = bisect_left(self.keys, first) if first else 0
         stop = bisect_right(self.keys, last) if last else len(self.keys)
         return self.keys[start:stop]
-
-    def size(self, sk: str) -> int:
-        size = self.sizes.get(sk)
-        if size is None:
-            size = self.sizes[sk] = row_bytes(self.rows.get(sk, {}))
-        return size
 
 
 class MemoryStore:
@@ -91,17 +98,13 @@ class MemoryStore:
         self.clock = clock
         self.usage: Usage = Usage()
         self.on_write: list[OnWrite] = []
-        # The limit of the table's write units, or None for no limit. The units of one
-        # second may be used at once. Then writes raise StoreThrottledError for a while.
-        self.write_units_per_second: float | None = None
-        self.throttled_writes: int = 0
+        # The write units of a second. While they are used up, writes raise
+        # StoreThrottledError.
+        self.write_capacity: Bucket = Bucket(math.inf)
         self._table_id = table_id
         self._partitions: dict[str, _Partition] = {}
         self._history: deque[tuple[float, Key, Row | None]] = deque()
         self._deleted = False
-        # How many of one second's units were in use at ``_used_at``.
-        self._units_used = 0.0
-        self._used_at = 0.0
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, or None."""
@@ -138,10 +141,10 @@ class MemoryStore:
     ) -> Row | None:
         """Return one row as it was ``age`` seconds ago."""
         self._require()
-        row = self._row(key)
-        if age and (past := self._overlay(age)):
-            row = past.get(key, row)
-        self.usage.read("get", row_bytes(row or {}), consistent=consistent)
+        partition = self._at(key.pk, age)
+        row = partition.rows.get(key.sk)
+        size = partition.sizes.get(key.sk, 0)
+        self.usage.read("get", size, consistent=consistent)
         return None if row is None else row.copy()
 
     def query_now(
@@ -156,14 +159,10 @@ class MemoryStore:
         """Return a partition's rows as they were ``age`` seconds ago."""
         self._require()
         partition = self._at(pk, age)
-        keys = partition.keys_between(first, last) if partition else []
-        if partition is None or not keys:
-            self.usage.read("query", 0, consistent=consistent)
-            return []
-        size = sum([partition.size(sk) for sk in keys])
+        keys = partition.keys_between(first, last)
+        size = sum([partition.sizes[sk] for sk in keys])
         self.usage.read("query", size, consistent=consistent)
-        rows = partition.rows
-        return [rows[sk].copy() for sk in keys]
+        return [partition.rows[sk].copy() for sk in keys]
 
     def not_updated_since_now(
         self, pk: str, moment: str, *, age: float = 0.0
@@ -173,7 +172,7 @@ class MemoryStore:
         partition = self._at(pk, age)
         keys = sorted(
             (str(row["last_update"]), sk)
-            for sk, row in (partition.rows.items() if partition else ())
+            for sk, row in partition.rows.items()
             if "last_update" in row and str(row["last_update"]) <= moment
         )
         size = sum(len(update) + len(pk) + len(sk) + 15 for update, sk in keys)
@@ -184,16 +183,19 @@ class MemoryStore:
         """Apply one conditional write. Raises StoreThrottledError over the limit."""
         self._require()
         _check_write(write)
-        self._admit()
+        if not self.write_capacity.holds(0, self.clock.now()):
+            raise StoreThrottledError("the table takes no more writes for now")
         partition = self._partition(write.key.pk)
-        before, size = partition.rows.get(write.key.sk), partition.size(write.key.sk)
+        sk = write.key.sk
+        before, size = partition.rows.get(sk), partition.sizes.get(sk, 0)
         if not holds(write.condition, before):
-            self._bill_write(size)
+            self.write_capacity.spend(self.usage.wrote(size))
             return WriteResult(False, None if before is None else before.copy())
         after = _applied(write, before)
         self._store(write.key, before, after)
-        size = max(size, partition.size(write.key.sk))
-        self._bill_write(size, _index_units(before, after))
+        size = max(size, partition.sizes.get(sk, 0))
+        units = self.usage.wrote(size, _index_units(before, after))
+        self.write_capacity.spend(units)
         for observe in self.on_write:
             observe(write, before, after)
         return WriteResult(True, None if after is None else after.copy())
@@ -230,29 +232,6 @@ class MemoryStore:
                 "the state store's table doesn't exist; create it"
             )
 
-    def _admit(self) -> None:
-        """Raise StoreThrottledError if the units of one second are used up."""
-        limit = self.write_units_per_second
-        if limit is None:
-            return
-        now = self.clock.now()
-        regained = limit * (now - self._used_at)
-        self._units_used = max(0.0, self._units_used - regained)
-        self._used_at = now
-        if self._units_used >= limit:
-            self.throttled_writes += 1
-            raise StoreThrottledError("the table takes no more writes for now")
-
-    def _bill_write(self, size: int, index_units: int = 0) -> None:
-        before = self.usage.write_units
-        self.usage.wrote(size, index_units)
-        if self.write_units_per_second is not None:
-            self._units_used += self.usage.write_units - before
-
-    def _row(self, key: Key) -> Row | None:
-        partition = self._partitions.get(key.pk)
-        return partition.rows.get(key.sk) if partition else None
-
     def _partition(self, pk: str) -> _Partition:
         return self._partitions.setdefault(pk, _Partition())
 
@@ -264,25 +243,17 @@ class MemoryStore:
             history.popleft()
         self._partition(key.pk).put(key.sk, after)
 
-    def _overlay(self, age: float) -> dict[Key, Row | None]:
-        """Return the rows that changed in the last ``age`` seconds, as they were."""
-        since = self.clock.now() - age
-        past: dict[Key, Row | None] = {}
+    def _at(self, pk: str, age: float) -> _Partition:
+        """Return a partition as it was ``age`` seconds ago."""
+        partition = self._partitions.get(pk, _Partition())
+        if not age:
+            return partition
+        then, since = partition.copy(), self.clock.now() - age
         for written_at, key, before in reversed(self._history):
             if written_at <= since:
                 break
-            past[key] = before
-        return past
-
-    def _at(self, pk: str, age: float) -> _Partition | None:
-        partition = self._partitions.get(pk)
-        past = self._overlay(age) if age else {}
-        changed = {key.sk: row for key, row in past.items() if key.pk == pk}
-        if not changed or partition is None:
-            return partition
-        then = _Partition()
-        for sk, row in (partition.rows | changed).items():
-            then.put(sk, row)
+            if key.pk == pk:
+                then.put(key.sk, before)
         return then
 
 

@@ -7,12 +7,10 @@ answer arrives.
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from kinesumer.aws.polling import PollingSource
 from kinesumer.errors import (
     ExpiredIteratorError,
     KinesumerError,
@@ -25,23 +23,22 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Start
 from kinesumer.runtime.timeouts import timeout
+from kinesumer.testing.simulation.memory_kinesis import MemorySource
 from kinesumer.testing.simulation.memory_store import STALE_SECONDS
 
 if TYPE_CHECKING:
     import asyncio
     import random
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
     from kinesumer.model.rows import Key, Row
     from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ports import Reservation, Write, WriteResult
+    from kinesumer.ports import Write, WriteResult
     from kinesumer.testing.simulation.bandwidth import SharedLink
     from kinesumer.testing.simulation.invariants.checker import InvariantChecker
     from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.memory_kinesis import MemorySource
     from kinesumer.testing.simulation.memory_store import MemoryStore
 
 T = TypeVar("T")
@@ -154,6 +151,10 @@ class Link:
         else:
             self._inject_failure(choice, there, request)
         return await future
+
+    def _has(self, rate: float) -> bool:
+        """Draw whether a fault of this rate happens now."""
+        return bool(rate) and self.random.random() < rate
 
     def _inject_failure(self, choice: float, there: float, request: _Request) -> None:
         network, loop, draw = self.network, self.machine.loop, self.random.random
@@ -287,12 +288,12 @@ class LinkedStore(Link):
         return self._store.write_now(write)
 
     def _age(self) -> float:
-        if self.random.random() >= self.network.stale:
+        if not self._has(self.network.stale):
             return 0.0
         return STALE_SECONDS * self.random.random()
 
 
-class LinkedSource(Link, PollingSource):
+class LinkedSource(Link, MemorySource):
     """The ports.StreamSource that one machine uses for a stream over its link."""
 
     throttled: type[KinesumerError] = SourceThrottledError
@@ -308,66 +309,47 @@ class LinkedSource(Link, PollingSource):
         network: NetworkConditions,
         line: SharedLink | None = None,
     ) -> None:
-        super().__init__(machine, random, network)
-        self._source = source
+        Link.__init__(self, machine, random, network)
+        MemorySource.__init__(self, source.kinesis, source.name)
         self.line = line
 
     async def describe(self) -> StreamInfo:
         """Return the stream, with the time of a server whose clock may be wrong."""
-        info = await self.call(self._source.describe_now)
-        if self.network.skew:
-            info = info._replace(now=info.now + self._skew())
-        return info
+        info = await super().describe()
+        return info._replace(now=info.now + self.skew())
 
     async def list_shards(self) -> Sequence[Shard]:
         """Return the shards, sometimes not all of them."""
-        shards = await self.call(self._source.list_shards_now)
-        if self.random.random() < self.network.cut_off:
+        shards = await super().list_shards()
+        if self._has(self.network.cut_off):
             return shards[: self.random.randrange(len(shards))]
         return shards
 
-    def connection(self) -> AbstractAsyncContextManager[None]:
-        """Return a connection at once, since the number of connections is unlimited."""
-        return nullcontext()
-
     async def _place(self, shard_id: str, after: Position | Start) -> str:
-        skew = self._skew() if self.network.skew else 0.0
         if isinstance(after, Start) and after.timestamp is not None:
-            if self.random.random() < self.network.coarse:
+            if self._has(self.network.coarse):
                 after = Start(type=after.type, timestamp=after.timestamp // 1)
-        get_iterator = self._source.get_iterator_now
-        return await self.call(partial(get_iterator, shard_id, after, skew=skew))
+        skew = self.skew()
+        return await self.call(
+            partial(self.get_iterator_now, shard_id, after, skew=skew)
+        )
 
-    async def get_records(
-        self, iterator: str, limit: int, reservation: Reservation | None = None
-    ) -> Page:
+    async def _page(self, iterator: str, limit: int) -> Page:
         """Return a page, sometimes a short one. Raises ExpiredIteratorError."""
-
-        async def read(place: str) -> tuple[Page, None]:
-            return await self._page(place, limit, reservation), None
-
-        page, _ = await self._read_confirmed(iterator, read)
-        return page
-
-    async def _page(
-        self, iterator: str, limit: int, reservation: Reservation | None
-    ) -> Page:
-        network = self.network
-        if network.expired and self.random.random() < network.expired:
+        if self._has(self.network.expired):
             raise ExpiredIteratorError("the iterator has expired")
-        if network.short and self.random.random() < network.short:
+        if self._has(self.network.short):
             limit = min(limit, self.random.randrange(1, 4))
-        page = await self.call(partial(self._source.get_records_now, iterator, limit))
-        if network.no_iterator and self.random.random() < network.no_iterator:
+        page = await super()._page(iterator, limit)
+        if self._has(self.network.no_iterator):
             page = page._replace(next_iterator=None, children=())
-        if reservation is not None and not reservation.covers(page.wire_bytes):
-            await reservation.grow(page.wire_bytes)
-        if self.line is not None and self.line.bytes_per_second:
-            await self._carry(self.line, page)
         return page
 
-    async def _carry(self, line: SharedLink, page: Page) -> None:
+    async def _arrival(self, page: Page) -> None:
         """Carry a page over the link. Raises SlowAnswerError if it takes too long."""
+        line = self.line
+        if line is None or not line.bytes_per_second:
+            return
         future: asyncio.Future[None] = self.machine.loop.create_future()
         transfer = line.carry(page.wire_bytes, partial(_answer, future, None, None))
         try:
@@ -378,12 +360,13 @@ class LinkedSource(Link, PollingSource):
         finally:
             line.drop(transfer)
 
-    def _skew(self) -> float:
-        return self.network.skew * (2 * self.random.random() - 1)
+    def skew(self) -> float:
+        """Draw the error of the clock of the server that answers next."""
+        most = self.network.skew
+        return most * (2 * self.random.random() - 1) if most else 0.0
 
     def _return(
         self, request: _Request, result: object, error: KinesumerError | None
     ) -> None:
-        # The delay of the request is enough, since reads change nothing. Answer at
-        # once.
+        # Answer at once: the request's delay is enough, since reads change nothing.
         self._deliver(request, result, error)

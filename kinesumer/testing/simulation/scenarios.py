@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 # The total rate of all kinds of faults.
 FAULTS_PER_MINUTE = 6.0
-SMALL_RECORD_BYTES = 20
 # The kinds of faults of a group that uses fan-out.
 WITH_SUBSCRIPTIONS = "all,subscriptions"
 # Records that kill each process that gets them, beside other kinds of faults.
@@ -92,7 +91,7 @@ class Scenario:
     """Kinds of faults and their rates, unless others are requested."""
     tasks: int = 1
     """Number of tasks with which a client iterates over its batches."""
-    record_bytes: int = SMALL_RECORD_BYTES
+    record_bytes: int = 20
     link_bytes_per_second: float = 0.0
     """Bandwidth of each client for Kinesis's answers, or 0 for no limit."""
     table_units_per_second: float | None = None

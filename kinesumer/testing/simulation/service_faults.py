@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
+from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.kinesis.streams import AUTO, BY_KEY
 from kinesumer.testing.simulation.faults import KINDS, MAX_OPEN_SHARDS
 from kinesumer.testing.simulation.invariants.calls import RecordKey
@@ -70,13 +71,12 @@ def _read_foreign(
 
 def busy_table(self: FaultInjector, seconds: float) -> None:
     """Limit the table's writes to 1.5 to 4 times what a group at rest needs."""
-    sim, usual = self.sim, self.sim.scenario.table_units_per_second
+    sim = self.sim
     shards = sum(len(sim.kinesis.stream(name).open) for name in sim.streams)
     beats = 2 * len(sim.living) / sim.config.heartbeat_interval_seconds
     calm = beats + shards / sim.config.commit_interval_seconds
-    sim.store.write_units_per_second = calm * self.random.uniform(*SPARE_UNITS)
-
-    self._later(seconds, setattr, sim.store, "write_units_per_second", usual)
+    sim.store.write_capacity = Bucket(calm * self.random.uniform(*SPARE_UNITS))
+    self._later(seconds, sim.restore_capacity)
 
 
 def auto(self: FaultInjector, _seconds: float) -> None:

@@ -5,84 +5,28 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks, ShardCalls
-from kinesumer.errors import DeadLettersUnavailableError
+from kinesumer.errors import DeadLettersUnavailableError, ShardsLostError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.invokers import refuse_awaitable
-from kinesumer.handlers.runner import HandlerRunner
-from kinesumer.handlers.stream_handlers import read_handlers
 from kinesumer.testing.simulation.invariants.calls import record_key
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from random import Random
 
-    from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.consuming.owned_shard import CallbackCalls
     from kinesumer.handlers.dead_letters.letter import DeadLetter
     from kinesumer.model.owned import AssignedShard, RevokeReason
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Batch, Fence, Record
-    from kinesumer.testing.simulation.invariants.calls import Calls
+    from kinesumer.testing.simulation.client import Process, SimulatedClient
+    from kinesumer.testing.simulation.invariants.calls import RecordKey
     from kinesumer.testing.simulation.machine import Machine
     from kinesumer.testing.simulation.scenarios import UserCode
-    from kinesumer.testing.simulation.world import World
-
-
-class SimulatedCallbacks(AssignmentCallbacks):
-    """Callbacks that report to the checker.
-
-    ``on_revoking`` is called first in each call of ``on_revoked``.
-    """
-
-    machine: Machine
-    checker: Calls
-
-    def __init__(
-        self,
-        machine: Machine,
-        checker: Calls,
-        user_code: FaultyUserCode,
-        on_revoking: Callable[[AssignedShard], None],
-    ) -> None:
-        super().__init__(self._assigned, self._revoked, in_threads=False)
-        self.machine, self.checker = machine, checker
-        self._user_code, self._on_revoking = user_code, on_revoking
-
-    def begin(self, owned: OwnedShard) -> ShardCalls:
-        """Return the calls for a shard that was claimed."""
-        calls = _ReportedCalls(self, owned, self._last.get(owned.key))
-        self._last[owned.key] = calls
-        return calls
-
-    async def _assigned(self, shard: AssignedShard) -> None:
-        self.checker.assigning(self.machine, shard)
-        try:
-            await self._user_code.assigned(shard)
-        except BaseException:
-            self.checker.over(self.machine, shard)
-            raise
-        self.checker.assigned(self.machine, shard)
-
-    async def _revoked(self, shard: AssignedShard, reason: RevokeReason) -> None:
-        self.checker.revoking(self.machine, shard, reason)
-        try:
-            self._on_revoking(shard)
-            await self._user_code.revoked(shard, reason)
-        finally:
-            self.checker.over(self.machine, shard)
-
-
-class _ReportedCalls(ShardCalls):
-    """Reports when a client begins to give its shard up."""
-
-    def revoke(self, reason: RevokeReason) -> asyncio.Task[bool]:
-        """Begin to call ``on_revoked``."""
-        callbacks = self._callbacks
-        assert isinstance(callbacks, SimulatedCallbacks)
-        callbacks.checker.given_up(callbacks.machine, self.owned.source.fence)
-        return super().revoke(reason)
+    from kinesumer.testing.simulation.simulation import Simulation
 
 
 # Few attempts, so that some records become dead letters.
@@ -100,7 +44,7 @@ class FaultyUserCode:
 
     slow_until: float
 
-    def __init__(self, world: World, machine: Machine, random: Random) -> None:
+    def __init__(self, world: Simulation, machine: Machine, random: Random) -> None:
         self.slow_until = 0.0
         # How many of the next calls will fail.
         self.failures_left: int = 0
@@ -220,82 +164,191 @@ class FaultyUserCode:
                 await self._machine.busy(self._block_seconds * self._random.random())
 
 
-class HandlerClient:
-    """The handlers and dead letters of one ``run()``. They report to the checker."""
+class UserSide:
+    """The loops, or the handlers, of one client. They report to the checker."""
 
-    def __init__(
-        self,
-        world: World,
-        user_code: FaultyUserCode,
-        machine: Machine,
-        random: Random,
-    ) -> None:
-        self._user_code = user_code
-        self._machine, self._random = machine, random
-        self._checker = world.checker
+    def __init__(self, process: Process, client: SimulatedClient) -> None:
+        self._process, self._client = process, client
+        self._machine, self._random = process.machine, process.random
+        self._world, self._checker = process.world, process.world.checker
+        self._unacked: list[Record] = []
+        # Records that handlers got, which may get them again, and those that failed.
         self._delivered: set[tuple[Fence, Position]] = set()
-        # Records that failed, by stream, shard and sequence number.
-        self._failed: dict[str, Record] = {}
-        scenario = world.scenario
-        handlers = read_handlers(
-            scenario.app,
-            self.batch if scenario.batches else self.record,
-            {
-                "batch": scenario.batches,
-                "concurrency": scenario.concurrency,
-                "dead_letters": self.put,
-                "retries": RETRIES,
-            },
-        )
-        self.handling: HandlerRunner = HandlerRunner(
-            handlers,
-            app=scenario.app,
-            clock=machine,
-            random=random,
-            drain=world.config.drain_timeout_seconds,
-        )
+        self._failed: dict[RecordKey, Record] = {}
 
-    async def record(self, record: Record) -> None:
-        """Handle a record."""
+    async def consume(self) -> None:
+        """Consume the process's streams as the scenario says."""
+        scenario, streams = self._world.scenario, self._process.requested_streams()
+        options: dict[str, Any] = {"start": scenario.start}
+        if scenario.callbacks:
+            options |= {"on_assigned": self._assigned, "on_revoked": self._revoked}
+        if scenario.concurrency:
+            await self._client.run(
+                streams,
+                self._handle_batch if scenario.batches else self._handle_record,
+                batch=scenario.batches,
+                concurrency=scenario.concurrency,
+                dead_letters=self._set_aside,
+                retries=RETRIES,
+                **options,
+            )
+            return
+        acking = None if self._world.auto else asyncio.create_task(self._ack())
+        records = self._client.consume(streams, **options)
+        try:
+            if scenario.tasks > 1:
+                await self._each_batch_in_tasks(records.batches)
+                while self._unacked:
+                    self._ack_at(0)
+            elif scenario.batches:
+                await self._each_batch(records.batches())
+            else:
+                async for record in records:
+                    await self._handle([record])
+        finally:
+            if acking is not None:
+                acking.cancel()
+
+    async def _each_batch_in_tasks(
+        self, batches: Callable[[], AsyncIterator[Batch]]
+    ) -> None:
+        """Iterate over batches in several tasks; the first failure ends all of them."""
+        shared = batches() if self._random.random() < 0.5 else None
+        tasks = [
+            asyncio.create_task(self._each_batch(shared or batches()))
+            for _ in range(self._world.scenario.tasks)
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _each_batch(self, batches: AsyncIterator[Batch]) -> None:
+        async for batch in batches:
+            await self._handle_batch(batch)
+
+    # --- records ---
+
+    async def _handle_record(self, record: Record) -> None:
         await self._handle([record])
 
-    async def batch(self, batch: Batch) -> None:
-        """Handle a batch."""
+    async def _handle_batch(self, batch: Batch) -> None:
         await self._handle(batch.records, batch)
 
-    async def put(self, letter: DeadLetter) -> None:
+    async def _handle(self, records: list[Record], batch: Batch | None = None) -> None:
+        world, checker, fence = self._world, self._checker, records[0].fence
+        for record in records:
+            self._report(record)
+        checker.calls.busy(self._machine, fence, 1)
+        try:
+            # Wait, so that other tasks take batches, and some are done out of order.
+            if world.scenario.tasks > 1 and not world.faults_ended:
+                await asyncio.sleep(self._random.random())
+            await self._process.user_code.run(records, batch)
+        except Exception:
+            self._failed.update((record_key(record), record) for record in records)
+            checker.turns.failed(self._machine, records[0])
+            raise
+        finally:
+            checker.calls.busy(self._machine, fence, -1)
+        if not world.auto:
+            self._unacked += records
+            return
+        for record in records:
+            checker.done(record)
+
+    def _report(self, record: Record) -> None:
+        """Report a record that user code gets, unless a handler gets it again."""
+        key = record.fence, record.position
+        if key not in self._delivered:
+            self._checker.delivered(self._machine, record)
+            if self._world.scenario.concurrency:
+                self._delivered.add(key)
+
+    async def _set_aside(self, letter: DeadLetter) -> None:
         """Store a dead letter, or raise DeadLettersUnavailableError."""
         if self._random.random() < REJECTED_SHARE:
             raise DeadLettersUnavailableError("unavailable due to a simulated fault")
         self._checker.note("dead letter", self._machine.name, letter.sequence_number)
-        if (record := self._failed.pop(_record_key(letter), None)) is not None:
+        key = record_key(letter)
+        if (record := self._failed.pop(key, None)) is not None:
             self._checker.done(record)
         else:
-            self._checker.set_aside(record_key(letter))
+            self._checker.set_aside(key)
 
-    async def aclose(self) -> None:
-        """Do nothing."""
+    # --- acknowledgements ---
 
-    async def _handle(self, records: list[Record], batch: Batch | None = None) -> None:
-        for record in records:
-            key = record.fence, record.position
-            if key not in self._delivered:  # not a retry
-                self._delivered.add(key)
-                self._checker.delivered(self._machine, record)
-        self._checker.calls.busy(self._machine, records[0].fence, 1)
+    def _ack_at(self, index: int) -> None:
+        record = self._unacked.pop(index)
+        self._checker.done(record)
+        self._client.ack(record)
+
+    async def _ack(self) -> None:
+        """Ack records in random order, as ``commit="manual"`` allows."""
+        draw = self._random
+        while True:
+            await asyncio.sleep(draw.random())
+            for _ in range(draw.randrange(1 + 2 * len(self._unacked))):
+                if not self._unacked:
+                    break
+                self._ack_at(draw.randrange(len(self._unacked)))
+            if draw.random() < 0.1 and self._client.group is not None:
+                try:
+                    await self._client.commit()
+                except ShardsLostError as error:
+                    self._checker.note("lost", self._machine.name, str(error))
+
+    # --- callbacks ---
+
+    async def _assigned(self, shard: AssignedShard) -> None:
+        calls = self._checker.calls
+        calls.assigning(self._machine, shard)
+        for owned in self._process.owned_shards():
+            if owned.source.fence[:2] == shard.fence[:2] and owned.calls is not None:
+                note = partial(calls.given_up, self._machine, shard.fence)
+                owned.calls = ReportedCalls(owned.calls, note)
         try:
-            await self._user_code.run(records, batch)
-        except Exception:
-            self._failed.update((_record_key(record), record) for record in records)
-            self._checker.turns.failed(self._machine, records[0])
+            await self._process.user_code.assigned(shard)
+        except BaseException:
+            calls.over(self._machine, shard)
             raise
+        calls.assigned(self._machine, shard)
+
+    async def _revoked(self, shard: AssignedShard, reason: RevokeReason) -> None:
+        calls = self._checker.calls
+        calls.revoking(self._machine, shard, reason)
+        try:
+            self._ack_shard(shard)
+            await self._process.user_code.revoked(shard, reason)
         finally:
-            self._checker.calls.busy(self._machine, records[0].fence, -1)
-        for record in records:
-            self._checker.done(record)
+            calls.over(self._machine, shard)
+
+    def _ack_shard(self, shard: AssignedShard) -> None:
+        """Ack the records of a shard that is revoked, at random."""
+        if self._process.client is None or self._random.random() < 0.5:
+            return
+        for index in reversed(range(len(self._unacked))):
+            if self._unacked[index].fence[:2] == shard.fence[:2]:
+                self._ack_at(index)
 
 
-def _record_key(at: Record | DeadLetter) -> str:
-    return (
-        f"{at.stream_arn} {at.shard_id} {at.sequence_number} {at.sub_sequence_number}"
-    )
+class ReportedCalls:
+    """Calls of callbacks for a shard, which report when the client gives it up."""
+
+    def __init__(self, calls: CallbackCalls, given_up: Callable[[], None]) -> None:
+        self._calls, self._given_up = calls, given_up
+        self.assign, self.end = calls.assign, calls.end
+
+    def revoke(self, reason: RevokeReason) -> object:
+        """Begin to call ``on_revoked``."""
+        self._given_up()
+        return self._calls.revoke(reason)
+
+    async def release(
+        self, reason: RevokeReason, seconds: float, *, waits_for_user: bool
+    ) -> None:
+        """Wait for ``on_revoked``."""
+        self._given_up()
+        await self._calls.release(reason, seconds, waits_for_user=waits_for_user)

@@ -12,6 +12,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Stream
 from kinesumer.ports import AllOf, Write
+from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.wire import rows, writes
 from tests.support.checkpoints import FakeOwner
 from tests.support.faulty import FaultyStore
@@ -73,7 +74,7 @@ def held(clients: list[Client]) -> int:
 
 async def test_claims_keep_to_what_the_table_takes(world: World) -> None:
     world.kinesis.create_stream("big", SHARDS)
-    world.table.write_units_per_second = UNITS_PER_SECOND
+    world.table.write_capacity = Bucket(UNITS_PER_SECOND)
     clients, ways = start(world, "c1", "c2", "c3")
     await world.until(lambda: any(way.writes("claim") for way in ways))
     began = world.clock.now()
@@ -88,7 +89,7 @@ async def test_releases_keep_to_what_the_table_takes(world: World) -> None:
     world.kinesis.create_stream("big", SHARDS)
     clients, ways = start(world, "c1", "c2")
     await world.until(lambda: held(clients) == SHARDS)
-    world.table.write_units_per_second = UNITS_PER_SECOND
+    world.table.write_capacity = Bucket(UNITS_PER_SECOND)
     await clients[0].stop()
     released = [write for write in ways[0].sent if "owner" in write.remove]
     assert len(released) < 1.3 * SHARDS / 2
@@ -99,7 +100,7 @@ async def test_releases_keep_to_what_the_table_takes(world: World) -> None:
 async def test_shard_sync_creates_rows_as_fast_as_the_table_takes(world: World) -> None:
     shards, units = 500, 50.0
     world.kinesis.create_stream("big", shards)
-    world.table.write_units_per_second = units
+    world.table.write_capacity = Bucket(units)
     _, ways = start(world, "c1")
     partition = rows.shard_partition(APP, world.kinesis.stream("big").arn)
     await world.until(lambda: len(world.table.rows(partition)) == shards)

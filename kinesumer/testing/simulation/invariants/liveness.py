@@ -209,9 +209,8 @@ class LivenessMonitor:
                 if not row.get("owner"):
                     unowned[key] = self._unowned_since.get(key, now)
         self._unowned_since = unowned
-        limit_seconds = UNOWNED_SECONDS
-        if units := sim.store.write_units_per_second:
-            limit_seconds += 2 * sum(sim.scenario.shards) / units
+        writing_seconds = sum(sim.scenario.shards) / sim.store.write_capacity.rate
+        limit_seconds = UNOWNED_SECONDS + 2 * writing_seconds
         for (_, shard_id), since in unowned.items():
             excused_until = self._disturbed_at + DISTURBANCE_SECONDS
             if now - max(since, excused_until) > limit_seconds:
