@@ -39,8 +39,6 @@ REPORT_VERSION = 1
 # The width of lines that need not fit, and of an output that isn't a terminal, unless
 # COLUMNS sets it.
 WIDE_COLUMNS = 400
-# A narrower terminal wraps lines.
-MIN_TERMINAL_COLUMNS = 80
 ARROW = " → "
 
 
@@ -57,12 +55,10 @@ def console(*, wide: bool = False, err: bool = False) -> Console:
 
     ``wide`` lets lines be longer than the terminal's. ``err`` prints on standard error.
     """
-    default = PipeConsole(stderr=err)
-    if wide:
-        return PipeConsole(width=WIDE_COLUMNS, stderr=err)
-    is_sized = default.is_terminal or "COLUMNS" in os.environ
-    width = max(default.width, MIN_TERMINAL_COLUMNS) if is_sized else WIDE_COLUMNS
-    return PipeConsole(width=width, stderr=err)
+    found = PipeConsole(stderr=err)
+    if wide or not (found.is_terminal or "COLUMNS" in os.environ):
+        found.width = WIDE_COLUMNS
+    return found
 
 
 def print_lines(

@@ -9,7 +9,7 @@ import random
 import sys
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +18,7 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start, stream_name
 from kinesumer.model.times import as_until, parse_until
-from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
+from kinesumer.ops.cli.options import READING, ROLES, FiniteFloat, command
 from kinesumer.ops.cli.record_output import FORMATS, ClosedOutputError, Output
 from kinesumer.ops.cli.signals import SignalHandler, run_until_signal
 from kinesumer.ops.group.connect import with_fan_out
@@ -44,44 +44,8 @@ SILENT_SECONDS = 1.0
 OTLP_SECONDS = 2.0
 
 
-def _reading(about_start: str = "") -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that adds the options of reading and writing records."""
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        for option in (
-            click.option(
-                "--limit", type=click.IntRange(1), help="End after this many records."
-            ),
-            click.option(
-                "--until",
-                help="End when all records are read that arrived before this: now, or "
-                "a time as for --start.",
-            ),
-            click.option(
-                "--start",
-                default="LATEST",
-                show_default=True,
-                help="LATEST, TRIM_HORIZON, a time like 2026-01-31T12:00:00Z, or 90m, "
-                f"2h, 3d ago.{about_start}",
-            ),
-            click.option(
-                "--output",
-                type=click.Choice(list(FORMATS)),
-                default="jsonl",
-                show_default=True,
-                help="One JSON object per record, only its data, or only the number "
-                "of records.",
-            ),
-        ):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-@command("app", "table", *ROLES, "region")
+@command("app", *READING, "table", *ROLES, "region")
 @click.argument("streams", metavar="STREAM…", nargs=-1)
-@_reading(" Applies to streams for which the app has no positions.")
 @click.option(
     "--client-id",
     envvar="KINESUMER_CLIENT_ID",
@@ -117,10 +81,6 @@ def _reading(about_start: str = "") -> Callable[[Callable[..., Any]], Any]:
 def consume(
     common: CommonOptions,
     streams: tuple[str, ...],
-    output: str,
-    start: str,
-    until: str | None,
-    limit: int | None,
     client_id: str | None,
     label: str,
     fan_out: tuple[str, ...],
@@ -130,17 +90,18 @@ def consume(
 ) -> None:
     """Write the records of streams, given by name or ARN, to standard output.
 
-    Processes with the same --app share the streams. A record counts as processed when
-    it has been written. Ctrl-C hands the shards over to the other processes without a
-    gap; a second Ctrl-C stops at once, and a third one kills the process.
-    On a terminal, the command says what it waits for until the first record comes.
+    Processes with the same --app share the streams. --start applies to streams for
+    which the app has no positions. A record counts as processed when it has been
+    written. Ctrl-C hands the shards over to the other processes without a gap; a second
+    Ctrl-C stops at once, and a third one kills the process. On a terminal, the command
+    says what it waits for until the first record comes.
     """
     roles = common.roles()
     if not streams:
         raise ConfigurationError("no stream to consume: name at least one")
     sources = with_fan_out(roles.streams(streams), fan_out, fallback=fan_out_fallback)
-    end = None if until is None else parse_until("--until", until)
-    begin, format_ = Start.parse(start, name="--start"), FORMATS[output]()
+    end = None if common.until is None else parse_until("--until", common.until)
+    begin, format_ = Start.parse(common.start, name="--start"), FORMATS[common.output]()
 
     async def run(out: Output) -> None:
         client = Kinesumer(
@@ -160,7 +121,7 @@ def consume(
             try:
                 async with client:
                     records = client.consume(
-                        sources, start=begin, until=end, limit=limit
+                        sources, start=begin, until=end, limit=common.limit
                     )
                     try:
                         async for batch in records.batches():
@@ -278,9 +239,8 @@ class LimitReachedError(Exception):
     """As many records as --limit allows were written."""
 
 
-@command("region", *ROLES)
+@command(*READING, "region", *ROLES)
 @click.argument("stream")
-@_reading()
 @click.option(
     "--seconds",
     type=FiniteFloat(0, min_open=True),
@@ -289,10 +249,6 @@ class LimitReachedError(Exception):
 async def tail(
     common: CommonOptions,
     stream: str,
-    output: str,
-    start: str,
-    until: str | None,
-    limit: int | None,
     seconds: float | None,
 ) -> None:
     """Write a stream's records as they arrive. Needs no group, and stores nothing.
@@ -301,9 +257,9 @@ async def tail(
     records of its child shards. Ctrl-C ends the command.
     """
     [source] = common.roles().streams([stream])
-    begin = Start.parse(start, name="--start")
+    begin, format_ = Start.parse(common.start, name="--start"), FORMATS[common.output]()
+    until = common.until
     end = None if until is None else as_until(parse_until("--until", until))
-    format_ = FORMATS[output]()
 
     async def read(writer: Writer) -> None:
         with suppress(LimitReachedError, TimeoutError):
@@ -322,7 +278,7 @@ async def tail(
 
     # A closed pipe is the usual end of `tail | head`, and not an error.
     with Output() as out, suppress(ClosedOutputError):
-        reading = asyncio.create_task(read(Writer(format_, out, limit)))
+        reading = asyncio.create_task(read(Writer(format_, out, common.limit)))
         ticker = asyncio.create_task(out.keep_ticking(format_.tick, reading.cancel))
         try:
             await run_until_signal(reading)

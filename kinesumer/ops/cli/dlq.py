@@ -23,7 +23,7 @@ from kinesumer.ops.group.redrive import (
     open_letters,
     read_letters,
 )
-from kinesumer.runtime.text import counted, escape_unprintable
+from kinesumer.runtime.text import counted, escape_unprintable, shorten
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -187,9 +187,7 @@ def _letter_report(letter: DeadLetter) -> dict[str, Any]:
 
 def _list_line(held: StoredLetter) -> str:
     letter = held.letter
-    error = letter.error
-    if len(error) > MAX_ERROR_CHARACTERS:
-        error = f"{error[: MAX_ERROR_CHARACTERS - 1]}…"
+    error = shorten(letter.error, MAX_ERROR_CHARACTERS)
     failed = letter.failed_at.astimezone(UTC).isoformat(timespec="seconds")
     source = f"{letter.app}  {letter.stream}/{letter.shard_id}"
     attempts = counted(letter.attempts, "attempt")

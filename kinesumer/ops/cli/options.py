@@ -18,6 +18,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import stream_name
 from kinesumer.model.validation import validate_name
 from kinesumer.ops.cli.console import print_json, progress
+from kinesumer.ops.cli.record_output import FORMATS
 from kinesumer.ops.group import connect
 from kinesumer.ops.group.connect import operator_context
 from kinesumer.runtime.text import MAX_NAMED, abbreviate, escape_unprintable
@@ -108,6 +109,29 @@ class CommonOptions:
         default=True,
         help="Read from Kinesis how far each shard is behind. Needs access to the "
         "streams.",
+    )
+    output: str = _option(
+        "--output",
+        type=click.Choice(list(FORMATS)),
+        default="jsonl",
+        show_default=True,
+        help="One JSON object per record, only its data, or only the number of "
+        "records.",
+    )
+    start: str = _option(
+        "--start",
+        default="LATEST",
+        show_default=True,
+        help="LATEST, TRIM_HORIZON, a time like 2026-01-31T12:00:00Z, or 90m, 2h, 3d "
+        "ago.",
+    )
+    until: str | None = _option(
+        "--until",
+        help="End when all records are read that arrived before this: now, or a time "
+        "as for --start.",
+    )
+    limit: int | None = _option(
+        "--limit", type=click.IntRange(1), help="End after this many records."
     )
     dry_run: bool = _option(
         "--dry-run", is_flag=True, help="Show the changes; make none."
@@ -202,6 +226,7 @@ class CommonOptions:
 SHARED = {one.name: one.metadata["option"] for one in fields(CommonOptions)}
 ROLES = ("role", "external_id")
 TARGET = ("stream", "shard", "everything")
+READING = ("output", "start", "until", "limit")
 
 
 def command(

@@ -6,7 +6,6 @@ docs/dashboard.md describes the model.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from hashlib import blake2b
 from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -219,24 +218,15 @@ def _generations(shards: Sequence[ShardReport]) -> Iterator[list[ShardReport]]:
 def assign_slots(known: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
     """Return the colour slot of each client or stream; known ones keep theirs.
 
-    The name determines the preferred hue. So a client usually has the same colour
-    after a restart of the server. If that colour is taken, the client gets the next
-    free slot; slots without a pattern come first. If no slot is free, it gets the least
-    used one.
+    Others get the first free slot; slots without a pattern come first. If no slot is
+    free, they get the least used one.
     """
     ordered = sorted(set(names))
     slots = {name: known[name] for name in ordered if name in known}
     used = Counter(slots.values())
     for name in ordered:
         if name not in slots:
-            # Unlike hash(), blake2b gives the same result in each process.
-            first = blake2b(name.encode(), digest_size=1).digest()[0]
-            order = [
-                pattern * HUES + (first + step) % HUES
-                for pattern in range(PATTERNS)
-                for step in range(HUES)
-            ]
-            slots[name] = min(order, key=lambda slot: used[slot])
+            slots[name] = min(range(PATTERNS * HUES), key=lambda slot: used[slot])
             used[slots[name]] += 1
     return slots
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.wire.decoder import decoder
-from kinesumer.wire.rows import timestamp_text
 from tests.integration.ops.cli.conftest import report
-from tests.support.lease_table import put, scan
 
 if TYPE_CHECKING:
     import pytest
@@ -96,11 +93,6 @@ def test_an_app_is_examined_without_permission_to_write(
     assert "app a" in subjects
 
 
-def test_doctor_writes_nothing(orders: EmbeddedAws, run: Run) -> None:
-    assert run("doctor").exit_code == 0
-    assert scan(orders) == []
-
-
 # --- verify ---------------------------------------------------------------------------
 
 
@@ -112,16 +104,6 @@ def verdicts(found: dict[str, Any]) -> list[str]:
     return sorted({shard["verdict"] for shard in found["streams"][0]["shards"]})
 
 
-def rows(aws: EmbeddedAws) -> list[dict[str, Any]]:
-    """Return the rows of shards with a position, in the order of their keys."""
-    with_position = [row for row in scan(aws) if "sequence_number" in row]
-    return sorted(with_position, key=lambda row: str(row["sk"]["S"]))
-
-
-def store(aws: EmbeddedAws, row: dict[str, Any], **texts: str) -> None:
-    put(aws, {**row, **{name: {"S": text} for name, text in texts.items()}})
-
-
 def test_committed_positions_are_there(stopped_app: EmbeddedAws, run: Run) -> None:
     found = verify(run, 0)
     assert (found["worst"], verdicts(found)) == ("note", ["there"])
@@ -129,39 +111,6 @@ def test_committed_positions_are_there(stopped_app: EmbeddedAws, run: Run) -> No
     stream = found["streams"][0]
     for name in {*found, *stream, *stream["shards"][0]}:
         assert f"`{name}`" in DOCUMENT, name
-
-
-def test_a_position_of_another_shard_is_refused(
-    stopped_app: EmbeddedAws, run: Run
-) -> None:
-    _, number = stopped_app.put("orders", b"x", None, explicit_hash_key=(1 << 128) - 1)
-    store(stopped_app, rows(stopped_app)[0], sequence_number=number)
-    found = verify(run, 4)
-    assert verdicts(found) == ["refused", "there"]
-    assert "seek to the position" in run("verify", "--app=a").output
-
-
-def test_an_expired_position_whose_tip_shows_no_loss_is_quiet(
-    stopped_app: EmbeddedAws, run: Run
-) -> None:
-    stopped_app.advance(25 * 3600)
-    at = timestamp_text(time.time() + 24.5 * 3600)
-    for row in rows(stopped_app):
-        store(stopped_app, row, tip=f"{at} {row['sequence_number']['S']}")
-    for number in range(10):
-        stopped_app.put("orders", b"%d" % number, f"customer {number}")
-    assert verdicts(verify(run, 0)) == ["quiet"]
-
-
-def test_an_expired_unread_shard_is_critical(
-    stopped_app: EmbeddedAws, run: Run
-) -> None:
-    stopped_app.split("orders", stopped_app.open_shards("orders")[0])
-    stopped_app.advance(25 * 3600)
-    found = verify(run, 4)
-    assert "gone" in verdicts(found)
-    [stream] = found["streams"]
-    assert stream["contradictions"] == []  # its children wait
 
 
 def test_a_recreated_stream_voids_positions(stopped_app: EmbeddedAws, run: Run) -> None:
@@ -177,9 +126,3 @@ def test_an_unreadable_stream_is_a_warning(stopped_app: EmbeddedAws, run: Run) -
     stopped_app.deny("kinesis:ListShards")
     found = verify(run, 3)
     assert "access denied: kinesis:ListShards" in found["streams"][0]["problem"]
-
-
-def test_an_unreadable_row_is_critical(stopped_app: EmbeddedAws, run: Run) -> None:
-    store(stopped_app, rows(stopped_app)[0], sequence_number="no number")
-    found = verify(run, 4)
-    assert len(found["problems"]) == 1

@@ -56,12 +56,6 @@ def test_a_new_consumer_gets_tags(orders: EmbeddedAws, run: Run) -> None:
     assert consumer.tags == {"team": "a=b", "x": ""}
 
 
-def test_init_registers_nothing(aws: EmbeddedAws, run: Run) -> None:
-    aws.create_stream("orders")
-    assert run("init").exit_code == 0
-    assert registered(run) == {}
-
-
 def test_without_the_table_it_is_unknown_who_uses_a_consumer(
     aws: EmbeddedAws, run: Run
 ) -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.async_api import expect
 
-from kinesumer.model.positions import Position
-from kinesumer.model.rows import Deaths, GroupRow
+from kinesumer.model.rows import GroupRow
 from tests.integration.ops.dashboard.conftest import served, shown_page
 from tests.support.toy_fleet import ToyFleet, arn_of, shard, small
 
@@ -143,14 +142,6 @@ async def test_a_plan_by_load_has_columns_of_load_and_reasons(browser: Browser) 
         await expect(card.get_by_role("columnheader", name="Bytes/s")).to_be_visible()
 
 
-async def test_other_plans_have_no_columns_of_load(browser: Browser) -> None:
-    async with served(small()) as at, shown_page(browser, at.url) as page:
-        clients = page.get_by_role("table", name="Clients of the app")
-        await expect(clients).to_contain_text("Heartbeat")
-        await expect(clients).not_to_contain_text("Records/s")
-        await expect(page.locator("ul.plan")).to_be_hidden()
-
-
 async def test_failures_have_a_figure_a_column_and_a_line_for_each_stream(
     browser: Browser,
 ) -> None:
@@ -177,25 +168,6 @@ async def test_failures_have_a_figure_a_column_and_a_line_for_each_stream(
         at.poller.wake()
         await expect(figures).not_to_contain_text("Failures")
         await expect(page.get_by_role("columnheader", name="Failures")).to_have_count(0)
-
-
-async def test_isolation_and_a_poison_record_are_events(browser: Browser) -> None:
-    fleet = small()
-    async with served(fleet) as at, shown_page(browser, at.url) as page:
-        events = page.locator("#events")
-        fleet.shards[shard(1)] = fleet.shards[shard(1)]._replace(deaths=Deaths(3))
-        at.poller.wake()
-        await expect(events).to_contain_text("shard 1 read one record at a time")
-        poison = Deaths(5, poison=Position("71"))
-        fleet.shards[shard(1)] = fleet.shards[shard(1)]._replace(deaths=poison)
-        at.poller.wake()
-        await expect(events).to_contain_text("record 71 of shard 1 kills its readers")
-        stopped = page.get_by_role("option", name=re.compile("Shard 1, .*, stopped at"))
-        await expect(stopped).to_be_attached()
-        problems = page.get_by_role("region", name="Problems")
-        await expect(problems).to_contain_text(
-            "record 71 of shardId-000000000001 killed the"
-        )
 
 
 async def test_the_keyboard_reaches_every_shard_and_what_is_known_of_it(
@@ -290,18 +262,6 @@ async def test_a_thousand_shards_are_drawn_and_reached(browser: Browser) -> None
         assert box["width"] > 15
         wide = await page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 1280
-
-
-async def test_a_shard_without_an_owner_is_called_unassigned(browser: Browser) -> None:
-    fleet = small()
-    fleet.own(shard(0), None)
-    async with served(fleet) as at, shown_page(browser, at.url) as page:
-        card = page.get_by_role("article", name="orders")
-        label = re.compile("^Shard 0, unassigned, planned for worker-1,")
-        await expect(card.get_by_role("option", name=label)).to_be_attached()
-        await expect(card).to_contain_text("1 unassigned")
-        await card.get_by_text("Shards as a table").click()
-        await expect(card.get_by_role("row").nth(1)).to_contain_text("unassigned")
 
 
 async def test_narrow_ranges_have_numbers_in_the_legend_and_names_under_the_pointer(

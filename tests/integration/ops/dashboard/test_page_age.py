@@ -37,19 +37,6 @@ async def test_the_page_follows_again_when_the_server_is_back(
     await context.close()
 
 
-async def test_an_error_is_shown_and_the_last_state_stays(browser: Browser) -> None:
-    fleet = small()
-    async with served(fleet) as at, shown_page(browser, at.url) as page:
-        fleet.trouble = StoreUnavailableError("DynamoDB doesn't answer")
-        at.poller.wake()
-        problems = page.get_by_role("region", name="Problems")
-        await expect(problems).to_contain_text("DynamoDB doesn't answer")
-        await expect(page.get_by_role("option")).to_have_count(6)
-        fleet.trouble = None
-        at.poller.wake()
-        await expect(problems).to_be_hidden()
-
-
 async def test_the_light_the_clients_and_the_cards_tell_the_age_of_an_old_state(
     browser: Browser,
 ) -> None:

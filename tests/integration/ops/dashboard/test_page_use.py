@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from base64 import b64decode
@@ -16,14 +15,14 @@ from kinesumer.errors import StoreUnavailableError
 from kinesumer.model.records import Record
 from kinesumer.ops.group.apps import AppSummary, apps_report
 from tests.integration.ops.dashboard.conftest import served, shown_page
-from tests.support.dashboard import FakeActions, FakeRecords
+from tests.support.dashboard import FakeRecords
 from tests.support.toy_fleet import arn_of, shard, small
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
     from kinesumer.errors import KinesumerError
-    from kinesumer.ops.dashboard.actions import Action, ActionHandler, Preview
+    from kinesumer.ops.dashboard.actions import ActionHandler
     from kinesumer.ops.dashboard.records import (
         RecordBrowser,
         RecordsAnswer,
@@ -89,29 +88,6 @@ async def test_records_of_all_shards_come_newest_first_and_are_downloaded(
         await dialog.get_by_label("Shard").select_option("shardId-000000000002")
         await dialog.get_by_role("button", name="Read", exact=True).click()
         await expect(items).to_have_count(1)
-
-
-async def test_a_seek_says_for_how_long_it_has_been_counting(
-    browser: Browser,
-) -> None:
-    is_counted = asyncio.Event()
-
-    class SlowActions(FakeActions):
-        async def preview(self, change: Action) -> Preview:
-            await is_counted.wait()
-            return await super().preview(change)
-
-    async with (
-        served(small(), actions=cast("ActionHandler", SlowActions())) as at,
-        shown_page(browser, at.url) as page,
-    ):
-        await page.get_by_role("button", name="Seek orders").click()
-        dialog = page.get_by_role("dialog")
-        await dialog.locator("input[name=to]").fill("1h")
-        status = dialog.get_by_role("status")
-        await expect(status).to_have_text(re.compile(r"^Counting .* … \d\.\d s$"))
-        is_counted.set()
-        await expect(status).to_have_text("In total: skips 3 records.")
 
 
 async def test_a_link_leads_to_a_shard(browser: Browser) -> None:

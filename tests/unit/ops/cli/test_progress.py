@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -59,17 +58,6 @@ def test_a_long_step_is_named_and_its_line_is_removed(
     assert terminal.getvalue().rstrip().endswith(ERASE_LINE)
 
 
-@pytest.mark.usefixtures("late")
-def test_the_line_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "20")
-    with progress("reading shards of a fleet"):
-        while "reading shards of a" not in terminal.getvalue():
-            time.sleep(0.01)
-    assert "fleet" not in terminal.getvalue()
-
-
 @pytest.mark.parametrize(("is_terminal", "kind"), [(False, "xterm"), (True, "dumb")])
 @pytest.mark.usefixtures("late")
 def test_nothing_is_shown_in_a_file_or_on_a_dumb_terminal(
@@ -81,13 +69,3 @@ def test_nothing_is_shown_in_a_file_or_on_a_dumb_terminal(
     with progress("reading shards"):
         pass
     assert terminal.getvalue() == ""
-
-
-def test_a_short_step_shows_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    with progress("reading shards"):
-        pass
-    assert "reading" not in terminal.getvalue()
-    assert "\n" not in terminal.getvalue()

@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace as replace_rows
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec.structs import replace
 from rich.cells import cell_len
 
-from kinesumer.core.lineage import SeekStep
 from kinesumer.model.failures import Load
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import GroupRow, LeaderRow, StreamRow
-from kinesumer.model.streams import ShardKey, Start
+from kinesumer.model.rows import GroupRow, LeaderRow
+from kinesumer.model.streams import ShardKey
 from kinesumer.ops.cli.console import Names, print_lines
-from kinesumer.ops.cli.doctor import show_findings, show_verdicts
-from kinesumer.ops.cli.group_changes import show_seek
 from kinesumer.ops.cli.tables import (
     lag_tables,
     show_distribution,
     status_picture,
     status_tables,
 )
-from kinesumer.ops.group.connect import NO_ROLES
 from kinesumer.ops.group.distribution import (
     BusyShard,
     ClientSpread,
     ClusterSpread,
     DistributionReport,
 )
-from kinesumer.ops.group.doctor.runner import DoctorOptions, DoctorResult
 from kinesumer.ops.group.lag import LagReport, Lags, ShardLag, StreamLag
 from kinesumer.ops.group.loads import PlanReport, Rates
 from kinesumer.ops.group.observation import FleetView
-from kinesumer.ops.group.problems import Finding, Severity
-from kinesumer.ops.group.seek import SeekPlan
-from kinesumer.ops.group.seek_counts import Count
 from kinesumer.ops.group.status import report
-from kinesumer.ops.group.verify import (
-    Contradiction,
-    ShardVerdict,
-    StreamVerdicts,
-    VerifyReport,
-)
 from tests.support.doctor import ARN, member, row, snapshot
 from tests.support.stored_loads import stored_loads
 from tests.unit.ops.group.test_status import SNAPSHOT, status
@@ -52,7 +36,6 @@ from tests.unit.ops.group.test_status import SNAPSHOT, status
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.consuming.streams import OpenStream
     from kinesumer.model.rows import ShardRow
     from kinesumer.ops.group.snapshot import Snapshot
 
@@ -80,17 +63,6 @@ def test_the_tables_show_shards_owners_and_problems(capsys: Any) -> None:
     assert "shardId-1" in text
     assert "unassigned → a" in text
     assert "! client b: its heartbeat has been unchanged" in text
-
-
-def test_the_tables_show_a_time_of_start_and_one_word_for_no_owner(
-    capsys: Any,
-) -> None:
-    begun = StreamRow(ARN, 1.0, Start(type="AT_TIMESTAMP", timestamp=1795407887.5))
-    of_the_group = snapshot([row(0, owner="")], streams=[begun])
-    print_lines(status_tables(report("app", "table", FleetView(of_the_group, {}))))
-    text = capsys.readouterr().out
-    assert "start 2026-11-23T04:24:47Z" in text
-    assert text.count("unassigned") == 1
 
 
 def test_a_shard_whose_lag_is_that_of_commits_is_caught_up(capsys: Any) -> None:
@@ -147,25 +119,6 @@ def test_a_plan_by_load_is_shown_with_loads_and_reasons(capsys: Any) -> None:
     assert [words[0] for words in shares] == ["a", "b"]
 
 
-def test_hot_and_isolated_shards_are_marked(capsys: Any) -> None:
-    found = status()
-    first, second, *_ = found.streams[0].shards
-    marked = [replace(first, hot=True), replace(second, isolated=True)]
-    stream = replace(found.streams[0], shards=marked)
-    print_lines(status_tables(replace(found, streams=[stream])))
-    text = capsys.readouterr().out
-    assert "owned, hot" in text
-    assert "unowned, isolated" in text
-
-
-def test_a_bar_shows_how_many_shards_a_client_has(capsys: Any) -> None:
-    rows = [row(0, "a"), row(1, "a"), row(2, "b")]
-    fleet = FleetView(snapshot(rows, [member(name) for name in "abc"]))
-    print_lines(status_tables(report("app", "table", fleet)))
-    lines = capsys.readouterr().out.splitlines()[2:5]
-    assert [line.count("█") for line in lines] == [10, 5, 0]
-
-
 def test_the_picture_has_problems_first_and_no_shards(capsys: Any) -> None:
     print_lines(status_picture(status(), "no answer; trying again"))
     text = capsys.readouterr().out
@@ -211,18 +164,6 @@ def show_long_status() -> None:
     ages = {f"session of {name}": 1234.5 for name in LONG_IDS}
     lags = Lags(dict.fromkeys(keys, 5_900_000), {LONG_ARN: "denied " * 30})
     print_lines(status_tables(report("app", "table", FleetView(found, ages, lags))))
-
-
-def show_long_loads() -> None:
-    keys = [ShardKey(LONG_ARN, f"shardId-{at:012}") for at in range(2)]
-    rows = [row(at, LONG_IDS[at])._replace(key=key) for at, key in enumerate(keys)]
-    found = by_load(LONG_IDS[:2], rows, state="degraded")
-    [stream] = found.streams
-    found = replace_rows(
-        found, streams=[stream._replace(arn=LONG_ARN)], shards={LONG_ARN: rows}
-    )
-    lags = Lags(dict.fromkeys(keys, 5_900_000), {})
-    print_lines(status_tables(report("app", "table", FleetView(found, {}, lags))))
 
 
 def show_long_lag() -> None:
@@ -292,62 +233,12 @@ def show_long_distribution() -> None:
     show_distribution(f"app {LONG_IDS[2]}", found)
 
 
-def show_long_findings() -> None:
-    text = f"{LONG_IDS[0]} has read nothing of {LONG_ARN} for 2 min"
-    finding = Finding("members", Severity.WARNING, LONG_ARN, text, text)
-    settings = DoctorOptions("a-table-" * 12, "an-app-" * 8, (), NO_ROLES, 10.0)
-    result = DoctorResult(None, ("members",) * 20, True, True, [finding])
-    show_findings(settings, result)
-
-
-def show_long_verdicts() -> None:
-    text = "its position has expired " * 9
-    shard = ShardVerdict(
-        severity="critical",
-        shard_id="shardId-000000000000",
-        sequence_number="4" * 56,
-        sub_sequence_number=None,
-        verdict="lost",
-        text=text,
-    )
-    stream = StreamVerdicts(
-        severity="note",
-        stream_arn=LONG_ARN,
-        problem="denied " * 30,
-        shards=[shard],
-        contradictions=[
-            Contradiction(severity="note", shard_id=shard.shard_id, text=text)
-        ],
-    )
-    report = VerifyReport(
-        app="an-app-" * 8,
-        table="a-table-" * 12,
-        worst="critical",
-        streams=[stream],
-        problems=[LONG_ARN],
-    )
-    show_verdicts(report)
-
-
-def show_long_seek() -> None:
-    first = row(0, owner_id=LONG_IDS[0])
-    stream = SimpleNamespace(arn=LONG_ARN, info=SimpleNamespace(now=1.8e9))
-    steps = [[SeekStep(first, is_new=False, waits=False)]]
-    plan = SeekPlan(cast("OpenStream", stream), Position("4" * 56), steps, False)
-    count = Count(0, 123_456, False, "denied " * 20, 59.0, 1.7e9)
-    show_seek(plan, {first.key.shard_id: count}, err=False)
-
-
 @pytest.mark.parametrize(
     "show",
     [
         show_long_status,
-        show_long_loads,
         show_long_lag,
         show_long_distribution,
-        show_long_findings,
-        show_long_verdicts,
-        show_long_seek,
     ],
 )
 def test_lines_fit_80_columns(

@@ -89,11 +89,6 @@ def test_a_client_leaves(fleet: ObservedFleet) -> None:
     assert fleet.events() == [("left", "b left")]
 
 
-def test_a_client_that_marked_itself_dead_has_left(fleet: ObservedFleet) -> None:
-    fleet.bury("b")
-    assert fleet.events() == [("left", "b left")]
-
-
 def test_after_a_long_gap_leaving_and_fencing_look_alike(fleet: ObservedFleet) -> None:
     fleet.bury("b")
     fleet.beat()
@@ -180,12 +175,6 @@ def test_drained_clients_and_seeks_are_reported(fleet: ObservedFleet) -> None:
         ("drained", "b is drained"),
         ("seeked", "orders: 2 shards seeked"),
     ]
-
-
-def test_a_name_of_control_characters_is_reported_escaped(fleet: ObservedFleet) -> None:
-    fleet.join("\x1b[2Jc")
-    fleet.beat()
-    assert fleet.events() == [("joined", "\\x1b[2Jc joined")]
 
 
 def die(fleet: ObservedFleet, number: int, deaths: Deaths) -> None:

@@ -75,15 +75,6 @@ def test_an_ended_parent_stays_while_its_child_waits_for_another() -> None:
     }
 
 
-def test_rows_that_name_each_other_as_parents_end_the_walk() -> None:
-    fleet = ToyFleet(["a"], {"orders": 1})
-    one, other = fleet.split(shard(0))
-    for key, parent in ((one, other), (other, one)):
-        parents = frozenset({parent.shard_id})
-        fleet.shards[key] = fleet.shards[key]._replace(parents=parents)
-    assert len(lanes(fleet)) == 3
-
-
 def test_unowned_shards_are_neglected_unless_paused() -> None:
     fleet = ToyFleet(["a"], {"orders": 4})
     fleet.split(shard(3))
@@ -93,18 +84,6 @@ def test_unowned_shards_are_neglected_unless_paused() -> None:
     totals = drawn(fleet).totals
     assert (totals.shards, totals.owned) == (4, 2)
     assert (totals.paused, totals.neglected) == (1, 1)
-
-
-def test_a_client_is_shown_with_its_states_and_its_largest_lag() -> None:
-    fleet = ToyFleet(["a", "b"], {"orders": 4})
-    fleet.change("b", drained=True, label="zone-1")
-    fleet.join("c")
-    fleet.millis[shard(0)] = 7000
-    a, b, c = reported(fleet).members
-    assert (a.states, a.leader, a.millis_behind_latest) == (["up"], True, 7000)
-    assert (a.caught_up, c.caught_up) == (False, None)
-    assert (b.states, b.label) == (["drained"], "zone-1")
-    assert (c.states, c.shards) == (["joining"], 0)
 
 
 def test_clients_keep_their_colours_and_plain_ones_go_first() -> None:
