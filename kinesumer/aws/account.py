@@ -1,4 +1,4 @@
-"""Look up the caller's identity and the account's limits for ``kinesumer doctor``."""
+"""Look up the caller and its limits, and try calls, for ``kinesumer doctor``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from botocore.exceptions import ClientError
+
 from kinesumer.aws.endpoints import service_time
-from kinesumer.aws.errors import call_errors
-from kinesumer.errors import SourceUnavailableError
+from kinesumer.aws.errors import call_errors, failure_of
+from kinesumer.errors import FatalError, SourceUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from kinesumer.aws.clients import OpenClient
+    from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
 
 ANSWER_SECONDS = 10.0  # time limit of a call, even if bytes keep arriving
@@ -64,3 +67,52 @@ async def read_limits(
     async with _asking("kinesis:DescribeLimits", opened):
         answer = await opened.client.describe_limits()
         return AccountLimits(int(answer["OpenShardCount"]), int(answer["ShardLimit"]))
+
+
+DRY_RUN, SUCCEEDS = "DryRun", "DryRunOperationException"
+
+
+class DryRuns:
+    """Calls that have no effect, if botocore and the endpoint know ``DryRun``.
+
+    The methods return whether both do, and raise what the call would raise. An endpoint
+    that does not know it makes the call, so try ``read()`` first.
+    """
+
+    def __init__(self, source: KinesisSource) -> None:
+        self._source = source
+
+    async def read(self, iterator: str) -> bool:
+        """Try to read at an iterator."""
+        place = iterator.rpartition(" ")[2]  # without the id of the shard
+        return await self._try("GetRecords", {"ShardIterator": place})
+
+    async def put(self, data: bytes) -> bool:
+        """Try to put a record."""
+        records = [{"Data": data, "PartitionKey": "dry run"}]
+        arn = await self._source.arn()
+        return await self._try("PutRecords", {"StreamARN": arn, "Records": records})
+
+    async def subscribe(self, consumer_arn: str, shard_id: str) -> bool:
+        """Try to subscribe a registered consumer to a shard."""
+        start = {"Type": "LATEST"}
+        arguments = {
+            "ConsumerARN": consumer_arn,
+            "ShardId": shard_id,
+            "StartingPosition": start,
+        }
+        return await self._try("SubscribeToShard", arguments, shard_id)
+
+    async def _try(
+        self, operation: str, arguments: Mapping[str, object], shard_id: str = ""
+    ) -> bool:
+        if not await self._source.knows(operation, DRY_RUN):
+            return False
+        try:
+            await self._source.call(operation, {**arguments, DRY_RUN: True}, shard_id)
+        except FatalError as error:
+            cause = error.__cause__
+            if isinstance(cause, ClientError) and failure_of(cause).code == SUCCEEDS:
+                return True
+            raise
+        return False

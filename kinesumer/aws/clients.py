@@ -1,8 +1,11 @@
-"""Hold a client of aiobotocore, or the parts with which calls are made without it."""
+"""Hold a client, or the parts with which calls are made without it, and its limits."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesumer.runtime.extras import package_version
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,3 +44,25 @@ class PlainClient(NamedTuple):
     others: ConnectionPool
     library_client: Callable[[], Awaitable[Any]]
     """Returns a client of aiobotocore, for calls that are not made directly."""
+
+
+CONNECT_SECONDS = 3.0
+READ_SECONDS = {
+    "kinesis": 10.0,
+    "dynamodb": 2.0,
+    "sts": 5.0,
+    "sqs": 10.0,
+    "s3": 30.0,
+    "glue": 5.0,
+}
+# Limit of each client's connections. For Kinesis, ``max_connections`` is added to it.
+OTHER_CONNECTIONS = 128
+
+
+@cache
+def user_agent() -> str:
+    """Return the user agent of all calls."""
+    # Without this, botocore would build a user agent twice in each call, which takes a
+    # sixth of the call's time.
+    packages = ("kinesumer", "aiobotocore", "botocore")
+    return " ".join(f"{package}/{package_version(package)}" for package in packages)

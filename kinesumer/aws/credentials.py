@@ -72,45 +72,6 @@ class KeySource(Protocol):
         ...
 
 
-class SigningKeys(Protocol):
-    """The keys of a client. The client asks for them at each request."""
-
-    @property
-    def method(self) -> str:
-        """The kind of their source, as botocore names it in the user agent."""
-        ...
-
-    @property
-    def trouble(self) -> KeyTrouble:
-        """What is wrong with the keys."""
-        ...
-
-    @property
-    def are_renewed(self) -> bool:
-        """Whether the source renews the keys by itself, before they expire."""
-        ...
-
-    async def get_frozen_credentials(self) -> FrozenCredentials:
-        """Return the keys in use. Raise an error if there are none yet."""
-        ...
-
-    @property
-    def key_id(self) -> str:
-        """The id of the keys in use, or an empty text if there are none yet."""
-        ...
-
-    async def get_account_id(self) -> str | None:
-        """Return the account of the keys, or None if the source doesn't say it."""
-        ...
-
-    async def replace(self, refused: str) -> bool:
-        """Ask the source for other keys than those with an id, which AWS refuses.
-
-        Return whether there are others now.
-        """
-        ...
-
-
 class Keyring:
     """The keys of one source, for all calls of an event loop.
 
@@ -153,10 +114,6 @@ class Keyring:
             else:
                 await self._first_keys()
         return self.keys
-
-    async def get_account_id(self) -> str | None:
-        """Return the account of the keys, or None if the source doesn't say it."""
-        return (await self.get_frozen_credentials()).account_id
 
     async def load(self) -> None:
         """Get the first keys, and raise the source's error if that fails."""
@@ -290,10 +247,6 @@ class BorrowedKeys:
             self._loop.call_soon_threadsafe(self._owner.renew)
         return self._owner.keys
 
-    async def get_account_id(self) -> str | None:
-        """Return the account of the keys, or None if the source doesn't say it."""
-        return self._owner.keys.account_id
-
     async def replace(self, refused: str) -> bool:
         """Let the other loop ask for other keys, unless it is blocked."""
         if self.key_id == refused and not self._loop.is_closed():
@@ -311,3 +264,7 @@ def _retrieve_error(answer: asyncio.Future[bool]) -> None:
     """Retrieve a late error, so that asyncio doesn't log it."""
     if not answer.cancelled():
         answer.exception()
+
+
+# The keys of a client. The client asks for them at each request.
+SigningKeys = Keyring | BorrowedKeys

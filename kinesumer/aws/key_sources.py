@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from aiobotocore.credentials import AioCredentials, AioRefreshableCredentials
+from aiobotocore.session import AioSession
 from botocore.exceptions import (
     BotoCoreError,
     CredentialRetrievalError,
@@ -23,17 +24,17 @@ from botocore.utils import parse_to_aware_datetime
 
 from kinesumer.aws.credentials import FrozenCredentials, Keys
 from kinesumer.aws.errors import KEY_KINDS, failure_of
-from kinesumer.aws.settings import LIBRARIES, inner_session
 from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.secrets import SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from aiobotocore.session import AioSession
 
 # How often a renewal looks whether that of another event loop is over.
 POLL_SECONDS = 0.02
+# The packages whose sessions get their credentials from providers.
+LIBRARIES = ("aiobotocore", "aioboto3", "boto3", "botocore")
 # The files with tokens that variables name.
 TOKEN_FILES = ("CONTAINER_AUTHORIZATION_TOKEN", "WEB_IDENTITY_TOKEN")
 
@@ -225,3 +226,11 @@ def _seconds_until(expires: Any) -> float:
     if expires is None:
         return math.inf
     return float((parse_to_aware_datetime(expires) - datetime.now(UTC)).total_seconds())
+
+
+def inner_session(session: Any) -> AioSession | None:
+    """Return the aiobotocore session: the argument, or the one that aioboto3 wraps."""
+    for candidate in (session, getattr(session, "_session", None)):
+        if isinstance(candidate, AioSession):
+            return candidate
+    return None

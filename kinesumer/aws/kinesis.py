@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from botocore import xform_name
 
-from kinesumer.aws.cbor_support import CborSupport
 from kinesumer.aws.descriptions import decode_description, decode_shards
 from kinesumer.aws.endpoints import time_of
 from kinesumer.aws.errors import (
@@ -31,11 +30,10 @@ from kinesumer.aws.kinesis_errors import (
     ExpiredTokenError,
     kinesis_error,
 )
-from kinesumer.aws.missing_streams import missing_stream
-from kinesumer.aws.patient_reservation import PatientReservation
+from kinesumer.aws.page_requests import CborSupport, PatientReservation
 from kinesumer.aws.polling import PollingSource
 from kinesumer.aws.starting_positions import iterator_arguments, timestamp_errors
-from kinesumer.aws.stream_names import StreamName, parse_stream_name
+from kinesumer.aws.stream_names import StreamName, missing_stream, parse_stream_name
 from kinesumer.errors import (
     ConfigurationError,
     FatalError,

@@ -10,7 +10,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-from kinesumer.aws.clients import OpenClient, PlainClient
+from kinesumer.aws.clients import (
+    CONNECT_SECONDS,
+    OTHER_CONNECTIONS,
+    READ_SECONDS,
+    OpenClient,
+    PlainClient,
+)
 from kinesumer.aws.credentials import BorrowedKeys, Keyring
 from kinesumer.aws.errors import Kind, describe, failure_of, no_credentials
 from kinesumer.aws.http.addresses import AddressCache
@@ -19,7 +25,6 @@ from kinesumer.aws.http.subscriptions import EventStreamPool
 from kinesumer.aws.key_trouble import KeyTrouble
 from kinesumer.aws.key_use import KeyUse
 from kinesumer.aws.kinesis_endpoints import plain_endpoint
-from kinesumer.aws.limits import CONNECT_SECONDS, OTHER_CONNECTIONS, READ_SECONDS
 from kinesumer.aws.roles import Role, RoleKeys
 from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.errors import ConfigurationError, KinesumerError

@@ -13,9 +13,13 @@ from kinesumer.blocking.portal import LoopThread
 from kinesumer.errors import FailedRecord, KinesumerError, PutFailedError
 from kinesumer.producer import client as asynchronous
 from kinesumer.producer.client import ABORT_SECONDS
-from kinesumer.producer.entries import require_taken, to_entry, valid_entry
-from kinesumer.producer.patience import GIVE_UP_SECONDS
-from kinesumer.producer.pending import failed_record
+from kinesumer.producer.pending import (
+    failed_record,
+    require_taken,
+    to_entry,
+    valid_entry,
+)
+from kinesumer.producer.put_stream import GIVE_UP_SECONDS
 from kinesumer.producer.record_producer import (
     LINGER_SECONDS,
     MAX_BUFFER_BYTES,
@@ -31,8 +35,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Stream
     from kinesumer.producer import pending
     from kinesumer.producer.pending import PutResult
-    from kinesumer.producer.put_requests import PutCounts
-    from kinesumer.producer.put_stream import PutStream
+    from kinesumer.producer.put_stream import PutCounts, PutStream
     from kinesumer.wire.put_records import Entry
 
 # Maximum size of the records that threads have put and the loop hasn't accepted yet.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic
@@ -16,14 +16,23 @@ from kinesumer.decoding.avro_costs import (
     bounded_decimal,
     bounded_decoder,
 )
-from kinesumer.decoding.values import T, converter
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.decode_causes import cause_text
+from kinesumer.model.json_types import json_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    # Without ``type=``, values consist of dictionaries, lists and other plain values.
+    from typing_extensions import TypeVar
+
     from kinesumer.model.records import Record
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 # A schema that is not a record becomes the field of one, since fastavro keeps a
 # schema's named types in its dictionary. Both have the same encoding.
@@ -171,3 +180,17 @@ def json_value(schema: Any) -> Any:
     if isinstance(schema, str) and schema.lstrip()[:1] in ('"', "{", "["):
         return msgspec.json.decode(schema)
     return deepcopy(schema)  # fastavro may keep parts of it
+
+
+def converter(type_: Any) -> Callable[[Any], Any] | None:
+    """Return a function that converts plain values to a type; None if there is none.
+
+    Raises ConfigurationError if neither msgspec nor Pydantic knows the type.
+    """
+    if type_ is None:
+        return None
+    json_decoder(type_)  # checks the type
+    if hasattr(type_, "model_validate"):
+        validate: Callable[[Any], Any] = type_.model_validate
+        return validate
+    return partial(msgspec.convert, type=type_)

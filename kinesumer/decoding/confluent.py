@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from kinesumer.decoding.cache import Decode, SchemaCache
-from kinesumer.decoding.payloads import PayloadDecoders
-from kinesumer.decoding.values import T
+from kinesumer.decoding.avro import T
+from kinesumer.decoding.payloads import PayloadDecoders, RegistryDecoder
 from kinesumer.decoding.wire_format import parse_confluent, skip_confluent_indexes
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import is_unicode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
+    from kinesumer.decoding.cache import Decode
     from kinesumer.decoding.confluent_api import ConfluentApi, StoredSchema
-    from kinesumer.model.records import Record
 
 MAX_REFERENCES = 100
 
 
-class ConfluentDecoder(Generic[T]):
+class ConfluentDecoder(RegistryDecoder[T]):
     """Decodes records that a serializer of Confluent's Schema Registry has written.
 
     Each record names a schema by its id, which is looked up once at ``url``. Formats
@@ -64,26 +61,7 @@ class ConfluentDecoder(Generic[T]):
             )
         self._url, self._user, self._password = url.rstrip("/"), user, password
         self._payloads = PayloadDecoders(type, reader_schema, skip_confluent_indexes)
-        self._schemas: SchemaCache[int] = SchemaCache(self._fetch)
-
-    def __call__(self, record: Record) -> T | Awaitable[T]:
-        """Return the record's value; an awaitable of it if its schema is not cached.
-
-        Raises ValueError if the header, the schema's id or the data is invalid, and
-        errors of the libraries that decode. If the registry cannot be asked, the
-        awaitable raises SchemaRegistryUnavailableError after six attempts, or
-        FatalError or ConfigurationError at once.
-        """
-        id, payload = parse_confluent(record.data)
-        decode = self._schemas.get(id)
-        if decode is None:
-            return self._look_up(id, payload)
-        value: T = decode(payload)
-        return value
-
-    async def _look_up(self, id: int, payload: bytes) -> T:
-        value: T = (await self._schemas.find(id))(payload)
-        return value
+        super().__init__(parse_confluent, self._fetch)
 
     async def _fetch(self, id: int) -> Decode:
         from kinesumer.decoding.confluent_api import ConfluentApi
@@ -109,7 +87,7 @@ class ConfluentDecoder(Generic[T]):
         above: tuple[str, ...],
     ) -> None:
         """Add the schemas that a schema refers to, each after those that it needs."""
-        for reference in stored.references:
+        for reference in stored.references or ():
             subject = quote(reference.subject, safe="")
             path = f"/subjects/{subject}/versions/{reference.version}"
             if path in found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -30,30 +30,19 @@ NOT_FOUND = 40401, 40402, 40403
 BUSY = 408, 429
 
 
-class Reference(NamedTuple):
+class Reference(msgspec.Struct):
     """A version of a subject that a schema refers to."""
 
     subject: str
     version: int
 
 
-class StoredSchema(NamedTuple):
+class StoredSchema(msgspec.Struct):
     """A schema as the registry stores it."""
 
-    definition: str
-    data_format: str  # AVRO, JSON or PROTOBUF
-    references: list[Reference]
-
-
-class _Reference(msgspec.Struct):
-    subject: str
-    version: int
-
-
-class _Answer(msgspec.Struct):
-    schema: str
-    type: str = msgspec.field(default="AVRO", name="schemaType")
-    references: list[_Reference] | None = None
+    definition: str = msgspec.field(name="schema")
+    data_format: str = msgspec.field(default="AVRO", name="schemaType")
+    references: list[Reference] | None = None
 
 
 class _Refusal(msgspec.Struct):
@@ -111,14 +100,12 @@ class ConfluentApi:
             _raise_unless_not_found(request, status, body)
             return None
         try:
-            stored = msgspec.json.decode(body, type=_Answer)
+            return msgspec.json.decode(body, type=StoredSchema)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SchemaRegistryUnavailableError(
                 f"{request}: the response is not a schema ({error}); check which "
                 "service responds there"
             ) from error
-        references = [Reference(r.subject, r.version) for r in stored.references or ()]
-        return StoredSchema(stored.schema, stored.type, references)
 
     async def __aenter__(self) -> Self:
         return self

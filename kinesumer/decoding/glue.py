@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from kinesumer.decoding.cache import Decode, SchemaCache
-from kinesumer.decoding.payloads import PayloadDecoders
-from kinesumer.decoding.values import T
+from kinesumer.decoding.avro import T
+from kinesumer.decoding.payloads import PayloadDecoders, RegistryDecoder
 from kinesumer.decoding.wire_format import parse_glue, skip_glue_index
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import require_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
     from uuid import UUID
 
-    from kinesumer.model.records import Record
+    from kinesumer.decoding.cache import Decode
 
 MAX_DECOMPRESSED_BYTES = 16 << 20
 
 
-class GlueDecoder(Generic[T]):
+class GlueDecoder(RegistryDecoder[T]):
     """Decodes records that a serializer of the AWS Glue Schema Registry has written.
 
     Each record names a schema version, which is looked up once. Formats are Avro, JSON
@@ -66,28 +65,9 @@ class GlueDecoder(Generic[T]):
         self._registry, self._region = registry, region
         self._role_arn, self._external_id = role_arn, external_id
         self._session = session
-        self._max_decompressed_bytes = max_decompressed_bytes
         self._has_asked = False  # whether Glue has ever answered
-        self._schemas: SchemaCache[UUID] = SchemaCache(self._fetch)
-
-    def __call__(self, record: Record) -> T | Awaitable[T]:
-        """Return the record's value; an awaitable of it if its schema is not cached.
-
-        Raises ValueError if the header, the schema's id or the data is invalid, and
-        errors of the libraries that decode. If the registry cannot be asked, the
-        awaitable raises SchemaRegistryUnavailableError after six attempts, or
-        FatalError or ConfigurationError at once.
-        """
-        id, payload = parse_glue(record.data, self._max_decompressed_bytes)
-        decode = self._schemas.get(id)
-        if decode is None:
-            return self._look_up(id, payload)
-        value: T = decode(payload)
-        return value
-
-    async def _look_up(self, id: UUID, payload: bytes) -> T:
-        value: T = (await self._schemas.find(id))(payload)
-        return value
+        parse = partial(parse_glue, max_decompressed_bytes=max_decompressed_bytes)
+        super().__init__(parse, self._fetch)
 
     async def _fetch(self, id: UUID) -> Decode:
         from kinesumer.aws.glue import get_schema_version

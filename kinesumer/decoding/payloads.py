@@ -1,16 +1,26 @@
-"""Choose how the data of a registry's schema is decoded."""
+"""Decode records that name a schema of a registry, as the schema says."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
-from kinesumer.decoding.avro import AvroSchema, configured_schema, payload_decoder
-from kinesumer.decoding.values import converter, is_message
+from kinesumer.decoding.avro import (
+    AvroSchema,
+    T,
+    configured_schema,
+    converter,
+    payload_decoder,
+)
+from kinesumer.decoding.cache import SchemaCache
+from kinesumer.decoding.protobuf import is_message
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.json_types import json_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from kinesumer.decoding.cache import Decode
+    from kinesumer.model.records import Record
 
 FORMATS = "AVRO", "JSON", "PROTOBUF"
 
@@ -70,3 +80,38 @@ class PayloadDecoders:
         except ValueError as error:
             raise ValueError(f"{schema} is not valid Avro: {error}") from error
         return payload_decoder(writer, self._reader, self._convert)
+
+
+class RegistryDecoder(Generic[T]):
+    """Decodes records whose headers name a schema of a registry.
+
+    ``parse`` returns the id and the payload of a record's data, and ``fetch`` returns
+    the decoder of an id. See ``SchemaCache``.
+    """
+
+    def __init__(
+        self,
+        parse: Callable[[bytes], tuple[Any, bytes]],
+        fetch: Callable[[Any], Awaitable[Decode]],
+    ) -> None:
+        self._parse = parse
+        self._schemas: SchemaCache[Any] = SchemaCache(fetch)
+
+    def __call__(self, record: Record) -> T | Awaitable[T]:
+        """Return the record's value; an awaitable of it if its schema is not cached.
+
+        Raises ValueError if the header, the schema's id or the data is invalid, and
+        errors of the libraries that decode. If the registry cannot be asked, the
+        awaitable raises SchemaRegistryUnavailableError after six attempts, or
+        FatalError or ConfigurationError at once.
+        """
+        id, payload = self._parse(record.data)
+        decode = self._schemas.get(id)
+        if decode is None:
+            return self._look_up(id, payload)
+        value: T = decode(payload)
+        return value
+
+    async def _look_up(self, id: Any, payload: bytes) -> T:
+        value: T = (await self._schemas.find(id))(payload)
+        return value

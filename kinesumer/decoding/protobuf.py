@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from kinesumer.decoding.values import is_message
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -38,3 +37,8 @@ class ProtobufDecoder(Generic[M]):
     def __call__(self, record: Record) -> M:
         """Return the message. Raises google.protobuf.message.DecodeError."""
         return self._decode(record.data)
+
+
+def is_message(type_: Any) -> bool:
+    """Return whether a type is a message class that protoc generated."""
+    return hasattr(type_, "FromString") and hasattr(type_, "DESCRIPTOR")

@@ -18,11 +18,11 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Stream
 from kinesumer.model.validation import require_flag, require_text
-from kinesumer.producer.entries import require_taken, to_entry, valid_entry
-from kinesumer.producer.patience import (
+from kinesumer.producer.pending import require_taken, to_entry, valid_entry
+from kinesumer.producer.put_stream import (
     GIVE_UP_SECONDS,
+    PutCounts,
 )
-from kinesumer.producer.put_requests import PutCounts
 from kinesumer.producer.record_producer import (
     LINGER_SECONDS,
     MAX_BUFFER_BYTES,

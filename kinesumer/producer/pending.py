@@ -1,19 +1,27 @@
-"""Records that wait for Kinesis, and the future results of putting them."""
+"""Records that wait for Kinesis: their checks, queue and future results."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.errors import FailedRecord, KinesumerError, PutFailedError
-from kinesumer.wire.put_records import Entry, aggregate
+from kinesumer.errors import (
+    ConfigurationError,
+    FailedRecord,
+    KinesumerError,
+    PutFailedError,
+)
+from kinesumer.model.validation import is_unicode
+from kinesumer.wire.put_records import KEY_CHARACTERS, Entry, aggregate, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Hashable, Mapping
+    from collections.abc import Generator, Hashable, Iterable, Mapping
 
+    from kinesumer.model.streams import StreamInfo
     from kinesumer.wire.put_records import EntryResult
-
 
 # Most records share this. A dictionary of each would keep the garbage collector busy.
 NOTHING_MOVED: Mapping[int, tuple[PendingRecord, int]] = MappingProxyType({})
@@ -225,3 +233,117 @@ def failed_record(entry: Entry, error: Exception) -> FailedRecord:
     """Return what an error lists for a record."""
     key, hash_key = entry.partition_key, entry.explicit_hash_key
     return FailedRecord(entry.data, key, hash_key, str(error))
+
+
+def valid_entry(
+    data: bytes, key: str | None, hash_key: str | None, stream: StreamInfo
+) -> Entry | None:
+    """Return a record, or None if the stream would refuse it.
+
+    Raise ConfigurationError for a value of another type.
+    """
+    if type(data) is bytes and type(key) is str and hash_key is None:
+        entry = Entry(data, key)
+        # This condition is true for most records. It is much faster than refusal().
+        if (
+            0 < len(key) <= KEY_CHARACTERS
+            and entry.size <= stream.max_record_bytes
+            and (key.isascii() or is_unicode(key))
+        ):
+            return entry
+    entry = to_entry(data, key, hash_key)
+    return entry if refusal(entry, stream) is None else None
+
+
+def to_entry(data: Any, key: Any, hash_key: Any) -> Entry:
+    """Return a record. Raise ConfigurationError for a value of another type."""
+    for name, text in (("partition_key", key), ("explicit_hash_key", hash_key)):
+        if text is not None and not isinstance(text, str):
+            raise ConfigurationError(f"{name}={text!r:.100} must be text: use str()")
+    if isinstance(data, bytes | bytearray | memoryview):
+        return Entry(bytes(data), key, hash_key)
+    raise ConfigurationError(
+        f"data is of type {type(data).__name__}, but must be bytes: encode it"
+    )
+
+
+def require_taken(reason: str | None) -> None:
+    """Raise ConfigurationError if there is a reason why a stream refuses a record."""
+    if reason is not None:
+        raise ConfigurationError(
+            f"Kinesis would reject this record: {reason}; correct the arguments"
+        )
+
+
+REQUEST_RECORDS = 500  # AWS's limit
+REQUEST_BYTES = 5 << 20
+
+
+class Queue:
+    """Records in the order in which they were added.
+
+    If ``ordered`` is true, a record waits until Kinesis has accepted the previous
+    record of its key. Each request thus has at most one record per key. This is needed
+    because PutRecords doesn't keep the order of a request's records.
+    """
+
+    def __init__(self, *, ordered: bool) -> None:
+        self._ordered = ordered
+        self._records: deque[PendingRecord] = deque()
+        # By key, the records that must wait for an earlier record of the key, which is
+        # in ``_records`` or in a request.
+        self._backlogs: dict[Hashable, deque[PendingRecord]] = {}
+        self._backlog_records = 0
+        self._ready_bytes = 0  # size of ``_records``
+
+    def add(self, record: PendingRecord) -> None:
+        """Add a record at the end of the queue, or at the end of its key's backlog."""
+        if self._ordered and record.order_key is not None:
+            backlog = self._backlogs.get(record.order_key)
+            if backlog is not None:
+                backlog.append(record)
+                self._backlog_records += 1
+                return
+            self._backlogs[record.order_key] = deque()
+        self._make_ready(record)
+
+    def take(self, *, full: bool) -> list[PendingRecord]:
+        """Return the next request's records; if ``full``, only if it is full."""
+        if (
+            full
+            and len(self._records) < REQUEST_RECORDS
+            and self._ready_bytes < REQUEST_BYTES
+        ):
+            return []
+        taken: list[PendingRecord] = []
+        size = 0
+        while self._records and len(taken) < REQUEST_RECORDS:
+            if taken and size + self._records[0].size > REQUEST_BYTES:
+                break
+            taken.append(self._records.popleft())
+            size += taken[-1].size
+        self._ready_bytes -= size
+        return taken
+
+    def release(self, records: Iterable[PendingRecord]) -> None:
+        """Queue the next record of each key after ``records`` are done."""
+        for record in records if self._ordered else ():
+            if record.order_key is None:
+                continue
+            backlog = self._backlogs[record.order_key]
+            if backlog:
+                self._make_ready(backlog.popleft())
+                self._backlog_records -= 1
+            else:
+                del self._backlogs[record.order_key]
+
+    def waiting(self) -> list[PendingRecord]:
+        """Return the records that haven't been sent yet."""
+        return [*self._records, *chain.from_iterable(self._backlogs.values())]
+
+    def __bool__(self) -> bool:
+        return bool(self._records) or self._backlog_records > 0
+
+    def _make_ready(self, record: PendingRecord) -> None:
+        self._records.append(record)
+        self._ready_bytes += record.size

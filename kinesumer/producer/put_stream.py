@@ -1,22 +1,30 @@
-"""The stream of a producer, and what the stream takes at present."""
+"""The stream of a producer: what it takes, the requests to it, and their waits."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from kinesumer.errors import SourceUnavailableError
+from kinesumer.core.backoff import CALL_BACKOFF
+from kinesumer.errors import (
+    RecordRefusedError,
+    SourceThrottledError,
+    SourceUnavailableError,
+)
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.secrets import SECRETS
 from kinesumer.wire.put_records import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import random
+    from collections.abc import Awaitable, Callable, Sequence
 
     from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.producer.patience import Patience
+    from kinesumer.producer.pending import PendingRecord
+    from kinesumer.telemetry.api import Telemetry
     from kinesumer.wire.put_records import Entry, EntryResult
 
 # A program may try many records that the stream refuses. For each second of that, the
@@ -105,3 +113,172 @@ def _warn_of_auto(arn: str, options: str) -> None:
         options,
         extra={"stream": stream_name(arn)},
     )
+
+
+T = TypeVar("T")
+
+GIVE_UP_SECONDS = 300.0
+
+
+class Patience:
+    """The waits of one producer, and the time since which Kinesis accepts nothing.
+
+    With ``waits_for_credentials``, only time with valid credentials counts.
+    """
+
+    def __init__(
+        self,
+        chance: random.Random,
+        give_up_seconds: float,
+        *,
+        waits_for_credentials: bool = False,
+    ) -> None:
+        self._chance, self._give_up_seconds = chance, give_up_seconds
+        self._waits_for_credentials = waits_for_credentials
+        self._now = asyncio.get_running_loop().time
+        self._last_accepted_at = self._now()
+
+    def note_progress(self) -> None:
+        """Note that Kinesis has accepted a record, or that nothing waits for it."""
+        self._last_accepted_at = self._now()
+
+    def note_failure(self, error: SourceUnavailableError) -> None:
+        """Note that an attempt has failed."""
+        if self._waits_for_credentials and error.lacks_credentials:
+            self.note_progress()
+
+    def require_progress(self, began: float, reason: str) -> None:
+        """Raise SourceUnavailableError if Kinesis has accepted nothing for too long.
+
+        ``began`` is the time of the first attempt, and ``reason`` is the last failure.
+        """
+        idle = self._now() - max(began, self._last_accepted_at)
+        if idle > self._give_up_seconds:
+            raise SourceUnavailableError(
+                f"Kinesis has accepted no record for {idle:.0f} s, most recently "
+                f"because of {reason}; does the stream have enough shards?"
+            )
+
+    async def until_available(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call and return its result. Try again while Kinesis is unavailable."""
+        began, failures = self._now(), 0
+        while True:
+            try:
+                return await call()
+            except SourceUnavailableError as error:
+                self.note_failure(error)
+                self.require_progress(began, str(error))
+                failures += 1
+                await self.back_off(failures)
+
+    async def back_off(self, failures: int) -> None:
+        """Wait before the next attempt."""
+        jitter = self._chance.random()
+        await asyncio.sleep(CALL_BACKOFF.wait_seconds(failures, jitter))
+
+
+THROTTLED = "ProvisionedThroughputExceededException"
+
+
+class PutCounts(NamedTuple):
+    """The numbers of records, bytes and requests that a producer has sent."""
+
+    rows: int = 0
+    records: int = 0
+    bytes: int = 0
+    requests: int = 0
+    retried: int = 0  # number of times that a record was sent again
+
+
+class Outcome(NamedTuple):
+    """What a request has put."""
+
+    accepted: list[tuple[PendingRecord, EntryResult]]
+    failed: list[PendingRecord]  # the records to send again
+    reason: str  # the reason of the last failure
+
+
+class PutRequests:
+    """Makes requests to one stream. Counts for the caller, and for telemetry."""
+
+    def __init__(self, stream: PutStream, telemetry: Telemetry) -> None:
+        self.counts: PutCounts = PutCounts()
+        self._stream, self._telemetry = stream, telemetry
+        self._arn = stream.info.arn
+
+    async def put(self, records: list[PendingRecord]) -> Outcome:
+        """Put records once.
+
+        Raise RecordRefusedError if Kinesis refuses one of the records, and thus all.
+        """
+        try:
+            with self._telemetry.measure("put", self._arn):
+                entries = [record.encode() for record in records]
+                results = await self._stream.put_records(entries)
+        except RecordRefusedError:
+            self._count([], 0)
+            raise
+        except SourceUnavailableError as error:
+            self._count([], len(records))
+            if isinstance(error, SourceThrottledError):
+                self._count_throttle()
+            return Outcome([], records, str(error))
+        failed, accepted = [], []
+        reason = ""
+        for record, result in zip(records, results, strict=True):
+            if result.error_code is None:
+                accepted.append((record, result))
+            else:
+                failed.append(record)
+                said = SECRETS.redact(result.error_message or "")
+                reason = f"{result.error_code}: {said}"
+        self._count([record for record, _ in accepted], len(failed))
+        if reason.startswith(THROTTLED):
+            self._count_throttle()
+        return Outcome(accepted, failed, reason)
+
+    def take_back(self, rows: int) -> None:
+        """Note that accepted user records have to be put again."""
+        counts = self.counts
+        self.counts = counts._replace(
+            rows=counts.rows - rows, retried=counts.retried + rows
+        )
+
+    def _count(self, accepted: Sequence[PendingRecord], failed: int) -> None:
+        counts = self.counts
+        rows = sum(record.rows for record in accepted)
+        size = sum(record.encode().size for record in accepted)
+        self.counts = PutCounts(
+            counts.rows + rows,
+            counts.records + len(accepted),
+            counts.bytes + size,
+            counts.requests + 1,
+            counts.retried + failed,
+        )
+        if accepted:
+            self._telemetry.count("records_put", self._arn, rows)
+            self._telemetry.count("data_bytes_put", self._arn, size)
+        if failed:
+            self._telemetry.count("put_retries", self._arn, failed)
+
+    def _count_throttle(self) -> None:
+        self._telemetry.count("throttles", self._arn, service="kinesis")
+
+
+def find_refused(
+    records: Sequence[PendingRecord], info: StreamInfo, error: RecordRefusedError
+) -> dict[PendingRecord, RecordRefusedError]:
+    """Return the records of a refused request that are known to be the cause.
+
+    The stream's description tells the cause, except of a record that was alone.
+    """
+    if len(records) == 1:
+        only = records[0]
+        return {only: _error_of(only, info) or error}
+    found = ((record, _error_of(record, info)) for record in records)
+    return {record: known for record, known in found if known is not None}
+
+
+def _error_of(record: PendingRecord, info: StreamInfo) -> RecordRefusedError | None:
+    reason = refusal(record.encode(), info)
+    return None if reason is None else RecordRefusedError(reason)

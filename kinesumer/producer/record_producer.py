@@ -15,13 +15,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.errors import PutFailedError, RecordRefusedError
-from kinesumer.producer.aggregation import Aggregator
-from kinesumer.producer.patience import GIVE_UP_SECONDS, Patience
-from kinesumer.producer.pending import PendingRecord, PutFuture
-from kinesumer.producer.put_requests import PutRequests, find_refused
-from kinesumer.producer.put_stream import PutStream
-from kinesumer.producer.queue import Queue
-from kinesumer.producer.reshard import Reshard
+from kinesumer.producer.aggregation import Aggregator, Reshard
+from kinesumer.producer.pending import PendingRecord, PutFuture, Queue
+from kinesumer.producer.put_stream import (
+    GIVE_UP_SECONDS,
+    Patience,
+    PutRequests,
+    PutStream,
+    find_refused,
+)
 from kinesumer.telemetry.api import ProducerState, Telemetry
 
 if TYPE_CHECKING:
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
 
     from kinesumer.errors import FailedRecord
     from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.producer.put_requests import PutCounts
-    from kinesumer.producer.put_stream import PutTarget
+    from kinesumer.producer.put_stream import PutCounts, PutTarget
     from kinesumer.wire.put_records import Entry, EntryResult
 
 MIN_REQUESTS, FIRST_REQUESTS, MAX_REQUESTS = 1.0, 4.0, 8.0  # at once

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
 
     from kinesumer.errors import FailedRecord
     from kinesumer.model.streams import StreamInfo
-    from kinesumer.producer.put_requests import PutCounts
-    from kinesumer.producer.put_stream import PutStream
+    from kinesumer.producer.put_stream import PutCounts, PutStream
     from kinesumer.producer.record_producer import RecordProducer
     from kinesumer.spark.options.parser import WriteOptions
 

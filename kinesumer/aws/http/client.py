@@ -20,11 +20,11 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 from botocore import xform_name
 
-from kinesumer.aws.clients import OpenClient
+from kinesumer.aws.clients import OpenClient, user_agent
 from kinesumer.aws.errors import foreign, refusal
 from kinesumer.aws.http.connection import Answer
 from kinesumer.aws.http.event_stream import RefusedError
-from kinesumer.aws.http.pool import Address
+from kinesumer.aws.http.pool import Address, client_context
 from kinesumer.aws.http.sigv4 import (
     CONTENT_TYPE,
     Destination,
@@ -32,8 +32,6 @@ from kinesumer.aws.http.sigv4 import (
     Signer,
 )
 from kinesumer.aws.http.subscriptions import PROTOCOLS
-from kinesumer.aws.http.tls import client_context
-from kinesumer.aws.limits import user_agent
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.runtime.refusals import is_refusal
 from kinesumer.wire import cbor
@@ -239,7 +237,7 @@ class DirectCalls:
             tls = client_context() if is_tls else None
             return Route(opened, destination, tls, user_agent())
         # Imported late: this module imports aiobotocore.
-        from kinesumer.aws.http.hooks import is_hooked
+        from kinesumer.aws.session_clients import is_hooked
 
         try:
             if is_hooked(opened.client.meta.events, self._service.name, operation):
@@ -264,7 +262,7 @@ class DirectCalls:
         [scope] = parse_qs(parts.query)["X-Amz-Credential"]
         _, _, region, service, _ = scope.rsplit("/", 4)
         url = parts._replace(query="").geturl()
-        from kinesumer.aws.http.hooks import has_usual_settings
+        from kinesumer.aws.session_clients import has_usual_settings
 
         if not has_usual_settings(client, url):
             return None

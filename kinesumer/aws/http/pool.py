@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import botocore
 from aiohappyeyeballs import start_connection
 
 from kinesumer.aws.http.connection import RECEIVE_BYTES, Connection, share_buffer
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
-    import ssl
     from typing import Any
 
     from kinesumer.aws.http.addresses import AddressCache
@@ -186,3 +190,28 @@ class ConnectionPool:
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._open.discard(connection))
         return connection
+
+
+def client_context(*protocols: str) -> ssl.SSLContext:
+    """Return a context that trusts the authorities that botocore trusts.
+
+    ``protocols`` are those that a connection offers to the server.
+    """
+    chosen = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE")
+    return _context(chosen or _usual_authorities(), protocols)
+
+
+@cache
+def _context(authorities: str, protocols: tuple[str, ...]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=authorities)
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
+    return context
+
+
+def _usual_authorities() -> str:
+    try:
+        from certifi import where
+    except ImportError:
+        return str(Path(botocore.__file__).with_name("cacert.pem"))
+    return where()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from kinesumer.errors import FailedRecord
     from kinesumer.producer.pending import PutFuture
-    from kinesumer.producer.put_requests import PutCounts
+    from kinesumer.producer.put_stream import PutCounts
     from kinesumer.producer.record_producer import RecordProducer
 
 # With --rate, shorter waits are left out, and sample orders are made for this time.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from kinesumer.aws.environment import environment_keys
 from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.aws.roles import environment_keys
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.core.fair_share import Share, retry_seconds

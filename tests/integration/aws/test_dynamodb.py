@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from kinesumer.aws import dynamodb, limits, session
+from kinesumer.aws import dynamodb, session
+from kinesumer.aws.clients import READ_SECONDS
 from kinesumer.aws.dynamodb import DynamoStateStore, ensure_table, open_store
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
@@ -177,7 +178,7 @@ async def test_a_wrong_table_is_told_from_a_wrong_request(
 async def test_a_connection_that_fails_leaves_a_write_in_doubt(
     aws: AwsStub, environment: pytest.MonkeyPatch, fault: str
 ) -> None:
-    environment.setitem(limits.READ_SECONDS, "dynamodb", 0.2)
+    environment.setitem(READ_SECONDS, "dynamodb", 0.2)
     getattr(aws, fault)("UpdateItem")
     async with session.ClientFactory() as clients:
         store = await open_store(clients, "state")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from kinesumer.aws import kinesis, limits, session
+from kinesumer.aws import kinesis, session
+from kinesumer.aws.clients import READ_SECONDS
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.stream_names import parse_stream_name
 from kinesumer.errors import (
@@ -376,7 +377,7 @@ async def test_the_time_for_an_answer_stands_still_while_it_waits_for_room(
     aws: AwsStub, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setattr(kinesis, "ANSWER_SECONDS", 0.3)
-    environment.setitem(limits.READ_SECONDS, "kinesis", 0.3)
+    environment.setitem(READ_SECONDS, "kinesis", 0.3)
     answer = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
     aws.answer("GetRecords", answer)
     reservation = Room(0.5)
@@ -394,7 +395,7 @@ async def test_an_answer_that_began_but_did_not_arrive_in_time_is_slow(
         environment.setattr(kinesis, seconds, 0.3)
         aws.drip("GetRecords")
     else:
-        environment.setitem(limits.READ_SECONDS, "kinesis", 0.3)
+        environment.setitem(READ_SECONDS, "kinesis", 0.3)
         aws.begin("GetRecords")
     async with session.ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
@@ -406,7 +407,7 @@ async def test_an_answer_that_began_but_did_not_arrive_in_time_is_slow(
 async def test_a_response_that_never_began_or_broke_is_unavailability_and_not_slow(
     aws: AwsStub, environment: pytest.MonkeyPatch, fault: str
 ) -> None:
-    environment.setitem(limits.READ_SECONDS, "kinesis", 0.2)
+    environment.setitem(READ_SECONDS, "kinesis", 0.2)
     getattr(aws, fault)("GetRecords")
     message = "kinesis:GetRecords on orders"
     async with session.ClientFactory() as clients:

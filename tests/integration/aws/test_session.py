@@ -15,7 +15,7 @@ from kinesumer.aws.credentials import FrozenCredentials
 from kinesumer.aws.dynamodb import open_borrowed_store, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
-from kinesumer.aws.settings import FixedProvider
+from kinesumer.aws.session_clients import FixedProvider
 from kinesumer.errors import (
     ConfigurationError,
     CredentialsError,

@@ -20,8 +20,7 @@ from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
-from kinesumer.aws.session_clients import limits
-from kinesumer.aws.settings import Settings
+from kinesumer.aws.session_clients import SessionClients
 from kinesumer.aws.stream_names import StreamName
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start, Stream
@@ -136,7 +135,8 @@ async def test_settings_of_the_session_stay_but_for_our_limits(
         )
     )
     async with ClientFactory(session) as clients:
-        made = Settings(session).session(AioCredentials("key", "secret"))
+        library = SessionClients(session, AddressCache(), {}, 0)
+        made = library.session(AioCredentials("key", "secret"))
         assert made.get_config_variable("sts_regional_endpoints") == "regional"
         role = await clients.open("kinesis", role=clients.role(ROLE))
         async with (await clients.lend())() as lent:
@@ -175,9 +175,9 @@ async def test_a_resolver_of_the_session_is_used_on_its_own_loop_only() -> None:
     theirs, ours = Theirs(), Resolver(AddressCache())
     session = of_aiobotocore()
     session.set_default_client_config(AioConfig(connector_args={"resolver": theirs}))
-    settings = Settings(session)
-    here = settings.config(limits("dynamodb"), ours)
-    other_loop = settings.config(limits("dynamodb"), ours, other_loop=True)
+    library = SessionClients(session, AddressCache(), {}, 0)
+    here = library.config("dynamodb", ours)
+    other_loop = library.config("dynamodb", ours, other_loop=True)
     assert here.connector_args["resolver"] is theirs
     assert other_loop.connector_args["resolver"] is ours
 

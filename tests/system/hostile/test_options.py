@@ -20,7 +20,7 @@ from kinesumer.core.liveness import lease_ms
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Stream, StreamInfo
 from kinesumer.model.validation import validate_name
-from kinesumer.producer.entries import valid_entry
+from kinesumer.producer.pending import valid_entry
 from kinesumer.spark.options.parser import (
     Connection,
     connection_from,

@@ -17,8 +17,8 @@ from kinesumer.errors import (
     PutFailedError,
     SourceUnavailableError,
 )
-from kinesumer.producer.put_requests import PutCounts
-from kinesumer.producer.queue import REQUEST_BYTES, REQUEST_RECORDS
+from kinesumer.producer.pending import REQUEST_BYTES, REQUEST_RECORDS
+from kinesumer.producer.put_stream import PutCounts
 from kinesumer.producer.record_producer import (
     MAX_REQUESTS,
     RECORD_COST_BYTES,

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from kinesumer import AccessDeniedError, ConfigurationError, StreamMissingError
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
-from kinesumer.producer.put_requests import PutCounts
+from kinesumer.producer.put_stream import PutCounts
 from kinesumer.spark.options.parser import connection_from, parse_write
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.runtime import event_loop as thread

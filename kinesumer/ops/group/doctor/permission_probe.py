@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kinesumer.aws.dry_runs import DryRuns
+from kinesumer.aws.account import DryRuns
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import (

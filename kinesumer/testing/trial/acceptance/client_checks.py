@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer import Kinesumer, Producer, Start, Stream
-from kinesumer.aws.dry_runs import DryRuns
+from kinesumer.aws.account import DryRuns
 from kinesumer.aws.kinesis import open_source
 from kinesumer.testing.trial.acceptance.check import (
     Check,

@@ -1,8 +1,9 @@
-"""Find out whether an endpoint understands requests in CBOR."""
+"""Read pages: in CBOR if the endpoint understands it, and with room for a page."""
 
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from kinesumer.aws.errors import foreign
 from kinesumer.errors import (
@@ -14,6 +15,10 @@ from kinesumer.errors import (
 )
 from kinesumer.runtime.refusals import is_refusal
 from kinesumer.wire.decoder import compiled
+
+if TYPE_CHECKING:
+    from kinesumer.ports import Reservation
+    from kinesumer.runtime.timeouts import timeout
 
 LOGGER = logging.getLogger("kinesumer")
 
@@ -51,3 +56,28 @@ class CborSupport:
         if self.is_usable and self.may_explain(error):
             self.is_usable = False
             LOGGER.info("%s is read as JSON, because CBOR fails: %s", label, error)
+
+
+class PatientReservation:
+    """A reservation that pauses the call's time-out while it waits for memory."""
+
+    def __init__(self, reservation: Reservation) -> None:
+        self._reservation = reservation
+        self.limit: timeout
+        self.has_begun = False  # whether the response's head has arrived
+
+    def covers(self, size: int | None) -> bool:
+        """Return whether a response of ``size`` bytes fits in the reserved memory."""
+        self.has_begun = True
+        return self._reservation.covers(size)
+
+    def shrink(self, size: int) -> None:
+        """Release the memory that a response of ``size`` bytes doesn't need."""
+        self._reservation.shrink(size)
+
+    async def grow(self, size: int | None) -> None:
+        """Wait until memory is reserved for a response of ``size`` bytes."""
+        self.has_begun = True
+        self.limit.pause()
+        await self._reservation.grow(size)
+        self.limit.resume()
