@@ -163,19 +163,6 @@ def test_a_viewer_sees_all_streams_and_needs_the_role_of_another_accounts(
     assert set(problems.values()) == {None}
 
 
-def test_a_viewer_without_records_sees_the_group_but_no_records(
-    group: Accounts, run: Run
-) -> None:
-    group.enforce("viewer")
-    for line in ("status --app=app --no-lag", "metrics --app=app --once --no-lag"):
-        result = run(*line.split())
-        assert result.exit_code == 0
-        assert "access denied" not in result.output + result.stderr
-    text = error_text(run("tail", "orders", "--start=TRIM_HORIZON", "--limit=1"))
-    assert "access denied: kinesis:GetShardIterator on" in text
-    assert not any("GetRecords" in grant.action for grant in grants("viewer"))
-
-
 def test_apps_are_listed_with_a_viewers_policy_and_the_right_to_scan(
     accounts: Accounts, run: Run
 ) -> None:

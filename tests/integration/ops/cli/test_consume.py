@@ -265,17 +265,6 @@ def test_consume_takes_a_role_for_each_stream_until_its_output_is_closed(
     close_output(process)
 
 
-def test_an_unreadable_stream_is_one_line(orders: EmbeddedAws, run: Run) -> None:
-    missing = run("tail", "nothing")
-    assert missing.exit_code == 1
-    assert "No stream 'nothing'" in missing.stderr
-    assert run("tail", "orders", "--start=yesterday").exit_code == 2
-    orders.deny("kinesis:GetRecords")
-    denied = run("tail", "orders")
-    assert denied.exit_code == 1
-    assert "access denied: kinesis:GetRecords" in denied.stderr
-
-
 # --- after Kinesumer for Go -----------------------------------------------------------
 
 P, LOW, HIGH = (f"shardId-00000000000{number}" for number in range(3))

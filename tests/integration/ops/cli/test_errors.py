@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,7 @@ import pytest
 
 from kinesumer.ops.cli.main import cli, one_line
 from tests.integration.ops.cli.conftest import (
-    COMMAND,
     CONSUME,
-    TIMEOUT_SECONDS,
     error_text,
     report,
 )
@@ -316,20 +313,6 @@ def test_a_print_into_a_closed_pipe_ends_the_command_quietly(
         assert (ended.value.code, capfd.readouterr().err) == (CLOSED_PIPE, ""), (
             arguments
         )
-
-
-@pytest.mark.process
-def test_a_process_that_prints_into_a_closed_pipe_ends_quietly(
-    stopped_app: EmbeddedAws, closed_pipe: int
-) -> None:
-    done = subprocess.run(
-        [*COMMAND, "status", "--app=a", "--watch"],
-        stdout=closed_pipe,
-        stderr=subprocess.PIPE,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (CLOSED_PIPE, b"")
 
 
 def test_a_full_disk_is_not_a_defect_to_report() -> None:

@@ -55,28 +55,14 @@ def test_panels_use_metrics_and_labels_that_exist(expression: str, legend: str) 
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_alerts_use_metrics_and_labels_that_exist(rule: dict[str, Any]) -> None:
+def test_alerts_use_metrics_that_exist_and_the_guide_says_what_to_do(
+    rule: dict[str, Any],
+) -> None:
     judge(rule["expr"])
     summary = rule["annotations"]["summary"]
     assert set(re.findall(r"\$labels\.(\w+)", summary)) <= left(rule["expr"])
-
-
-@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_alerts_have_the_required_fields(rule: dict[str, Any]) -> None:
-    assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-    assert re.fullmatch(r"\d+[smh]", rule.get("for", "0s"))
     assert rule["labels"]["severity"] in ("warning", "critical")
-    summary = rule["annotations"]["summary"]
-    assert summary.count("{{") == summary.count("}}")
-
-
-@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_the_guide_says_what_to_do_about_an_alert(rule: dict[str, Any]) -> None:
     assert f"| `{rule['alert']}` |" in GUIDE
-
-
-def test_alert_names_are_unique() -> None:
-    assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS)
 
 
 def test_each_required_condition_has_an_alert() -> None:
@@ -108,20 +94,6 @@ def test_the_dashboard_can_be_imported() -> None:
         )
 
 
-def test_panels_dont_overlap() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
-        at = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(at["x"], at["x"] + at["w"])
-            for y in range(at["y"], at["y"] + at["h"])
-        }
-        assert at["x"] + at["w"] <= 24
-        assert not taken & cells, panel["title"]
-        taken |= cells
-
-
 def test_variables_are_those_that_panels_use() -> None:
     known = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
     assert set(re.findall(r"\$(\w+)", " ".join(variables_used()))) <= known
@@ -130,15 +102,6 @@ def test_variables_are_those_that_panels_use() -> None:
         if match := re.fullmatch(r"label_values\((.*), (\w+)\)", query):
             judge(match[1])
             assert match[2] in LABELS[named(match[1]).selectors[0].metric]
-
-
-@pytest.mark.parametrize(
-    "broken",
-    ["sum(kinesumer_group_up", "up}", "up{app='x'}", "up[5m", "sum by (app) # up"],
-)
-def test_a_broken_expression_is_noticed(broken: str) -> None:
-    with pytest.raises(ValueError, match=r"read|open"):
-        named(broken)
 
 
 def variables_used() -> Iterator[str]:

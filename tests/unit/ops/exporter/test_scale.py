@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -190,17 +189,3 @@ def test_a_clients_work_is_that_of_its_shards() -> None:
     metrics = metrics_of(fleet(UNEVEN), ScaleOptions())
     expected = {"a": 0.1, "b": 0.5, "c": 0.9, "d": 1.3}
     assert metrics["member_work"] == pytest.approx(expected, abs=0.01)
-
-
-def test_a_hot_shard_is_counted() -> None:
-    assert metrics_of(fleet(EVEN), ScaleOptions())["hot_shards"] == {"": 0}
-    hot = fleet({**EVEN, 3: BUSY})
-    assert metrics_of(hot, ScaleOptions())["hot_shards"] == {"": 1}
-
-
-def test_a_dead_client_has_no_work() -> None:
-    view = fleet(EVEN)
-    members = [m._replace(dead=m.client_id == "a") for m in view.snapshot.members]
-    dead = replace(view, snapshot=replace(view.snapshot, members=members))
-    metrics = metrics_of(dead, ScaleOptions())
-    assert metrics["member_work"].keys() == {"b", "c", "d"}
