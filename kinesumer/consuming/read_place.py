@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from kinesumer.runtime.context import ClientContext
 
-# A check of a stream's identity stays valid for this time, since deleting a stream and
-# creating it again takes longer.
+# A description of a stream stays valid for this time, since deleting a stream and
+# creating it again takes longer. AWS allows only 20 descriptions a second.
 FRESH_SECONDS = 30.0
 # A caught-up shard's next page is not expected to be larger.
 CAUGHT_UP_PAGE_BYTES = 16 * SMALL_PAGE_BYTES

@@ -27,6 +27,8 @@ class Pacing:
     __slots__ = (
         "_failures",
         "_last_record",
+        "_max_bytes_per_second",
+        "_next_at",
         "_pace",
         "_record_bytes",
         "_refused_since",
@@ -35,9 +37,22 @@ class Pacing:
     )
 
     def __init__(
-        self, now: float, min_read_interval_seconds: float = CALL_SECONDS
+        self,
+        now: float,
+        min_read_interval_seconds: float = CALL_SECONDS,
+        max_bytes_per_second: float | None = None,
     ) -> None:
-        self._pace = max(min_read_interval_seconds, CALL_SECONDS)
+        """Begin to read a shard.
+
+        With ``max_bytes_per_second``, a reader that shares the shard with no other one
+        keeps only its own two limits. They may be above those of AWS, since other
+        servers allow more.
+        """
+        self._pace = min_read_interval_seconds
+        if max_bytes_per_second is None:
+            self._pace = max(min_read_interval_seconds, CALL_SECONDS)
+        self._max_bytes_per_second = max_bytes_per_second
+        self._next_at = now
         self._share = Share()
         # The wait before the next read if no other app reads the shard.
         self._wait = CAUGHT_UP_SECONDS
@@ -51,6 +66,15 @@ class Pacing:
     def share_among(self, apps: int) -> None:
         """Set the number of apps that read the shard, including this one."""
         self._share.share_among(apps)
+
+    @property
+    def is_shared(self) -> bool:
+        """True if another consumer of the shard is known."""
+        return not self._share.is_whole
+
+    def starts_at(self, now: float) -> float:
+        """Return when a further reader of the shard, with the same pace, may begin."""
+        return max(now, self._next_at) if self.is_shared else now
 
     def page_records(self, limit: int) -> int:
         """Return a record limit that keeps a page small enough for other apps.
@@ -77,10 +101,15 @@ class Pacing:
         self._wait = self._pace
         if not millis_behind:
             self._wait = max(self._pace, self._caught_up_wait(started))
+        if self._max_bytes_per_second is not None:
+            own = payload_bytes / self._max_bytes_per_second
+            self._wait = max(self._wait, own)
+            if not self.is_shared:
+                return self._at(started + self._wait)
         shared = self._share.pause_seconds(payload_bytes)
         if shared > self._wait:
             self._share.grow(shared)
-        return started + max(self._wait, shared)
+        return self._at(started + max(self._wait, shared))
 
     def after_throttle(self, now: float, jitter: float) -> float:
         """Return the time of the next try after Kinesis refused a read as too fast.
@@ -90,13 +119,13 @@ class Pacing:
         # Repeated refusals of one read say nothing new about the share.
         if self._refused_since is None:
             self._refused_since = now
-            self._share.cut(now, 1 / self._wait)
+            self._share.cut(now, 1 / max(self._wait, CALL_SECONDS))
         elif now - self._refused_since > RETRY_FOR_SECONDS:
             self._refused_since = None
             return self.after_failure(now, jitter)
-        if self._pace > CALL_SECONDS:  # the user has set a slower pace
-            return now + self._pace
-        return now + retry_seconds(jitter)
+        if self._pace > CAUGHT_UP_SECONDS:  # the user has set a slower pace
+            return self._at(now + self._pace)
+        return self._at(now + retry_seconds(jitter))
 
     def after_failure(self, now: float, jitter: float) -> float:
         """Return the time of the next try after a failed read.
@@ -106,7 +135,11 @@ class Pacing:
         """
         self._failures += 1
         longest = BACKOFF.limit_seconds(self._failures)
-        return now + max(self._pace, jitter * longest)
+        return self._at(now + max(self._pace, jitter * longest))
+
+    def _at(self, time: float) -> float:
+        self._next_at = time
+        return time
 
     def _caught_up_wait(self, now: float) -> float:
         idle = now - self._last_record - IDLE_AFTER_SECONDS

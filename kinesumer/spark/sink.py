@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, StringType
 
+from kinesumer.consuming.read_place import FRESH_SECONDS
 from kinesumer.errors import (
     ConfigurationError,
     FatalError,
@@ -37,7 +38,7 @@ from kinesumer.producer.client import open_record_producer
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.runtime.event_loop import event_loop_thread, with_retries
-from kinesumer.spark.runtime.process_cache import REFRESH_SECONDS, sources
+from kinesumer.spark.runtime.process_cache import sources
 from kinesumer.wire.put_records import Entry, refusal
 
 if TYPE_CHECKING:
@@ -227,10 +228,10 @@ def _require_no_keys(options: WriteOptions) -> None:
 
 
 async def _info(options: WriteOptions) -> StreamInfo:
-    """Return the stream's description. Read it again after REFRESH_SECONDS."""
+    """Return the stream's description. Read it again after FRESH_SECONDS."""
     shared, stream = sources(options.connection), options.stream
     described_at, info = shared.infos.get(stream, (-math.inf, None))
-    if info is None or CLOCK.now() - described_at >= REFRESH_SECONDS:
+    if info is None or CLOCK.now() - described_at >= FRESH_SECONDS:
         source = await shared.open(stream)
         info = await with_retries(source.describe, CLOCK)
         shared.infos[stream] = CLOCK.now(), info

@@ -123,7 +123,7 @@ class Bench:
         self.source = RecordedSource(self.kinesis, "orders")
         self.pushed = RecordedSource(self.kinesis, "orders")
         self.iterators = IteratorCache()
-        self.paces = new_paces()
+        self.paces = new_paces(self.clock)
         self.numbers: dict[str, list[str]] = {}
 
     def put(self, count: int, data: Callable[[int], bytes] = b"%d".__mod__) -> None:

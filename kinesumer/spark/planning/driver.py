@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.core.batch_limits import Limits
+from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND, Limits
 from kinesumer.core.batch_ranges import between, seen_at
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import ConfigurationError
@@ -27,11 +27,7 @@ from kinesumer.spark.planning.bounds import (
 )
 from kinesumer.spark.planning.data_loss import DataLoss
 from kinesumer.spark.planning.search import last_positions
-from kinesumer.spark.planning.stream_state import (
-    UNKNOWN_BYTES_PER_SECOND,
-    UNKNOWN_SECONDS,
-    StreamState,
-)
+from kinesumer.spark.planning.stream_state import StreamState
 from kinesumer.spark.planning.tasks import ShardRange, Task, pack
 
 if TYPE_CHECKING:
@@ -258,10 +254,10 @@ def _range(
     expiring_until: float,
 ) -> ShardRange:
     first, last = pair
-    span, retention = UNKNOWN_SECONDS, UNKNOWN_RETENTION_SECONDS
+    span, retention = 1.0, UNKNOWN_RETENTION_SECONDS
     if isinstance(first, After | At) and isinstance(last, After):
         span = max(0.0, last.seen - first.seen)
-    size = int(UNKNOWN_BYTES_PER_SECOND * span)
+    size = int(MAX_BYTES_PER_SECOND * span)
     if stream is not None:
         retention = stream.retention_seconds
         size = stream.estimate_bytes(shard_id, last, span)

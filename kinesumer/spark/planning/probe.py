@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from kinesumer.core.batch_limits import ProbedRecord
 from kinesumer.core.batch_plan import Probed
-from kinesumer.core.pacing import CAUGHT_UP_SECONDS
+from kinesumer.core.pacing import CAUGHT_UP_SECONDS, Pacing
 from kinesumer.errors import ExpiredIteratorError, ShardThrottledError
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After, At, End
 from kinesumer.model.streams import Start
 from kinesumer.runtime.service_time import iterator_at
-from kinesumer.spark.runtime.process_cache import ITERATOR_SECONDS, ShardPace
+from kinesumer.spark.runtime.process_cache import ITERATOR_SECONDS
 from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
@@ -56,11 +57,11 @@ class ShardProbe:
         # Between two reads, if no other consumer reads the shard. minFetchPeriod may
         # shorten this for servers without AWS's limits.
         self._period_seconds = period_seconds
-        self._pace = ShardPace()
+        self._pacing = Pacing(clock.now(), period_seconds, inf)
 
     def share_among(self, apps: int) -> None:
         """Set the number of apps that read the shard, including the query."""
-        self._pace.share.share_among(apps)
+        self._pacing.share_among(apps)
 
     async def after(self, position: ShardPosition, limit: int) -> Probed:
         """Return the records just after a position. Read on while pages are empty.
@@ -149,12 +150,12 @@ class ShardProbe:
     @property
     def is_shared(self) -> bool:
         """True if Kinesis has recently refused reads because of other readers."""
-        return not self._pace.share.is_whole
+        return self._pacing.is_shared
 
     async def _paced(self, iterator: str, limit: int) -> Page:
         """Read a page. If throttled, try again, and read more slowly from then on."""
-        clock, pace = self._clock, self._pace
-        next_at = pace.starts_at(clock.now())
+        clock, pacing = self._clock, self._pacing
+        next_at = pacing.starts_at(clock.now())
         for left in reversed(range(TRIES)):
             await asyncio.sleep(max(0.0, next_at - clock.now()))
             started = clock.now()
@@ -162,11 +163,16 @@ class ShardProbe:
             try:
                 page = await self._source.get_records(iterator, limit)
             except ShardThrottledError:
-                next_at = pace.after_throttle(clock.now(), self._period_seconds, 0.5)
+                next_at = pacing.after_throttle(clock.now(), 0.5)
                 if not left:
                     raise
             else:
-                pace.after_page(started, self._period_seconds, payload_bytes(page))
+                pacing.after_page(
+                    started,
+                    records=len(page.records),
+                    payload_bytes=payload_bytes(page),
+                    millis_behind=page.millis_behind,
+                )
                 return page
         raise AssertionError("unreachable")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from kinesumer.consuming.prefetch import PAGE_RECORDS
+from kinesumer.consuming.read_place import FRESH_SECONDS
+from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND
 from kinesumer.core.fair_share import BYTES_PER_SECOND
 from kinesumer.core.lineage import leaves
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
@@ -13,7 +15,6 @@ from kinesumer.runtime.service_time import reached_time
 from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, unproven
 from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, with_retries
-from kinesumer.spark.runtime.process_cache import REFRESH_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -32,8 +33,6 @@ Arguments = TypeVarTuple("Arguments")
 # The maximum size of a sample, by which a probe learns a shard's rate, and the number
 # of records in a sample while their size is unknown.
 SAMPLE_BYTES, SAMPLE_RECORDS, FIRST_SAMPLE = 128_000, 100, 10
-# Estimates for a range whose rate or time span is unknown.
-UNKNOWN_BYTES_PER_SECOND, UNKNOWN_SECONDS = 100_000.0, 10.0
 # The maximum number of records that one trigger probes with a call for each shard.
 FLEET_RECORDS = 20_000
 
@@ -98,12 +97,12 @@ class StreamState:
         return self.info.retention_hours * 3600.0
 
     async def refresh(self, *, now: bool = False) -> None:
-        """Describe the stream and list its shards, if REFRESH_SECONDS have passed.
+        """Describe the stream and list its shards, if FRESH_SECONDS have passed.
 
         After a reshard, do so at once, since the parents' ends show it.
         """
         due = self._refreshed is None or (
-            self._clock.now() - self._refreshed > REFRESH_SECONDS
+            self._clock.now() - self._refreshed > FRESH_SECONDS
         )
         if due or now:
             # List the shards before describing the stream: records written after the
@@ -185,13 +184,13 @@ class StreamState:
         The result is exact if the whole range was probed. Otherwise, it is
         estimated from the shard's rate, and is at least the number of probed bytes.
         """
-        rate = self.bytes_per_second.get(shard_id, UNKNOWN_BYTES_PER_SECOND)
+        rate = self.bytes_per_second.get(shard_id, MAX_BYTES_PER_SECOND)
         probe = self._probes.get(shard_id)
         if probe is not None and probe.measured is not None:
             end, size, is_whole = probe.measured
             if isinstance(last, After) and last.position == end:
                 return size if is_whole else max(size, int(rate * span_seconds))
-        return int(rate * (span_seconds or UNKNOWN_SECONDS))
+        return int(rate * (span_seconds or 1.0))
 
     def subscribes(self, shard_id: str, estimated_bytes: int) -> bool:
         """Return whether a range of a shard is read by a subscription."""

@@ -12,7 +12,6 @@ from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.core.batch_ranges import seen_at
 from kinesumer.core.congestion import FULL_PAGE_BYTES
-from kinesumer.core.pacing import BACKOFF, CAUGHT_UP_SECONDS
 from kinesumer.errors import (
     DataLossError,
     ExpiredIteratorError,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.tasks import ShardRange
     from kinesumer.spark.reading.rows import Columns, Rows
-    from kinesumer.spark.runtime.process_cache import IteratorCache, ShardPace
+    from kinesumer.spark.runtime.process_cache import IteratorCache, Paces
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 
@@ -54,7 +53,6 @@ GIVE_UP_SECONDS = 600.0
 CAUGHT_UP_READS = 4
 # The maximum error of an executor's clock.
 CLOCK_ERROR_SECONDS = 3600.0
-FIRST_LIMIT = 2_000  # of records, while their size is unknown
 # After these errors of a subscription, the rest of the range is polled.
 POLLED_AFTER = (
     ExpiredIteratorError,
@@ -72,7 +70,7 @@ class ReadContext:
     clock: Clock
     random: random.Random
     iterators: IteratorCache
-    paces: Callable[[ShardKey], ShardPace]
+    paces: Paces
     options: ReadOptions
     columns: Columns
     # The total time in which Spark blocked the event loop, and nothing was fetched.
@@ -106,13 +104,14 @@ class RangeFetcher:
         self._key = ShardKey(range_.stream_arn, range_.shard_id)
         self._filter = RangeFilter(range_)
         self._iterator: str | None = None
-        self._limit = FIRST_LIMIT
         self._caught_up = 0
         self.over: bool = self._filter.reached  # true if nothing more is to be read
-        self._failures = 0
-        self._pace = context.paces(self._key)
-        self._pace.share.share_among(range_.apps)
-        self._next_at = self._pace.starts_at(context.clock.now())
+        options = context.options
+        self._pacing = context.paces(
+            self._key, options.min_fetch_period, options.max_fetch_rate * 1e6
+        )
+        self._pacing.share_among(range_.apps)
+        self._next_at = self._pacing.starts_at(context.clock.now())
         self._answered_at = context.running()
         # True after the check whether the range's first records have expired.
         self._is_whole = False
@@ -145,7 +144,7 @@ class RangeFetcher:
             else:
                 self._poll_instead(str(error))
             return None
-        self._answered_at, self._failures = self._context.running(), 0
+        self._answered_at = self._context.running()
         return self._take(started, page, rows)
 
     def _failed(self, error: KinesumerError) -> None:
@@ -175,7 +174,7 @@ class RangeFetcher:
             self._iterator = await self._pushed.get_iterator(
                 self._key.shard_id, self._filter.after
             )
-        page = await self._pushed.get_records(self._iterator, self._limit)
+        page = await self._pushed.get_records(self._iterator, PAGE_RECORDS)
         deaggregate = self._context.options.deaggregate
         return page, RecordRows(page.records, deaggregate=deaggregate)
 
@@ -189,7 +188,7 @@ class RangeFetcher:
         )
         self.close()
         self._subscribed = self._iterator = None
-        self._next_at = self._pace.starts_at(self._context.clock.now())
+        self._next_at = self._pacing.starts_at(self._context.clock.now())
 
     async def _read(self, now: float) -> tuple[Page, Rows]:
         after, iterators = self._filter.after, self._context.iterators
@@ -199,10 +198,11 @@ class RangeFetcher:
             self._iterator = iterators.take(self._key, after, now)
         if self._iterator is None:
             self._iterator = await self._begin(source)
+        limit = self._pacing.page_records(PAGE_RECORDS)
         if isinstance(source, KinesisSource):
             decode = partial(parse, deaggregate=deaggregate)
-            return await source.read(self._iterator, self._limit, decode, _Reserved())
-        page = await source.get_records(self._iterator, self._limit)
+            return await source.read(self._iterator, limit, decode, _Reserved())
+        page = await source.get_records(self._iterator, limit)
         return page, RecordRows(page.records, deaggregate=deaggregate)
 
     async def _begin(self, source: StreamSource) -> str:
@@ -276,12 +276,13 @@ class RangeFetcher:
         filter_, columns = self._filter, self._context.columns
         payload = rows.payload
         if self._subscribed is None:
-            period = self._period(page, payload)
-            self._next_at = self._pace.after_page(started, period, payload)
+            self._next_at = self._pacing.after_page(
+                started,
+                records=len(rows),
+                payload_bytes=payload,
+                millis_behind=page.millis_behind,
+            )
         if len(rows):
-            size = max(1, payload // len(rows))
-            max_bytes = self._pace.share.page_bytes
-            self._limit = max(1, min(PAGE_RECORDS, max_bytes // size))
             # While a page is decoded, its Base64 text and the columns are in memory.
             self.page_bytes = 3 * payload
         taken = filter_.take(rows)
@@ -294,13 +295,6 @@ class RangeFetcher:
         if isinstance(rows, RecordRows) and rows.unopened:
             self._context.failure_log.record_corrupt_aggregates(rows.unopened)
         return batch
-
-    def _period(self, page: Page, payload: int) -> float:
-        options = self._context.options
-        period = options.min_fetch_period
-        if not page.millis_behind:
-            period = max(period, CAUGHT_UP_SECONDS)
-        return max(period, payload / (options.max_fetch_rate * 1e6))
 
     def _check_end(self, page: Page, rows: Rows) -> None:
         """End the range if this was its last page. Report missing records as lost."""
@@ -344,18 +338,14 @@ class RangeFetcher:
         Time without valid credentials doesn't count.
         """
         context = self._context
-        now = context.clock.now()
+        now, jitter = context.clock.now(), context.random.random()
         if error.lacks_credentials:
             self._answered_at = context.running()
         if context.running() - self._answered_at > GIVE_UP_SECONDS:
             raise error
         if isinstance(error, ShardThrottledError):
-            period, jitter = context.options.min_fetch_period, context.random.random()
-            return self._pace.after_throttle(now, period, jitter)
-        self._failures += 1
-        limit = BACKOFF.limit_seconds(self._failures)
-        wait = context.random.random() * limit
-        return now + max(context.options.min_fetch_period, wait)
+            return self._pacing.after_throttle(now, jitter)
+        return self._pacing.after_failure(now, jitter)
 
     def _report_loss(self, why: str) -> None:
         range_ = self._range

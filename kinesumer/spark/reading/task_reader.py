@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kinesumer.model.streams import ShardKey, Stream
+    from kinesumer.model.streams import Stream
     from kinesumer.ports import StreamSource
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.tasks import Task
-    from kinesumer.spark.runtime.process_cache import ShardPace
+    from kinesumer.spark.runtime.process_cache import Paces
 
 MIN_ROWS = 1_000
 MIN_WAITING_BYTES, MAX_WAITING_BYTES = 16_000_000, 64_000_000
@@ -72,14 +72,14 @@ class Worker(NamedTuple):
 
     loop: asyncio.AbstractEventLoop
     iterators: IteratorCache
-    paces: Callable[[ShardKey], ShardPace]
+    paces: Paces
 
 
 @cache
 def _worker(_process: int) -> Worker:
     """Return the state of this process. A forked process has its own state."""
     retain_freed_memory()
-    caches = IteratorCache(), new_paces()
+    caches = IteratorCache(), new_paces(SystemClock())
     return Worker(asyncio.new_event_loop(), *caches)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -14,7 +14,7 @@ from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.roles import environment_keys
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
-from kinesumer.core.fair_share import Share, retry_seconds
+from kinesumer.core.pacing import Pacing
 from kinesumer.model.stream_consumers import CONSUMER_ARN
 
 if TYPE_CHECKING:
@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 
     from kinesumer.model.positions import Position
     from kinesumer.model.streams import ShardKey, Stream, StreamInfo
-    from kinesumer.ports import StreamSource
+    from kinesumer.ports import Clock, StreamSource
     from kinesumer.spark.options.parser import Connection
 
-MAX_CACHED_SHARDS = 10_000
-# A process describes a stream at most once in this time, since AWS allows only 20
-# descriptions a second.
-REFRESH_SECONDS = 30.0
+    Paces = Callable[[ShardKey, float, float], Pacing]
+
 # Iterators are used for this time. In Kinesis, they expire after five minutes.
 ITERATOR_SECONDS = 270.0
 
@@ -113,7 +111,7 @@ class IteratorCache:
     def keep(self, shard: ShardKey, after: Position, iterator: str, now: float) -> None:
         """Store the iterator after a position, which Kinesis has just returned."""
         self._entries[shard, after] = (iterator, now)
-        if len(self._entries) > MAX_CACHED_SHARDS:
+        while now - next(iter(self._entries.values()))[1] > ITERATOR_SECONDS:
             del self._entries[next(iter(self._entries))]
 
     def take(self, shard: ShardKey, after: Position, now: float) -> str | None:
@@ -122,41 +120,13 @@ class IteratorCache:
         return None if now - since > ITERATOR_SECONDS else iterator
 
 
-class ShardPace:
-    """Decides when to read a shard, which other apps and queries may read, too."""
+def new_paces(clock: Clock) -> Paces:
+    """Return a function that returns the pace of a shard, always the same object.
 
-    __slots__ = ("_is_refused", "_next_at", "share")
-
-    def __init__(self) -> None:
-        self.share: Share = Share()
-        self._next_at = 0.0
-        self._is_refused = False
-
-    def starts_at(self, now: float) -> float:
-        """Return the earliest time of a batch's first read."""
-        return now if self.share.is_whole else max(now, self._next_at)
-
-    def after_page(self, started: float, period: float, payload_bytes: int) -> float:
-        """Return when to read the next page, at least ``period`` after ``started``."""
-        self._is_refused = False
-        wait = period
-        if not self.share.is_whole:
-            shared = self.share.pause_seconds(payload_bytes)
-            if shared > period:
-                self.share.grow(shared)
-            wait = max(period, shared)
-        self._next_at = started + wait
-        return self._next_at
-
-    def after_throttle(self, now: float, period: float, jitter: float) -> float:
-        """Return when to try again after a throttled read."""
-        if not self._is_refused:
-            self.share.cut(now, 1 / period if period else self.share.rate)
-            self._is_refused = True
-        self._next_at = now + retry_seconds(jitter)
-        return self._next_at
-
-
-def new_paces() -> Callable[[ShardKey], ShardPace]:
-    """Return a function that returns the pace of each shard, always the same object."""
-    return lru_cache(MAX_CACHED_SHARDS)(lambda _shard: ShardPace())
+    Its arguments are the shard, and the query's own limits.
+    """
+    return cache(
+        lambda _shard, period_seconds, max_bytes_per_second: Pacing(
+            clock.now(), period_seconds, max_bytes_per_second
+        )
+    )

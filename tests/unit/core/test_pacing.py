@@ -161,3 +161,22 @@ def test_a_page_is_as_large_as_does_no_harm() -> None:
     assert pacing.page_records(10_000) == 1
     wait(pacing, records=0, payload_bytes=0)
     assert pacing.page_records(10_000) == 1
+
+
+def test_a_reader_alone_keeps_its_own_limits_and_a_further_one_starts_at_once() -> None:
+    pacing = Pacing(START, 0.01, 10_000_000)
+    assert wait(pacing, behind=1) == pytest.approx(0.01)
+    assert wait(pacing, payload_bytes=5_000_000, behind=1) == 0.5
+    assert not pacing.is_shared
+    assert pacing.starts_at(START) == START
+
+
+def test_a_further_reader_of_a_shared_shard_waits_as_the_last_one_would() -> None:
+    pacing = Pacing(START, 0.01, 10_000_000)
+    pacing.after_throttle(START, 0.5)
+    assert pacing.is_shared
+    assert wait(pacing, payload_bytes=1_000_000, behind=1) > 0.5
+    following = pacing.after_page(START, records=1, payload_bytes=100, millis_behind=1)
+    assert following > START + CALL_SECONDS
+    assert pacing.starts_at(START) == following
+    assert pacing.starts_at(following + 1) == following + 1

@@ -174,7 +174,7 @@ def test_a_subscription_gives_exactly_the_range_and_ends_with_it(bench: Bench) -
 def test_after_an_error_the_rest_is_polled(
     bench: Bench, error: Exception, failing: int
 ) -> None:
-    bench.put(8_000)
+    bench.put(30_000)
 
     def fail(made: str, count: int) -> None:
         if made == "records" and count == failing:

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
+from kinesumer.consuming.read_place import FRESH_SECONDS
 from kinesumer.errors import DataLossError
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After, End, StreamOffset
 from kinesumer.model.streams import Start
-from kinesumer.spark.runtime.process_cache import REFRESH_SECONDS
 from kinesumer.wire.query_offsets import from_json, to_json
 from tests.support.spark_query import Query, Row, World, simulated
 
@@ -72,7 +72,7 @@ async def test_an_end_of_an_open_shard_fails_a_query(world: World) -> None:
     query, _ = await wrongly_ended(world)
     world.put(5)
     assert not await query.plan()  # the first listing may be older than the end
-    await asyncio.sleep(REFRESH_SECONDS + 1)
+    await asyncio.sleep(FRESH_SECONDS + 1)
     with pytest.raises(DataLossError, match="earlier version of kinesumer took an"):
         await query.plan()
 
@@ -84,7 +84,7 @@ async def test_an_open_shard_goes_on_after_its_wrong_end_if_losses_are_allowed(
     query, rows = await wrongly_ended(world, fail_on_data_loss=False)
     later = world.put(5)
     await query.drain()
-    await asyncio.sleep(REFRESH_SECONDS + 1)
+    await asyncio.sleep(FRESH_SECONDS + 1)
     await query.drain()
     assert set(query.rows) == {*rows, *later}
     assert query.rows[-5:] == later
@@ -103,5 +103,5 @@ async def test_an_end_of_a_closed_shard_stays(world: World) -> None:
     rows = world.put(10)
     for _ in range(4):
         await query.drain()
-        await asyncio.sleep(REFRESH_SECONDS + 1)
+        await asyncio.sleep(FRESH_SECONDS + 1)
     assert sorted(query.rows)[-10:] == sorted(rows)

@@ -6,15 +6,13 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from kinesumer.core.pacing import Pacing
 from kinesumer.errors import ShardThrottledError
 from kinesumer.model.streams import Start, Stream
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
 from kinesumer.spark.reading.rows import Columns
-from kinesumer.spark.runtime.process_cache import IteratorCache, ShardPace, new_paces
+from kinesumer.spark.runtime.process_cache import IteratorCache, new_paces
 from kinesumer.testing.memory import MemorySource
 from tests.support.spark_query import Query, World, simulated
 from tests.support.spark_reading import schema
@@ -55,7 +53,7 @@ class TaskReader:
         self.source = Counted(world.kinesis, "orders")
         world.open = self._open  # type: ignore[method-assign]
         self.query.restart()
-        self.paces, self.iterators = new_paces(), IteratorCache()
+        self.paces, self.iterators = new_paces(world.clock), IteratorCache()
         self.random, self.options = Random(number), options
         self.waits: list[float] = []
 
@@ -181,15 +179,3 @@ async def test_a_query_and_an_app_that_know_each_other_refuse_no_reads(
     assert query.p99() <= TRIGGER_SECONDS + 0.5
     assert sorted(waits)[int(0.99 * len(waits))] <= 0.6
     assert refused([query.source, source]) < 0.005
-
-
-def test_the_next_batch_waits_as_long_as_the_share_asks_for() -> None:
-    pace = ShardPace()
-    assert pace.after_page(10.0, 0.25, 1000) == 10.25
-    assert pace.starts_at(10.1) == 10.1
-    pace.after_throttle(10.3, 0.25, 0.5)
-    following = pace.after_page(10.6, 0.25, 1000)
-    assert following == pytest.approx(10.6 + 1 / pace.share.rate, abs=0.01)
-    assert pace.starts_at(10.7) == following
-    assert pace.starts_at(20.0) == 20.0
-    assert pace.after_page(20.0, 3.0, 1000) == 23.0
