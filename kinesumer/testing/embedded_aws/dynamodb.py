@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kinesumer.aws.expressions import row_of
 from kinesumer.testing.kinesis.errors import AwsError, invalid_request
+from kinesumer.wire.row_size import row_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,26 +52,7 @@ def write_units(old: Item | None, new: Item | None, index_keys: list[str]) -> fl
 
 def item_bytes(item: Item) -> int:
     """Return an item's size as DynamoDB counts it."""
-    return sum(len(name.encode()) + _value_bytes(item[name]) for name in item)
-
-
-def _value_bytes(value: dict[str, Any]) -> int:
-    ((kind, content),) = value.items()
-    match kind:
-        case "S":
-            return len(content.encode())
-        case "N":
-            return len(content.strip("-0.")) // 2 + 2
-        case "B":
-            return len(content if isinstance(content, bytes) else b64decode(content))
-        case "SS" | "NS" | "BS":
-            return sum(_value_bytes({kind[0]: part}) for part in content)
-        case "L":
-            return 3 + sum(1 + _value_bytes(part) for part in content)
-        case "M":
-            return 3 + len(content) + item_bytes(content)
-        case _:
-            return 1
+    return row_bytes(row_of(item))
 
 
 _TABLE = re.compile(r"[a-zA-Z0-9_.-]{3,255}")

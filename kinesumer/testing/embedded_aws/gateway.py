@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from base64 import b64decode
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl
 
 import msgspec
 from aiohttp import web
@@ -14,13 +17,12 @@ from kinesumer.testing.embedded_aws import dynamodb, identity
 from kinesumer.testing.embedded_aws.dynamodb import Answer
 from kinesumer.testing.embedded_aws.faults import Call
 from kinesumer.testing.embedded_aws.pushing import KEY_TEXT, ConnectionAborted, Pushes
-from kinesumer.testing.embedded_aws.request import (
-    Request,
-    from_json,
-    parse_request,
-    to_json,
+from kinesumer.testing.kinesis.errors import (
+    AwsError,
+    invalid_request,
+    limit_exceeded,
+    resource_arn,
 )
-from kinesumer.testing.kinesis.errors import AwsError, limit_exceeded, resource_arn
 from kinesumer.testing.kinesis.records import ReadPage
 from kinesumer.testing.kinesis.requests import (
     AnyRequest,
@@ -31,6 +33,8 @@ from kinesumer.testing.kinesis.requests import (
 from kinesumer.testing.kinesis.service import Caller, decode
 from kinesumer.testing.kinesis.subscription import Subscription, without_iterator
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
+from kinesumer.wire.cbor import Milliseconds, encode
+from kinesumer.wire.decoder import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -283,3 +287,71 @@ def _error_answer(service: str, error: AwsError) -> Answer:
         return dynamodb.error_answer(error)
     body = msgspec.json.encode({"__type": error.code, "message": error.message})
     return Answer(error.status, body, error=error.code)
+
+
+# --- the requests' format -------------------------------------------------------------
+
+_CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/[^/,]*/([^/,]*)/")
+_SERVICES = {"Kinesis_20131202": "kinesis", "DynamoDB_20120810": "dynamodb"}
+
+
+class Request(NamedTuple):
+    """An AWS request whose caller isn't identified yet."""
+
+    service: str
+    operation: str
+    body: bytes
+    form: Mapping[str, str]  # the fields of an STS request
+    access_key: str
+    region: str
+    session_token: str | None
+    user_agent: str
+    content_type: str
+
+
+def parse_request(headers: Mapping[str, str], body: bytes) -> Request:
+    """Parse a request. A request without the target header is an STS request."""
+    prefix, _, operation = headers.get("X-Amz-Target", "").partition(".")
+    service = _SERVICES.get(prefix, "sts")
+    form = dict(parse_qsl(body.decode())) if service == "sts" else {}
+    key, region = "", ""
+    if match := _CREDENTIAL.search(headers.get("Authorization", "")):
+        key, region = match.groups()
+    return Request(
+        service,
+        form.get("Action", "") if service == "sts" else operation,
+        body,
+        form,
+        key,
+        region,
+        headers.get("X-Amz-Security-Token"),
+        headers.get("User-Agent", ""),
+        headers.get("Content-Type", ""),
+    )
+
+
+def to_json(body: bytes) -> bytes:
+    """Return a request in JSON. Raise AwsError if it isn't CBOR."""
+    if compiled is None:
+        raise invalid_request("CBOR needs the compiled decoder: use JSON.")
+    try:
+        return msgspec.json.encode(compiled.decode(body))
+    except ValueError as error:
+        raise invalid_request(f"The request is not CBOR: {error}.") from None
+
+
+def from_json(body: bytes) -> bytes:
+    """Return an answer in CBOR."""
+    return encode(_typed("", msgspec.json.decode(body)))
+
+
+def _typed(name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _typed(key, inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_typed(name, inner) for inner in value]
+    if name == "Data":
+        return b64decode(value)
+    if name.endswith("Timestamp"):
+        return Milliseconds(round(value * 1000))
+    return value

@@ -11,7 +11,6 @@ from xml.sax.saxutils import escape
 import msgspec
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.testing.embedded_aws.request import access_denied
 from kinesumer.testing.kinesis.errors import (
     AwsError,
     invalid_request,
@@ -26,6 +25,16 @@ DEFAULT_ACCOUNT = "000000000000"
 WEB_IDENTITY = "AssumeRoleWithWebIdentity"
 ACCOUNT = re.compile("[0-9]{12}")
 EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
+
+
+def access_denied(caller: str, action: str, resource: str, why: str = "") -> AwsError:
+    """Return the error for a denied action, with the text that AWS uses."""
+    reason = why or f"no identity-based policy allows the {action} action"
+    return AwsError(
+        "AccessDeniedException",
+        f"User: {caller} is not authorized to perform: {action} "
+        f"on resource: {resource} because {reason}",
+    )
 
 
 class Credentials(NamedTuple):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+import msgspec
 from aiohttp import web
 
 from kinesumer.errors import ConfigurationError
@@ -72,7 +73,7 @@ class EmbeddedAws:
                 "the embedded AWS needs moto: pip install 'kinesumer[local]'"
             )
         self._state = ServiceState(limits or Limits(), seed)
-        self._control, self._gateway = Control(self._state), Gateway(self._state)
+        self._control, self._gateway = Control(self), Gateway(self._state)
         self._runner: web.ServerRunner | None = None
         self._socket: socket.socket | None = None
         if table is not None:
@@ -334,7 +335,7 @@ class EmbeddedAws:
 
     def fault(self, kind: Kind, **which: Any) -> int:
         """Add a fault with the given fields of ``Fault``. Return its number."""
-        fault = Fault(kind=kind, **which)
+        fault = msgspec.convert({"kind": kind, **which}, Fault)
         with self._state.lock:
             return self._state.faults.add(fault, self._state.clock.now())
 

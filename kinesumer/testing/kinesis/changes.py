@@ -38,7 +38,6 @@ def _set_retention(
 
 
 def set_mode(stream: Stream, request: rq.UpdateStreamMode, now: float) -> Answer:
-    """Change the capacity mode."""
     mode = request.stream_mode_details.stream_mode
 
     def apply(_: float) -> None:
@@ -74,7 +73,6 @@ def require_distribution(mode: str, distribution: str) -> None:
 def set_record_size(
     stream: Stream, request: rq.UpdateMaxRecordSize, now: float
 ) -> Answer:
-    """Change the maximum record size."""
     kib = record_kib(request.max_record_size)
     stream.change(now, lambda _: setattr(stream, "max_record_kib", kib))
     return {}
@@ -83,13 +81,11 @@ def set_record_size(
 def start_encryption(
     stream: Stream, request: rq.StreamEncryption, now: float
 ) -> Answer:
-    """Encrypt the stream from now on."""
     stream.change(now, lambda _: setattr(stream, "key_id", request.key_id))
     return {}
 
 
 def stop_encryption(stream: Stream, request: rq.StreamEncryption, now: float) -> Answer:
-    """Encrypt the stream no longer."""
     if stream.key_id != request.key_id:
         raise invalid_argument(f"The stream isn't encrypted with {request.key_id}.")
     stream.change(now, lambda _: setattr(stream, "key_id", None))
@@ -106,7 +102,6 @@ def _require_changeable_shards(stream: Stream) -> None:
 
 
 def split(stream: Stream, request: rq.SplitShard, now: float) -> Answer:
-    """Split a shard."""
     _require_changeable_shards(stream)
     text = request.new_starting_hash_key
     at_hash = int(text) if text.isdecimal() else -1
@@ -116,7 +111,6 @@ def split(stream: Stream, request: rq.SplitShard, now: float) -> Answer:
 
 
 def merge(stream: Stream, request: rq.MergeShards, now: float) -> Answer:
-    """Merge two adjacent shards."""
     _require_changeable_shards(stream)
     left, right = stream.require_mergeable(
         request.shard_to_merge, request.adjacent_shard_to_merge

@@ -49,7 +49,6 @@ def find_consumer(stream: Stream, request: rq.ConsumerRequest, now: float) -> Co
 def register(
     stream: Stream, request: rq.RegisterStreamConsumer, now: float
 ) -> dict[str, Any]:
-    """Return the response to RegisterStreamConsumer."""
     stream.require_open()
     consumers, limits = current_consumers(stream, now), stream.limits
     name = request.consumer_name
@@ -78,7 +77,6 @@ def register(
 def describe_consumer(
     stream: Stream, request: rq.ConsumerRequest, now: float
 ) -> dict[str, Any]:
-    """Return the response to DescribeStreamConsumer."""
     consumer = find_consumer(stream, request, now)
     description = {**consumer.describe(now), "StreamARN": stream.arn}
     return {"ConsumerDescription": description}
@@ -87,7 +85,6 @@ def describe_consumer(
 def list_consumers(
     stream: Stream, request: rq.ListStreamConsumers, now: float
 ) -> dict[str, Any]:
-    """Return the response to ListStreamConsumers."""
     consumers = current_consumers(stream, now)
     left = [c for c in consumers if c.name > request.next_token]
     page = left[: request.max_results]
@@ -100,7 +97,6 @@ def list_consumers(
 def deregister(
     stream: Stream, request: rq.ConsumerRequest, now: float
 ) -> dict[str, Any]:
-    """Return the response to DeregisterStreamConsumer."""
     consumer = find_consumer(stream, request, now)
     consumer.gone_at = now + stream.limits.consumer_deleting_seconds
     for subscription in consumer.subscriptions.values():

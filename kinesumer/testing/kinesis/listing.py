@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def describe(stream: Stream, request: rq.DescribeStream, now: float) -> dict[str, Any]:
-    """Return the response to DescribeStream."""
     left = [
         shard
         for shard in stream.shards.values()
@@ -35,7 +34,6 @@ def describe(stream: Stream, request: rq.DescribeStream, now: float) -> dict[str
 
 
 def describe_summary(stream: Stream, _: rq.Request, now: float) -> dict[str, Any]:
-    """Return the response to DescribeStreamSummary."""
     return {
         "StreamDescriptionSummary": {
             **_description(stream),
@@ -83,7 +81,6 @@ def _shard(shard: Shard) -> dict[str, Any]:
 
 
 def list_shards(stream: Stream, request: rq.ListShards, now: float) -> dict[str, Any]:
-    """Return the response to ListShards."""
     if stream.status in ("CREATING", "DELETING"):
         stream.require_active()
     if not stream.listing_calls.take(1, now):
@@ -159,26 +156,22 @@ Answer = dict[str, Any]
 
 
 def tag_stream(stream: Stream, request: rq.AddTagsToStream, now: float) -> Answer:
-    """Return the response to AddTagsToStream."""
     stream.tags |= request.tags
     return {}
 
 
 def tag_resource(stream: Stream, request: rq.TagResource, now: float) -> Answer:
-    """Return the response to TagResource."""
     _tags_of(stream, request, now).update(request.tags)
     return {}
 
 
 def list_stream_tags(stream: Stream, request: rq.Request, now: float) -> Answer:
-    """Return the response to ListTagsForStream."""
     return {"Tags": _pairs(stream.tags), "HasMoreTags": False}
 
 
 def list_resource_tags(
     stream: Stream, request: rq.ResourceRequest, now: float
 ) -> Answer:
-    """Return the response to ListTagsForResource."""
     return {"Tags": _pairs(_tags_of(stream, request, now))}
 
 

@@ -133,7 +133,6 @@ def _rate_exceeded(stream: Stream, shard: Shard) -> AwsError:
 
 
 def put_record(stream: Stream, request: rq.PutRecord, now: float) -> dict[str, Any]:
-    """Return the response to PutRecord."""
     stream.require_open()
     if stream.distribution == AUTO and request.sequence_number_for_ordering:
         raise invalid_argument(

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesumer import Config, Kinesumer, KinesumerError, Start
+from kinesumer import Config, Kinesumer, KinesumerError, Start, Stream
 from kinesumer.testing.trial.journal import JournalWriter, now
 from kinesumer.testing.trial.processes import (
-    EXTERNAL_ID,
     MAX_UNCOMMITTED_RECORDS,
-    OTHER_ACCOUNT,
     ClientSettings,
     ServerInfo,
     SparkSettings,
@@ -31,7 +29,8 @@ if TYPE_CHECKING:
     from kinesumer.testing.embedded_aws.server import EmbeddedAws
 
 logger: logging.Logger = logging.getLogger("kinesumer")
-STDIN = 0
+OTHER_ACCOUNT = "210987654321"
+EXTERNAL_ID = "demo-external-id"
 # The Spark driver prints this line on standard output when its query has started.
 STARTED = "started"
 READER_ACTIONS = (
@@ -46,8 +45,8 @@ def end_with_parent() -> None:
     """End this process when its standard input, a pipe of the parent, is closed."""
 
     def wait() -> None:
-        # Don't read sys.stdin: at exit, Python would wait for the lock of this read.
-        while os.read(STDIN, 1024):
+        # Don't call sys.stdin.read(): at exit, Python would wait for the read's lock.
+        while os.read(sys.stdin.fileno(), 1024):
             pass
         os._exit(1)
 
@@ -76,7 +75,7 @@ async def serve(shards: int) -> None:
 def create_streams(aws: EmbeddedAws, shards: int) -> list[TrialStream]:
     """Create three streams in two accounts. Two of the streams have the same name."""
     streams = [
-        TrialStream(arn=aws.create_stream(name, shards), name=name, label=name)
+        TrialStream(aws.create_stream(name, shards), name, Stream(name))
         for name in ("orders", "payments")
     ]
     aws.account(OTHER_ACCOUNT)
@@ -84,11 +83,11 @@ def create_streams(aws: EmbeddedAws, shards: int) -> list[TrialStream]:
         "reader", account=OTHER_ACCOUNT, external_id=EXTERNAL_ID, actions=READER_ACTIONS
     )
     writer = aws.create_role("writer", account=OTHER_ACCOUNT)
+    arn = aws.create_stream("orders", shards, account=OTHER_ACCOUNT)
     other = TrialStream(
-        arn=aws.create_stream("orders", shards, account=OTHER_ACCOUNT),
-        name="orders",
-        label=f"orders of {OTHER_ACCOUNT}",
-        reader_role=reader.arn,
+        arn,
+        f"orders of {OTHER_ACCOUNT}",
+        Stream(arn, role_arn=reader.arn, external_id=EXTERNAL_ID),
         writer_role=writer.arn,
     )
     return [*streams, other]
@@ -100,7 +99,6 @@ def create_streams(aws: EmbeddedAws, shards: int) -> list[TrialStream]:
 async def consume(settings: ClientSettings) -> None:
     """Consume the streams until a signal arrives, and note each record."""
     journal = JournalWriter(settings.journal)
-    streams = [stream.for_readers() for stream in settings.streams]
     config = Config(max_uncommitted_records=MAX_UNCOMMITTED_RECORDS)
     async with Kinesumer(
         settings.names.app,
@@ -109,7 +107,7 @@ async def consume(settings: ClientSettings) -> None:
         config=config,
         stop_signals=True,
     ) as client:
-        async for record in client.consume(streams, start=Start.TRIM_HORIZON):
+        async for record in client.consume(settings.streams, start=Start.TRIM_HORIZON):
             journal.record(record, now())
     journal.note("left")
 
@@ -143,7 +141,6 @@ def run_query(settings: SparkSettings) -> None:
     from kinesumer.spark import streams_option
 
     directory = Path(settings.directory)
-    streams = [stream.for_readers() for stream in settings.streams]
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -157,7 +154,7 @@ def run_query(settings: SparkSettings) -> None:
     )
     rows = (
         spark.readStream.format("kinesumer")
-        .option("streams", streams_option(*streams))
+        .option("streams", streams_option(*settings.streams))
         .option("startingPosition", "TRIM_HORIZON")
         .option("app", settings.names.spark_app)
         .option("table", settings.names.table)

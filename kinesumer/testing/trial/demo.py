@@ -25,7 +25,6 @@ from kinesumer.testing.trial.spark_process import missing_spark
 from kinesumer.testing.trial.view import Picture, Plain
 
 MIN_SECONDS = 20
-TERMINATED = 143
 
 
 @click.command()
@@ -84,7 +83,7 @@ def demo(
     try:
         is_good = asyncio.run(_run(options, shards, plain=plain))
     except asyncio.CancelledError:
-        sys.exit(TERMINATED)
+        sys.exit(128 + signal.SIGTERM)
     if not is_good:
         sys.exit(1)
 

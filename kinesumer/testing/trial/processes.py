@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-OTHER_ACCOUNT = "210987654321"
-EXTERNAL_ID = "demo-external-id"
 START_SECONDS = 30.0
 # After a crash, at most this many records of a shard may be processed again. A low
 # limit makes a trial a harder test.
@@ -35,20 +33,13 @@ class Names(msgspec.Struct, frozen=True):
     table: str = STATE_STORE
 
 
-class TrialStream(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream, and the IAM roles that other accounts assume to read and write it."""
+class TrialStream(msgspec.Struct, frozen=True):
+    """A stream, and the IAM role that other accounts assume to write it."""
 
     arn: str
-    name: str
     label: str
-    reader_role: str | None = None
+    read: Stream  # as users pass it to consume()
     writer_role: str | None = None
-
-    def for_readers(self) -> str | Stream:
-        """Return the stream in the form in which a user passes it to ``consume()``."""
-        if self.reader_role is None:
-            return self.name
-        return Stream(self.arn, role_arn=self.reader_role, external_id=EXTERNAL_ID)
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +54,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     client_id: str
     journal: str
-    streams: list[TrialStream]
+    streams: list[Stream]
     names: Names
 
 
@@ -71,7 +62,7 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that the Spark driver's process gets as its argument."""
 
     directory: str
-    streams: list[TrialStream]
+    streams: list[Stream]
     names: Names
 
 
@@ -83,7 +74,7 @@ class Child:
     ) -> None:
         self.name: str = name
         self.log: Path = log
-        self.was_signalled: bool = False
+        self.sent: signal.Signals | None = None  # the last signal sent to it
         self.process = process
 
     @property
@@ -93,13 +84,13 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal that ends the process."""
-        self.was_signalled = True
+        self.sent = number
         if self.is_running:
             self.process.send_signal(number)
 
     def kill_group(self) -> None:
         """Kill the process and all its child processes."""
-        self.was_signalled = True
+        self.sent = signal.SIGKILL
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -165,7 +156,7 @@ class Processes:
         settings = ClientSettings(
             client_id=name,
             journal=str(self.journal(name)),
-            streams=streams,
+            streams=[stream.read for stream in streams],
             names=self.names,
         )
         text = msgspec.json.encode(settings).decode()
@@ -175,8 +166,11 @@ class Processes:
 
     async def start_spark(self, streams: list[TrialStream]) -> Child:
         """Start the driver of the Spark query, which continues from its checkpoint."""
-        directory = str(self.directory / "spark")
-        settings = SparkSettings(directory=directory, streams=streams, names=self.names)
+        settings = SparkSettings(
+            directory=str(self.directory / "spark"),
+            streams=[stream.read for stream in streams],
+            names=self.names,
+        )
         text = msgspec.json.encode(settings).decode()
         self._spark = await self._start("spark", "spark", text, piped=True)
         return self._spark
@@ -188,7 +182,7 @@ class Processes:
     @property
     def running(self) -> list[Child]:
         """Return the running clients that haven't received a signal."""
-        return [c for c in self.clients if c.is_running and not c.was_signalled]
+        return [c for c in self.clients if c.is_running and c.sent is None]
 
     async def end_all(self) -> None:
         """Kill every child that is still running, and wait until all have ended."""

@@ -1,4 +1,4 @@
-"""Produce numbered records at a given rate. One in five is part of a KPL aggregate."""
+"""Produce numbered records at a given rate. Some are parts of KPL aggregates."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
+from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.trial.journal import Produced, now
 from kinesumer.wire import put_records
 
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.journal import RecordCounts
 
 TICK_SECONDS = 0.2
-AGGREGATED_SHARE = 0.2
+AGGREGATE_EVERY = 33  # on average: so a fifth of the records is aggregated
 AGGREGATE_RECORDS = 8
-# Records per PutRecords call. Kinesis accepts at most 500.
-BATCH_RECORDS = 400
+MAX_RECORDS = Limits().request_records
 FILLER = b" " + b"." * 80
 
 
@@ -58,24 +58,20 @@ class Producer:
             taken += due
             entries = refused + self._make(list(islice(numbers, due)))
             refused = []
-            for first in range(0, len(entries), BATCH_RECORDS):
-                refused += await self._put(entries[first : first + BATCH_RECORDS])
+            for first in range(0, len(entries), MAX_RECORDS):
+                refused += await self._put(entries[first : first + MAX_RECORDS])
             await asyncio.sleep(TICK_SECONDS)
         # Write the last throttled records, too, so that no number is missing.
         while refused:
             await asyncio.sleep(TICK_SECONDS)
-            refused = await self._put(refused[:BATCH_RECORDS]) + refused[BATCH_RECORDS:]
+            refused = await self._put(refused[:MAX_RECORDS]) + refused[MAX_RECORDS:]
 
     def _make(self, left: list[int]) -> list[Entry]:
         entries = []
         while left:
             key = f"customer-{self._random.randrange(10_000)}"
-            size = 1
-            # An aggregate holds eight records, so less than a fifth of the entries are
-            # aggregates.
-            share = AGGREGATED_SHARE / AGGREGATE_RECORDS
-            if self._random.random() < share / (share + 1 - AGGREGATED_SHARE):
-                size = min(AGGREGATE_RECORDS, len(left))
+            is_alone = self._random.randrange(AGGREGATE_EVERY)
+            size = 1 if is_alone else min(AGGREGATE_RECORDS, len(left))
             taken, left = left[:size], left[size:]
             users = [put_records.Entry(b"%020d" % n + FILLER, key) for n in taken]
             data = users[0].data if size == 1 else put_records.aggregate(users)

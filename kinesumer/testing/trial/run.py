@@ -34,7 +34,7 @@ from kinesumer.testing.trial.view import View
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
     from kinesumer.testing.trial.processes import Child, Processes, TrialStream
-    from kinesumer.testing.trial.view import Screen
+    from kinesumer.testing.trial.view import Picture, Plain
 
 CHECK_SECONDS = 0.5
 CATCH_UP_SECONDS = 60.0
@@ -54,7 +54,7 @@ class Trial:
     """One run of a group through the scenario."""
 
     def __init__(
-        self, options: TrialOptions, processes: Processes, screen: Screen
+        self, options: TrialOptions, processes: Processes, screen: Plain | Picture
     ) -> None:
         self.faults: list[str] = []  # found during the run
         self.verdict: Verdict
@@ -165,21 +165,17 @@ class Trial:
         self._say(f"producing ends after {len(self._counts.produced):,} records")
 
     async def _catch_up(self) -> None:
-        seconds = CATCH_UP_SECONDS if self._spark is None else SPARK_SECONDS
+        spark = self._spark
+        seconds = CATCH_UP_SECONDS if spark is None else SPARK_SECONDS
         deadline = now() + seconds
         while now() < deadline:
             self._collect()
-            if (
-                not any(self._counts.waiting.values())
-                and await self._spark_has_all_rows()
-            ):
+            is_behind = any(self._counts.waiting.values())
+            if not is_behind and (spark is None or await spark.has_all_rows()):
                 self._say("everything is processed")
                 return
             await asyncio.sleep(CHECK_SECONDS / 2)
         self.faults.append(f"not everything was processed {seconds:g} s after the end")
-
-    async def _spark_has_all_rows(self) -> bool:
-        return self._spark is None or await self._spark.has_all_rows()
 
     async def _stop_clients(self) -> None:
         running = [child for child in self.processes.clients if child.is_running]
@@ -204,7 +200,6 @@ class Trial:
 
     def _judge(self, events: list[Event]) -> None:
         """Judge the run."""
-        self._check_exit_statuses(events)
         for event in events:
             if event.kind == "kill":
                 event.shards = self._watcher.held_when_killed(event.client, event.at)
@@ -241,16 +236,6 @@ class Trial:
             if note.name == "left" and note.client in sessions
         ]
 
-    def _check_exit_statuses(self, events: list[Event]) -> None:
-        """Check that every client that wasn't killed ended with status 0."""
-        killed = {event.client for event in events if event.kind == "kill"}
-        for child in self.processes.clients:
-            status = child.process.returncode
-            if child.name not in killed and status not in (0, None):
-                self.faults.append(
-                    f"{child.name} ended with status {status}: {child.last_log_line()}"
-                )
-
     # --- while it runs ----------------------------------------------------------------
 
     async def _observe(self) -> None:
@@ -280,12 +265,13 @@ class Trial:
                 self._report_end(child)
 
     def _report_end(self, child: Child) -> None:
+        """Report a client's end, which is a fault unless it was ended from here."""
         status = child.process.returncode
-        if child.was_signalled:
-            self._say(f"{child.name} has ended (status {status})")
-        else:
-            self._say(f"{child.name} ended by itself: {child.last_log_line()}")
-            self.faults.append(f"{child.name} ended without a signal")
+        self._say(f"{child.name} has ended (status {status})")
+        if child.sent is None or (child.sent == signal.SIGTERM and status):
+            self.faults.append(
+                f"{child.name} ended with status {status}: {child.last_log_line()}"
+            )
 
     def _view(self) -> View:
         at, counts, names = now(), self._counts, self.processes.names

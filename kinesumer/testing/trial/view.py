@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -30,22 +30,6 @@ class View(NamedTuple):
     per_second: float
     behind: Sequence[int]  # how many records of each stream are not processed yet
     group: GroupReport
-
-
-class Screen(Protocol):
-    """Shows the events and the current state of a run."""
-
-    def event(self, seconds: float, text: str) -> None:
-        """Show an event."""
-        ...
-
-    def update(self, view: View) -> None:
-        """Show the current state."""
-        ...
-
-    def close(self) -> None:
-        """Restore the terminal."""
-        ...
 
 
 def progress_text(view: View) -> str:

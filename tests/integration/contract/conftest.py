@@ -24,7 +24,7 @@ from kinesumer.testing import EmbeddedAws, background
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.testing.trial.acceptance.account import PREFIX, TAG
 from kinesumer.testing.trial.acceptance.check import CheckSkippedError
-from kinesumer.testing.trial.acceptance.contract.streams import AwsStreams
+from kinesumer.testing.trial.acceptance.contract.streams import Streams
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import deviation
 from tests.integration.contract.streams import EmbeddedStreams
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator
 
     from kinesumer.ports import StateStore
-    from kinesumer.testing.trial.acceptance.contract.streams import Streams
 
 TAGS = {TAG: "test"}
 ENDPOINT = "KINESUMER_TEST_ENDPOINT"
@@ -179,7 +178,7 @@ async def streams(
 ) -> AsyncIterator[Streams]:
     """Return the streams of each backend in turn."""
     arguments = kinesis.clients, await StreamResources.open(kinesis.clients), TAGS
-    opened = AwsStreams(*arguments, tags_again=False)
+    opened = Streams(*arguments, tags_again=False)
     if kinesis.name == "embedded":
         aws = request.getfixturevalue("embedded")
         opened = EmbeddedStreams(aws, *arguments, tags_again=False)
@@ -190,14 +189,11 @@ async def streams(
 
 @pytest.fixture(autouse=True)
 def deviations(request: pytest.FixtureRequest) -> None:
-    """Skip a check of which ``deviations.py`` says that the backend differs from AWS.
-
-    The test's module names its part of the contract as ``PART``.
-    """
-    if hasattr(request.module, "PART"):
-        params = request.node.callspec.params
+    """Skip a check of which ``deviations.py`` says that a backend differs from AWS."""
+    params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    if "part" in params:
         backend = params.get("kinesis") or params.get("tables")
-        reason = deviation(backend, request.module.PART, params["check"].name)
+        reason = deviation(backend, params["part"], params["check"].name)
         if reason is not None:
             pytest.skip(f"{backend}: {reason}")
 

@@ -18,7 +18,7 @@ from kinesumer.testing.simulation.fan_out import (
 from kinesumer.testing.simulation.network import NetworkConditions
 from kinesumer.testing.trial.acceptance.contract.streams import (
     READ_PAUSE_SECONDS,
-    AwsStreams,
+    Streams,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kinesumer.testing.simulation.event_loop import VirtualLoop
 
 
-class SimulatedStreams:
+class SimulatedStreams(Streams):
     """The streams of the simulator, over its network and in virtual time."""
 
     def __init__(self, loop: VirtualLoop) -> None:
@@ -69,9 +69,6 @@ class SimulatedStreams:
     async def pause(self, seconds: float = READ_PAUSE_SECONDS) -> None:
         await asyncio.sleep(seconds)
 
-    def require_movable_clock(self) -> None:
-        """Do nothing: time is virtual."""
-
     async def pass_time(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         self._kinesis.apply_retention()
@@ -80,7 +77,7 @@ class SimulatedStreams:
         return self._clock.wall()
 
 
-class EmbeddedStreams(AwsStreams):
+class EmbeddedStreams(Streams):
     """The streams of the embedded AWS. Its clock is advanced, so tests needn't wait."""
 
     def __init__(self, aws: EmbeddedAws, *arguments: Any, **options: Any) -> None:
@@ -91,9 +88,6 @@ class EmbeddedStreams(AwsStreams):
 
     async def pause(self, seconds: float = READ_PAUSE_SECONDS) -> None:
         self._aws.advance(seconds)
-
-    def require_movable_clock(self) -> None:
-        """Do nothing: the clock can be advanced."""
 
     async def pass_time(self, seconds: float) -> None:
         self._aws.advance(seconds)

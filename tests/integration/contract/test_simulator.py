@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kinesumer.testing.trial.acceptance.check import Check
-    from kinesumer.testing.trial.acceptance.contract.streams import FanOutStreams
+    from kinesumer.testing.trial.acceptance.contract.streams import Streams
 
 EVERY_CHECK: list[Check[[Any, str]]] = [
     *SOURCE_CHECKS,
@@ -34,7 +34,7 @@ NOT_SIMULATED = "a page is sent as cbor if asked for"
     ids=lambda check: check.name,
 )
 def test_the_simulated_kinesis_has_this_property(
-    check: Check[[FanOutStreams, str]],
+    check: Check[[Streams, str]],
 ) -> None:
     async def run() -> None:
         await check.run(SimulatedStreams(loop), "orders")

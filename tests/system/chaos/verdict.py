@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.verdict import Line, Verdict, judge, nothing
 from tests.system.chaos.timing import (
     HAND_OVER,
     Deliveries,
     Probe,
     Sample,
+    in_order,
     settled_bound,
     starved,
     takeover_bound,
@@ -86,9 +86,7 @@ def _times(
         if p.kind == "storm over"
     ]
     yield timed("as planned after a storm", settled, bound)
-    yield Line(
-        "all moves, in storms too", oracle.in_order(list(deliveries.all_moves()))
-    )
+    yield Line("all moves, in storms too", in_order(list(deliveries.all_moves())))
 
 
 def timed(what: str, samples: list[Sample], bound: float) -> Line:
@@ -96,7 +94,7 @@ def timed(what: str, samples: list[Sample], bound: float) -> Line:
     over = [s for s in samples if s.seconds > bound]
     return Line(
         what,
-        oracle.in_order([s.seconds for s in samples]),
+        in_order([s.seconds for s in samples]),
         f"{bound:.1f} s" + (f" and starvation ({len(over)} over it)" if over else ""),
         is_kept=not any(s.is_late for s in samples),
         is_doubtful=bool(over),
@@ -111,7 +109,7 @@ def aimed(what: str, samples: list[Sample]) -> Line:
     late = [s for s in samples if s.is_late]
     return Line(
         what,
-        oracle.in_order([s.seconds for s in samples]),
+        in_order([s.seconds for s in samples]),
         f"{HAND_OVER:.1f} s is the aim, for half of them"
         + (f" ({len(over)} over it, {len(late)} not by starvation)" if over else ""),
         is_kept=2 * len(late) <= len(samples),

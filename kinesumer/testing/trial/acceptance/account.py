@@ -5,14 +5,13 @@ from __future__ import annotations
 import secrets
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from kinesumer.aws.resources import StreamResources, TableResources
 from kinesumer.aws.session import ClientFactory
-from kinesumer.model.streams import Stream
 from kinesumer.runtime.partitions import is_aws_host
-from kinesumer.testing.trial.acceptance.contract.streams import AwsStreams
+from kinesumer.testing.trial.acceptance.contract.streams import Streams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,42 +54,10 @@ def is_aws(endpoint: str) -> bool:
     return is_aws_host(urlsplit(endpoint).hostname or "")
 
 
-class Resources(Protocol):
-    """The streams, or the tables, of an account."""
-
-    kind: str
-
-    async def names(self, prefix: str) -> list[str]:
-        """Return the names that begin with a prefix."""
-        ...
-
-    async def tags(self, name: str) -> dict[str, str]:
-        """Return the tags of a resource."""
-        ...
-
-    async def delete(self, name: str) -> None:
-        """Delete a resource."""
-        ...
-
-
-async def find_leftovers(resources: Resources) -> list[str]:
+async def find_leftovers(resources: StreamResources | TableResources) -> list[str]:
     """Return the names of what has both the prefix and the tag of runs."""
     names = await resources.names(f"{PREFIX}-")
     return [name for name in names if TAG in await resources.tags(name)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OtherAccount:
-    """The role of another account, and the streams that it can manage."""
-
-    role_arn: str
-    external_id: str | None
-    resources: StreamResources
-    streams: AwsStreams
-
-    def stream(self, arn: str) -> Stream:
-        """Return a stream of the account, to be consumed by the role."""
-        return Stream(arn, role_arn=self.role_arn, external_id=self.external_id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,28 +67,30 @@ class Account:
     names: RunNames
     region: str
     clients: ClientFactory
-    stream_resources: StreamResources
     tables: TableResources
-    streams: AwsStreams
-    other: OtherAccount | None
+    streams: Streams
+    other: Streams | None  # those of another account, by its role
 
     @property
     def is_aws(self) -> bool:
         """True if Kinesis and DynamoDB are those of AWS, not emulators."""
-        endpoints = self.stream_resources.endpoint, self.tables.endpoint
+        endpoints = self.streams.resources.endpoint, self.tables.endpoint
         return all(map(is_aws, endpoints))
 
     @property
-    def resources(self) -> list[Resources]:
+    def all_streams(self) -> list[Streams]:
+        """The streams of the account, and of the other one."""
+        return [self.streams, *([self.other] if self.other else [])]
+
+    @property
+    def resources(self) -> list[StreamResources | TableResources]:
         """The streams and tables of the account, and the streams of the other one."""
-        others = [self.other.resources] if self.other else []
-        return [self.stream_resources, *others, self.tables]
+        return [*(streams.resources for streams in self.all_streams), self.tables]
 
     async def remove_all(self) -> list[str]:
         """Delete what the run has created. Return a sentence for each failure."""
         problems = []
-        groups = [self.streams, *([self.other.streams] if self.other else [])]
-        for streams in groups:
+        for streams in self.all_streams:
             for name in sorted(streams.created):
                 try:
                     await streams.begin_deleting(name)
@@ -148,27 +117,21 @@ async def open_account(
         again = not is_aws(resources.endpoint)
         other = None
         if role_arn is not None:
-            role = clients.role(role_arn, external_id)
-            theirs = await StreamResources.open(clients, role)
-            other = OtherAccount(
+            other = Streams(
+                clients,
+                await StreamResources.open(
+                    clients, clients.role(role_arn, external_id)
+                ),
+                names.tags,
+                tags_again=again,
                 role_arn=role_arn,
                 external_id=external_id,
-                resources=theirs,
-                streams=AwsStreams(
-                    clients,
-                    theirs,
-                    names.tags,
-                    tags_again=again,
-                    role_arn=role_arn,
-                    external_id=external_id,
-                ),
             )
         yield Account(
             names=names,
             region=clients.region or "",
             clients=clients,
-            stream_resources=resources,
             tables=tables,
-            streams=AwsStreams(clients, resources, names.tags, tags_again=again),
+            streams=Streams(clients, resources, names.tags, tags_again=again),
             other=other,
         )

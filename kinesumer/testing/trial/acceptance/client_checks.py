@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kinesumer import Kinesumer, Producer, Start, Stream
 from kinesumer.aws.account import DryRuns
 from kinesumer.aws.kinesis import open_source
+from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.trial.acceptance.check import (
     Check,
     CheckFailedError,
@@ -16,19 +17,18 @@ from kinesumer.testing.trial.acceptance.check import (
     expect_equal,
     registrar,
 )
+from kinesumer.testing.trial.acceptance.contract.streams import ACTIVE_SECONDS
 
 if TYPE_CHECKING:
     from kinesumer import Record
     from kinesumer.testing.trial.acceptance.account import Account
 
-CONSUME_SECONDS = 180.0
 KEYS = 20
-FEW_RECORDS = 100
+FEW_RECORDS = 5 * KEYS
 AGGREGATED_RECORDS = KEYS * FEW_RECORDS
-# A shard takes 1,000 records and 1 MiB a second: these need ten seconds.
-FLOOD_RECORDS = 10_000
-FLOOD_BYTES = 1000
-FLOOD_APPS = 3
+# A shard needs ten seconds to take these records.
+FLOOD_RECORDS = int(10 * Limits().write_records_per_second)
+FLOOD_BYTES = int(Limits().write_bytes_per_second / Limits().write_records_per_second)
 
 CLIENT_CHECKS: list[Check[[Account, str]]] = []
 OTHER_ACCOUNT_CHECKS: list[Check[[Account, str]]] = []
@@ -72,10 +72,8 @@ async def a_shard_above_its_limits_loses_nothing(account: Account, name: str) ->
             put(account, stream, range(FLOOD_RECORDS), FLOOD_BYTES)
         )
         reads = [
-            tasks.create_task(
-                consume(account, stream, f"flood-{number}", FLOOD_RECORDS)
-            )
-            for number in range(FLOOD_APPS)
+            tasks.create_task(consume(account, stream, app, FLOOD_RECORDS))
+            for app in ("flood-a", "flood-b", "flood-c")
         ]
     for read in reads:
         expect_complete(read.result(), FLOOD_RECORDS, once=False, ordered=False)
@@ -90,10 +88,10 @@ async def a_stream_of_another_account_is_consumed_by_its_role(
     other = account.other
     if other is None:
         raise CheckSkippedError("no --role-arn was given")
-    await other.streams.create(name)
-    described = await (await other.streams.source(name)).describe()
+    await other.create(name)
+    described = await (await other.source(name)).describe()
     stream = other.stream(described.arn)
-    number = other.role_arn.split(":")[4]
+    number = (other.role_arn or "").split(":")[4]
     expect(f":{number}:" in described.arn, "the stream isn't in the role's account")
     await put(account, stream, range(FEW_RECORDS))
     records = await consume(account, stream, "role", FEW_RECORDS)
@@ -142,13 +140,9 @@ async def consume(
     """Consume a stream from its beginning until ``count`` different records arrived."""
     found: list[Record] = []
     numbers: set[int] = set()
-    client = Kinesumer(
-        app,
-        table=account.names.table,
-        region=account.region,
-    )
+    client = Kinesumer(app, table=account.names.table, region=account.region)
     try:
-        async with asyncio.timeout(CONSUME_SECONDS), client:
+        async with asyncio.timeout(ACTIVE_SECONDS), client:
             async for record in client.consume(stream, start=Start.TRIM_HORIZON):
                 found.append(record)
                 numbers.add(number_of(record))
@@ -156,7 +150,7 @@ async def consume(
                     break
     except TimeoutError:
         raise CheckFailedError(
-            f"{len(numbers):,} of {count:,} records arrived in {CONSUME_SECONDS:g} s"
+            f"{len(numbers):,} of {count:,} records arrived in {ACTIVE_SECONDS:g} s"
         ) from None
     return found
 

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from kinesumer.ops.cli.options import CommonOptions
     from kinesumer.testing.trial.acceptance.account import Account
 
-FAILED = 1
-INTERRUPTED = 128  # plus the number of the signal
-
 
 @command("region", "external_id", "yes")
 @click.option(
@@ -100,7 +97,7 @@ async def acceptance(
         click.echo(masked(escape_unprintable(line)))
     click.echo(f"reports: {base}.json and {base}.md")
     if not report.is_good:
-        sys.exit(FAILED)
+        sys.exit(1)
 
 
 async def _run(account: Account, options: Options) -> Report:
@@ -133,7 +130,7 @@ async def _run(account: Account, options: Options) -> Report:
         # A kept or unremovable resource is named here, since there is no report.
         click.echo("\n".join(remarks or ["everything is removed"]), err=True)
     if stopped:
-        sys.exit(INTERRUPTED + stopped[0])
+        sys.exit(128 + stopped[0])
     work.result()  # raises the error of the run
     return Report(
         started=started.strftime("%Y-%m-%dT%H:%M:%SZ"),

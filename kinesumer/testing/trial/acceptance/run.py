@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.errors import KinesumerError
+from kinesumer.model.streams import Stream
 from kinesumer.testing.trial.acceptance import client_checks as clients
 from kinesumer.testing.trial.acceptance.check import CheckFailedError, CheckSkippedError
 from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
@@ -134,8 +135,7 @@ class Run:
         """
         if self.options.keep:
             return
-        other = self.account.other
-        for streams in (self.account.streams, *([other.streams] if other else [])):
+        for streams in self.account.all_streams:
             for name in list(streams.created):
                 if f"{name}-".startswith(f"{stream}-"):
                     await streams.begin_deleting(name)
@@ -168,7 +168,7 @@ class Run:
             name = f"{account.names.prefix}-group-{number}"
             await account.streams.create(name, SHARDS)
             arn = (await (await account.streams.source(name)).describe()).arn
-            streams.append(TrialStream(arn=arn, name=name, label=f"stream {number}"))
+            streams.append(TrialStream(arn, f"stream {number}", Stream(name)))
         region = {"AWS_REGION": account.region, "AWS_DEFAULT_REGION": account.region}
         options = TrialOptions(seconds=60, clients=3, rate=200, spark=spark)
         with tempfile.TemporaryDirectory(prefix="kinesumer-acceptance-") as directory:

@@ -12,6 +12,7 @@ from aiobotocore.session import AioSession, get_session
 from botocore.exceptions import ClientError
 
 from kinesumer.testing import EmbeddedAws
+from kinesumer.testing.embedded_aws.control import Control
 from tests.support.pushed_events import Events
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ async def local_server() -> AsyncIterator[EmbeddedAws]:
 def aws(local_server: EmbeddedAws) -> Iterator[EmbeddedAws]:
     """Empty the server, and stop its clock, so that limits are exact."""
     new, server = EmbeddedAws(table=None), local_server
-    server._state = new._state
-    server._control, server._gateway = new._control, new._gateway
+    server._state, server._gateway = new._state, new._gateway
+    server._control = Control(server)
     server.stop_clock()
     yield server
     server._state.dynamodb.close()

@@ -15,6 +15,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
+from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.trial.acceptance.check import (
     Check,
     expect,
@@ -26,7 +27,7 @@ from kinesumer.testing.trial.acceptance.contract.source import HALF, NO_SHARD
 from kinesumer.testing.trial.acceptance.contract.streams import (
     ACTIVE_SECONDS,
     ARRIVAL_SECONDS,
-    FanOutStreams,
+    Streams,
     arrival,
     one_shard,
 )
@@ -43,10 +44,7 @@ if TYPE_CHECKING:
 
     Read = Callable[..., SubscriptionReader]
 
-# Kinesis permits a shard's next subscription only after this time.
-REPLACE_SECONDS = 5.2
-
-CONSUMER_CHECKS: list[Check[[FanOutStreams, str]]] = []
+CONSUMER_CHECKS: list[Check[[Streams, str]]] = []
 check = registrar(CONSUMER_CHECKS)
 
 
@@ -71,9 +69,7 @@ async def reading() -> AsyncIterator[Read]:
             await reader.stop()
 
 
-async def until_gone(
-    streams: FanOutStreams, consumers: StreamConsumers, name: str
-) -> None:
+async def until_gone(streams: Streams, consumers: StreamConsumers, name: str) -> None:
     """Wait until a deregistered consumer is not found any more."""
     for _ in range(round(ACTIVE_SECONDS)):
         if await consumers.find(name) is None:
@@ -87,7 +83,7 @@ async def until_gone(
 
 @check(1)
 async def a_registered_consumer_becomes_active_and_is_found(
-    streams: FanOutStreams, name: str
+    streams: Streams, name: str
 ) -> None:
     before = streams.now()
     await streams.create(name)
@@ -101,23 +97,12 @@ async def a_registered_consumer_becomes_active_and_is_found(
     is_new = before - 5 <= active.created_at <= streams.now() + 2
     expect(is_new, f"created at {active.created_at}, after {before}")
     expect_equal(await consumers.find("billing"), active)
-
-
-@check(1)
-async def a_consumer_that_exists_is_not_registered_again(
-    streams: FanOutStreams, name: str
-) -> None:
-    await streams.create(name)
-    consumers = await streams.consumers(name)
-    active = await consumers.require_active("billing")
-    await consumers.register("billing")
+    await consumers.register("billing")  # it exists, and isn't registered again
     expect_equal(await consumers.list(), [active])
 
 
 @check(2)
-async def each_stream_has_consumers_of_its_own(
-    streams: FanOutStreams, name: str
-) -> None:
+async def each_stream_has_consumers_of_its_own(streams: Streams, name: str) -> None:
     other = f"{name}-other"
     for stream in (name, other):
         await streams.create(stream)
@@ -133,7 +118,7 @@ async def each_stream_has_consumers_of_its_own(
 
 
 @check(1)
-async def a_deregistered_consumer_is_gone(streams: FanOutStreams, name: str) -> None:
+async def a_deregistered_consumer_is_gone(streams: Streams, name: str) -> None:
     await streams.create(name)
     consumers = await streams.consumers(name)
     await consumers.deregister("billing")  # it does not exist
@@ -148,7 +133,7 @@ async def a_deregistered_consumer_is_gone(streams: FanOutStreams, name: str) -> 
 
 @check(0)
 async def the_consumers_of_a_missing_stream_are_missing(
-    streams: FanOutStreams, name: str
+    streams: Streams, name: str
 ) -> None:
     consumers = await streams.consumers(name)
     for call in (
@@ -165,9 +150,7 @@ async def the_consumers_of_a_missing_stream_are_missing(
 
 
 @check(1)
-async def records_are_pushed_as_they_were_put(
-    streams: FanOutStreams, name: str
-) -> None:
+async def records_are_pushed_as_they_were_put(streams: Streams, name: str) -> None:
     _, shard = await one_shard(streams, name)
     put = [
         (await streams.put(name, data, key))[1]
@@ -198,7 +181,7 @@ async def records_are_pushed_as_they_were_put(
 
 @check(1)
 async def a_subscription_begins_at_any_position_and_follows_the_shard(
-    streams: FanOutStreams, name: str
+    streams: Streams, name: str
 ) -> None:
     _, shard = await one_shard(streams, name)
     numbers = [(await streams.put(name, b"%d" % number))[1] for number in range(3)]
@@ -232,14 +215,14 @@ async def a_subscription_begins_at_any_position_and_follows_the_shard(
 
 @check(1)
 async def a_later_subscription_takes_the_shard_over(
-    streams: FanOutStreams, name: str
+    streams: Streams, name: str
 ) -> None:
     _, shard = await one_shard(streams, name)
     async with reading() as read:
         former = read(await streams.fan_out(name, "billing"), shard.shard_id)
         await streams.put(name, b"a")
         await former.until(1)
-        await streams.pause(REPLACE_SECONDS)
+        await streams.pause(Limits().subscription_replace_seconds + 0.2)
         later = read(await streams.fan_out(name, "billing"), shard.shard_id)
         while not former.errors:
             await former.change()
@@ -252,9 +235,7 @@ async def a_later_subscription_takes_the_shard_over(
 
 
 @check(3)
-async def a_split_shard_ends_with_its_children(
-    streams: FanOutStreams, name: str
-) -> None:
+async def a_split_shard_ends_with_its_children(streams: Streams, name: str) -> None:
     _, parent = await one_shard(streams, name)
     async with reading() as read:
         reader = read(await streams.fan_out(name, "billing"), parent.shard_id)
@@ -276,7 +257,7 @@ async def a_split_shard_ends_with_its_children(
 
 @check(1)
 async def a_missing_shard_is_told_from_a_missing_stream(
-    streams: FanOutStreams, name: str
+    streams: Streams, name: str
 ) -> None:
     await streams.create(name)
     source = await streams.fan_out(name, "billing")
@@ -287,7 +268,7 @@ async def a_missing_shard_is_told_from_a_missing_stream(
 
 @check(1)
 async def a_position_that_is_not_of_the_shard_is_refused(
-    streams: FanOutStreams, name: str
+    streams: Streams, name: str
 ) -> None:
     _, shard = await one_shard(streams, name)
     source = await streams.fan_out(name, "billing")
@@ -297,9 +278,7 @@ async def a_position_that_is_not_of_the_shard_is_refused(
 
 
 @check(1)
-async def a_subscription_ends_with_its_consumer(
-    streams: FanOutStreams, name: str
-) -> None:
+async def a_subscription_ends_with_its_consumer(streams: Streams, name: str) -> None:
     _, shard = await one_shard(streams, name)
     async with reading() as read:
         reader = read(await streams.fan_out(name, "billing"), shard.shard_id)
@@ -310,9 +289,7 @@ async def a_subscription_ends_with_its_consumer(
 
 
 @check(1)
-async def a_subscription_ends_with_its_stream(
-    streams: FanOutStreams, name: str
-) -> None:
+async def a_subscription_ends_with_its_stream(streams: Streams, name: str) -> None:
     _, shard = await one_shard(streams, name)
     async with reading() as read:
         reader = read(await streams.fan_out(name, "billing"), shard.shard_id)

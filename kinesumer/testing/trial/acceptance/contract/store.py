@@ -103,22 +103,10 @@ async def an_upsert_keeps_what_it_does_not_name_and_returns_the_new_row(
     )
     expect_equal(second, WriteResult(True, row(key, beat=2, range="x")))
     expect_equal(await store.get(key), row(key, beat=2, range="x"))
-
-
-@check(0)
-async def removing_what_is_not_there_changes_nothing(stores: Stores) -> None:
-    store, key = stores.store, stores.key()
-    await put(store, key, beat=1)
-    written = await store.write(Write(key, ALWAYS, remove=("owner", "claim")))
-    expect_equal(written, WriteResult(True, row(key, beat=1)))
-
-
-@check(0)
-async def a_replacement_drops_what_it_does_not_name(stores: Stores) -> None:
-    store, key = stores.store, stores.key()
-    await put(store, key, beat=1, owner="a")
-    await put(store, key, beat=2)
-    expect_equal(await store.get(key), row(key, beat=2))
+    third = await store.write(Write(key, ALWAYS, remove=("owner", "claim")))
+    expect_equal(third, second, "the removal of what isn't there")
+    await put(store, key, beat=3)
+    expect_equal(await store.get(key), row(key, beat=3), "after a replacement")
 
 
 @check(0)

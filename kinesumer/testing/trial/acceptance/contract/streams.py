@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import open_source
@@ -33,72 +33,17 @@ if TYPE_CHECKING:
     from kinesumer.ports import StreamSource
 
 READ_PAUSE_SECONDS = 0.21  # Kinesis allows five reads a second for each shard
-LOOK_SECONDS = 0.5  # between two looks for a change
+LOOK_SECONDS = 2 * READ_PAUSE_SECONDS  # between two looks for a change
 ACTIVE_SECONDS = 180.0
 # Some servers send an event only once a second, and AWS needs time for all it does.
 ARRIVAL_SECONDS = 60.0
 
 
-class Streams(Protocol):
-    """The streams of a backend, and the backend's clock."""
+class Streams:
+    """The streams of AWS, or of another endpoint, and its clock.
 
-    async def create(self, stream: str, shards: int = 1) -> None:
-        """Create a stream, and wait until it is active."""
-        ...
-
-    async def delete(self, stream: str) -> None:
-        """Delete a stream, and wait until it is gone."""
-        ...
-
-    async def source(self, stream: str) -> StreamSource:
-        """Return the source of a stream."""
-        ...
-
-    async def put(
-        self, stream: str, data: bytes, key: str = "key", hash_key: int = 0
-    ) -> tuple[str, str]:
-        """Put a record. Return its shard and its sequence number."""
-        ...
-
-    async def split(self, stream: str, shard_id: str) -> None:
-        """Split a shard in the middle."""
-        ...
-
-    async def merge(self, stream: str, shard_id: str, adjacent: str) -> None:
-        """Merge two adjacent shards."""
-        ...
-
-    async def pause(self, seconds: float = READ_PAUSE_SECONDS) -> None:
-        """Wait, or advance the backend's clock."""
-        ...
-
-    def require_movable_clock(self) -> None:
-        """Raise CheckSkippedError if the backend's clock can't be advanced."""
-        ...
-
-    async def pass_time(self, seconds: float) -> None:
-        """Advance the backend's clock, without waiting."""
-        ...
-
-    def now(self) -> float:
-        """Return the backend's time, in seconds since 1970."""
-        ...
-
-
-class FanOutStreams(Streams, Protocol):
-    """The streams of a backend that has stream consumers."""
-
-    async def consumers(self, stream: str) -> StreamConsumers:
-        """Return the stream's registered consumers."""
-        ...
-
-    async def fan_out(self, stream: str, consumer: str) -> StreamSource:
-        """Return a source that reads a stream by subscriptions of a consumer."""
-        ...
-
-
-class AwsStreams:
-    """The streams of AWS, or of another endpoint."""
+    Tests override the methods for backends whose clock can be advanced.
+    """
 
     def __init__(
         self,
@@ -111,18 +56,18 @@ class AwsStreams:
         external_id: str | None = None,
     ) -> None:
         """``tags_again``: the endpoint may ignore the tags of CreateStream."""
-        self._role_arn, self._external_id = role_arn, external_id
-        self._clients, self._resources = clients, resources
-        self._tags, self._tags_again = tags, tags_again
+        self.resources, self.role_arn = resources, role_arn
         self.created: set[str] = set()
+        self._clients, self._external_id = clients, external_id
+        self._tags, self._tags_again = tags, tags_again
 
     async def create(self, stream: str, shards: int = 1) -> None:
         """Create a stream, and wait until it is active."""
         self.created.add(stream)
-        await self._resources.create(stream, shards, self._tags)
+        await self.resources.create(stream, shards, self._tags)
         await self._until_active(stream)
         if self._tags_again:
-            await self._resources.tag(stream, self._tags)
+            await self.resources.tag(stream, self._tags)
 
     async def delete(self, stream: str) -> None:
         """Delete a stream, and wait until it is gone."""
@@ -140,29 +85,31 @@ class AwsStreams:
 
     async def begin_deleting(self, stream: str) -> None:
         """Delete a stream, without waiting until it is gone."""
-        await self._resources.delete(stream)
+        await self.resources.delete(stream)
         self.created.discard(stream)
+
+    def stream(self, name: str, fan_out: str | None = None) -> Stream:
+        """Return a stream in the form in which a user passes it to ``consume()``."""
+        role, external_id = self.role_arn, self._external_id
+        return Stream(name, role_arn=role, external_id=external_id, fan_out=fan_out)
 
     async def source(self, stream: str) -> StreamSource:
         """Return the source of a stream."""
-        named = Stream(stream, role_arn=self._role_arn, external_id=self._external_id)
-        return await open_source(self._clients, named)
+        return await open_source(self._clients, self.stream(stream))
 
     async def consumers(self, stream: str) -> StreamConsumers:
         """Return the stream's registered consumers."""
-        return StreamConsumers(await open_source(self._clients, Stream(stream)))
+        return StreamConsumers(await open_source(self._clients, self.stream(stream)))
 
     async def fan_out(self, stream: str, consumer: str) -> StreamSource:
         """Return a source that reads a stream by subscriptions of a consumer."""
-        return await open_reading_source(
-            self._clients, Stream(stream, fan_out=consumer)
-        )
+        return await open_reading_source(self._clients, self.stream(stream, consumer))
 
     async def put(
         self, stream: str, data: bytes, key: str = "key", hash_key: int = 0
     ) -> tuple[str, str]:
         """Put a record. Return its shard and its sequence number."""
-        return await self._resources.put(stream, data, key, hash_key)
+        return await self.resources.put(stream, data, key, hash_key)
 
     async def split(self, stream: str, shard_id: str) -> None:
         """Split a shard in the middle."""
@@ -171,25 +118,21 @@ class AwsStreams:
         }
         shard = shards[shard_id]
         middle = (shard.first_hash + shard.last_hash + 1) // 2
-        await self._resources.split(stream, shard_id, middle)
+        await self.resources.split(stream, shard_id, middle)
         await self._until_active(stream)
 
     async def merge(self, stream: str, shard_id: str, adjacent: str) -> None:
         """Merge two adjacent shards."""
-        await self._resources.merge(stream, shard_id, adjacent)
+        await self.resources.merge(stream, shard_id, adjacent)
         await self._until_active(stream)
 
     async def pause(self, seconds: float = READ_PAUSE_SECONDS) -> None:
         """Wait."""
         await asyncio.sleep(seconds)
 
-    def require_movable_clock(self) -> None:
-        """Raise CheckSkippedError: the clock of a service cannot be advanced."""
-        raise CheckSkippedError("the service's clock can't be advanced")
-
     async def pass_time(self, seconds: float) -> None:
-        """Raise CheckSkippedError."""
-        self.require_movable_clock()
+        """Advance the backend's clock. A check on AWS is skipped here."""
+        raise CheckSkippedError("the service's clock can't be advanced")
 
     def now(self) -> float:
         """Return this machine's time, in seconds since 1970."""

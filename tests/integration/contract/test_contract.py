@@ -1,0 +1,76 @@
+"""Test that every backend has the properties that we rely on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kinesumer.model.streams import HASH_KEYS
+from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
+from kinesumer.testing.trial.acceptance.contract.races import RACE_CHECKS
+from kinesumer.testing.trial.acceptance.contract.shard_ends import END_CHECKS
+from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
+from kinesumer.testing.trial.acceptance.contract.store import STORE_CHECKS, Stores
+from kinesumer.testing.trial.acceptance.contract.streams import tiles
+from tests.integration.contract.conftest import passes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kinesumer.ports import StateStore
+    from kinesumer.testing.trial.acceptance.check import Check
+    from kinesumer.testing.trial.acceptance.contract.streams import Streams
+    from tests.integration.contract.conftest import Backend
+
+# The module's tests share AWS clients, so they must run on one event loop.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SHARDS = 1100  # too many for one page, and for the acceptance run on an account
+TOO_MANY_FOR = {
+    "ministack": "its listing can't be continued",
+    "kinesis-local": "it creates 1,000 shards at most",
+    "endpoint": "accounts have 500 shards or fewer by default",
+}
+
+
+def each(part: str, checks: Iterable[Check[Any]]) -> list[Any]:
+    """Return the parameters of a test: each check, and its part of the contract."""
+    return [pytest.param(part, check, id=check.name) for check in checks]
+
+
+@pytest.mark.parametrize(
+    ("part", "check"), each("store", [*STORE_CHECKS, *RACE_CHECKS])
+)
+async def test_a_state_store_has_this_property(
+    part: str,
+    check: Check[[Stores]],
+    store: StateStore,
+    absent_store: StateStore,
+    name: str,
+) -> None:
+    await passes(check.run(Stores(store, absent_store, name)))
+
+
+@pytest.mark.parametrize(
+    ("part", "check"),
+    [
+        *each("source", [*SOURCE_CHECKS, *END_CHECKS]),
+        *each("consumers", CONSUMER_CHECKS),
+    ],
+)
+async def test_a_stream_has_this_property(
+    part: str, check: Check[[Streams, str]], streams: Streams, name: str
+) -> None:
+    await passes(check.run(streams, name))
+
+
+async def test_more_shards_than_a_page_holds_are_listed(
+    kinesis: Backend, streams: Streams, name: str
+) -> None:
+    if reason := TOO_MANY_FOR.get(kinesis.name):
+        pytest.skip(f"{kinesis.name}: {reason}")
+    await streams.create(name, SHARDS)
+    shards = await (await streams.source(name)).list_shards()
+    assert len({shard.shard_id for shard in shards}) == SHARDS
+    assert tiles(shards, 0, HASH_KEYS - 1)
