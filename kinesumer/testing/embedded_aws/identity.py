@@ -18,7 +18,7 @@ from kinesumer.testing.kinesis.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 DEFAULT_ACCOUNT = "000000000000"
@@ -48,6 +48,10 @@ class Credentials(NamedTuple):
     expires_at: float | None = None
     allowed: tuple[str, ...] = ("*",)
 
+    def among(self, rules: Iterable[Rule]) -> list[Rule]:
+        """Return the rules that apply to this caller."""
+        return [rule for rule in rules if fnmatchcase(self.arn, rule.caller)]
+
 
 class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A role, the accounts and ARNs that it trusts, and patterns of allowed actions.
@@ -70,19 +74,23 @@ class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return f"arn:aws:iam::{self.account}:role/{self.name}"
 
 
-class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A denial of calls whose action, resource and caller match the patterns."""
+class Rule(NamedTuple):
+    """Patterns of the calls that are allowed or denied.
+
+    ``keys`` are patterns of the partition keys of the rows that a call concerns.
+    """
 
     action: str
     resource: str = "*"
     caller: str = "*"
+    keys: tuple[str, ...] = ("*",)
 
-    def covers(self, action: str, resource: str, caller: str) -> bool:
-        """Return whether this denial applies to a call."""
+    def covers(self, action: str, resource: str, keys: Sequence[str]) -> bool:
+        """Return whether this applies to a call of its caller."""
         return (
             fnmatchcase(action, self.action)
             and fnmatchcase(resource, self.resource)
-            and fnmatchcase(caller, self.caller)
+            and all(any(fnmatchcase(key, one) for one in self.keys) for key in keys)
         )
 
 
@@ -94,9 +102,9 @@ class Identities:
         self._by_key: dict[str, Credentials] = {}
         self._by_account: dict[str, Credentials] = {}
         self._roles: dict[str, Role] = {}
-        self.denials: list[Denial] = []
-        # If no policy applies to a caller, it may do everything in its own account.
-        self.policies: list[Policy] = []
+        self.denials: list[Rule] = []
+        # A caller to which none of these applies may do everything in its own account.
+        self.allowed: list[Rule] = []
         # Accept the credentials that users of other emulators have configured.
         self._add("test", "test", DEFAULT_ACCOUNT)
 
@@ -187,13 +195,15 @@ class Identities:
         """
         if action == "sts:GetCallerIdentity":
             return  # AWS allows this action even if it is explicitly denied
-        if any(d.covers(action, resource, caller.arn) for d in self.denials):
+        if any(
+            rule.covers(action, resource, keys) for rule in caller.among(self.denials)
+        ):
             why = "an identity-based policy explicitly denies it"
             raise access_denied(caller.arn, action, resource, why)
         if not any(fnmatchcase(action, pattern) for pattern in caller.allowed):
             raise access_denied(caller.arn, action, resource)
-        policies = [p for p in self.policies if fnmatchcase(caller.arn, p.caller)]
-        if policies and not any(p.allows(action, resource, keys) for p in policies):
+        rules = caller.among(self.allowed)
+        if rules and not any(rule.covers(action, resource, keys) for rule in rules):
             raise access_denied(caller.arn, action, resource)
         # Streams and tables have no resource policies here, so only a role of another
         # account gives access to that account's resources.
@@ -258,46 +268,18 @@ class _Document(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
     statement: list[_Statement]
 
 
-class Permission(NamedTuple):
-    """Patterns of a permitted action, its resource, and the rows' partition keys."""
-
-    action: str
-    resource: str
-    keys: tuple[str, ...] = ("*",)
-
-    def covers(self, action: str, resource: str, keys: Sequence[str]) -> bool:
-        """Return whether this permits a call that concerns rows with these keys."""
-        return (
-            fnmatchcase(action, self.action)
-            and fnmatchcase(resource, self.resource)
-            and all(any(fnmatchcase(key, one) for one in self.keys) for key in keys)
-        )
-
-
-class Policy(NamedTuple):
-    """The permissions of callers that match a pattern."""
-
-    caller: str
-    allowed: tuple[Permission, ...]
-
-    def allows(self, action: str, resource: str, keys: Sequence[str] = ()) -> bool:
-        """Return whether this policy allows an action on a resource, or its rows."""
-        return any(one.covers(action, resource, keys) for one in self.allowed)
-
-
-def read_policy(document: Mapping[str, object], caller: str) -> Policy:
+def read_policy(document: Mapping[str, object], caller: str) -> list[Rule]:
     """Parse an IAM policy's document. ``caller`` is a pattern of callers' ARNs.
 
     The only condition is on ``dynamodb:LeadingKeys``. Raise msgspec.ValidationError for
     statements that aren't supported.
     """
-    allowed = [
-        Permission(action, resource, _keys(statement.condition))
+    return [
+        Rule(action, resource, caller, _keys(statement.condition))
         for statement in msgspec.convert(document, _Document).statement
         for action in _list(statement.action)
         for resource in _list(statement.resource)
     ]
-    return Policy(caller, tuple(allowed))
 
 
 def _keys(condition: _Condition | None) -> tuple[str, ...]:

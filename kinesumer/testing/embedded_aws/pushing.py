@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kinesumer.testing.embedded_aws.state import ServiceState
     from kinesumer.testing.kinesis.subscription import Subscription
 
-STALL_SECONDS = 60.0  # how long a stalled subscription sends nothing
 KEY_TEXT = "The key of the stream can't be used (a fault on demand)."
 
 
@@ -100,7 +99,8 @@ class Pushes:
             frame, is_last = step.frame, step.is_last
             for fault in faults:
                 if fault.kind == "stall":
-                    await self._stall(waiter, fault.latency_seconds)
+                    left = subscription.ends_at - now
+                    await self._stall(waiter, fault.latency_seconds or left)
                 else:
                     frame, is_last = await _apply(fault, frame, response)
             if frame:
@@ -115,7 +115,7 @@ class Pushes:
     async def _stall(self, waiter: _Waiter, seconds: float) -> None:
         """Send nothing for some seconds, or until the server stops."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + (seconds or STALL_SECONDS)
+        end = loop.time() + seconds
         while not self._is_closing and (left := end - loop.time()) > 0:
             await waiter.wait(left)
 

@@ -23,8 +23,8 @@ from kinesumer.testing.embedded_aws.gateway import Gateway
 from kinesumer.testing.embedded_aws.identity import (
     DEFAULT_ACCOUNT,
     Credentials,
-    Denial,
     Role,
+    Rule,
     read_policy,
 )
 from kinesumer.testing.embedded_aws.state import ServiceState
@@ -181,7 +181,7 @@ class EmbeddedAws:
     def deny(self, action: str, resource: str = "*", caller: str = "*") -> None:
         """Deny an action, or a pattern of actions such as ``kinesis:Get*``."""
         with self._state.lock:
-            self._state.identities.denials.append(Denial(action, resource, caller))
+            self._state.identities.denials.append(Rule(action, resource, caller))
 
     def restrict(self, policy: Mapping[str, object], caller: str = "*") -> None:
         """Allow callers only what an IAM policy allows.
@@ -190,15 +190,15 @@ class EmbeddedAws:
         of them allows. A statement has the effect ``Allow``, and actions and resources,
         which may contain ``*``. Raise msgspec.ValidationError for other statements.
         """
-        restriction = read_policy(policy, caller)
+        rules = read_policy(policy, caller)
         with self._state.lock:
-            self._state.identities.policies.append(restriction)
+            self._state.identities.allowed += rules
 
     def allow(self) -> None:
         """Remove all denials and restrictions."""
         with self._state.lock:
             self._state.identities.denials.clear()
-            self._state.identities.policies.clear()
+            self._state.identities.allowed.clear()
 
     # --- streams and tables ----------------------------------------------------------
 
@@ -293,10 +293,11 @@ class EmbeddedAws:
     ) -> None:
         """Create the table of a state store, unless it exists."""
         body = json.dumps({"TableName": name, **DEFINITION}).encode()
-        submitted = self._state.dynamodb.submit(account, region, "CreateTable", body)
-        answer = submitted.result()
-        if answer.error not in (None, "ResourceInUseException"):
-            raise RuntimeError(f"CreateTable: {answer.body.decode()}")
+        try:
+            self.dynamodb("CreateTable", body, account=account, region=region)
+        except RuntimeError as error:
+            if "ResourceInUseException" not in str(error):
+                raise
 
     def dynamodb(
         self,

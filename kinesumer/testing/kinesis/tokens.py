@@ -12,13 +12,12 @@ import msgspec
 from kinesumer.testing.kinesis.errors import AwsError, invalid_argument
 
 T = TypeVar("T")
-# As in AWS. Digits 39 to 56 are too many for a DynamoDB number, which has up to 38.
-_LENGTH = 56
 
 
 class AwsNumbers:
     """Numbers of 56 digits: the stream's creation, the count, and the shard.
 
+    As in AWS, they have too many digits for a DynamoDB number, which has up to 38.
     All shards of a stream share the count of its records, so children have higher
     numbers than their parents.
     """
@@ -31,11 +30,8 @@ class AwsNumbers:
 
     def count(self, text: str, created_ms: int, shard: int) -> int | None:
         """Return the count in a number, or None if no such shard has the number."""
-        if len(text) != _LENGTH or not text.isdecimal():
-            return None
-        if text[:16] != f"49{created_ms:014d}" or int(text[48:]) != shard:
-            return None
-        return int(text[16:48])
+        count = int(text[16:48]) if text.isdecimal() and len(text) > 48 else 0
+        return count if text == self.text(created_ms, count, shard) else None
 
 
 class GrowingNumbers(AwsNumbers):

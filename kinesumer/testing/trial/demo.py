@@ -24,13 +24,11 @@ from kinesumer.testing.trial.run import Trial, TrialOptions
 from kinesumer.testing.trial.spark_process import missing_spark
 from kinesumer.testing.trial.view import Picture, Plain
 
-MIN_SECONDS = 20
-
 
 @click.command()
 @click.option(
     "--seconds",
-    type=FiniteFloat(min=MIN_SECONDS),
+    type=FiniteFloat(min=20),
     default=60,
     show_default=True,
     help="How long to produce records.",

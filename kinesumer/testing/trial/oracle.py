@@ -7,6 +7,8 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
+from kinesumer.testing.trial.pauses import REQUESTS_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import (
         Callable,
@@ -269,9 +271,6 @@ def by_epoch(run: Run) -> dict[tuple[ShardKey, int], list[Handled]]:
 
 # --- permitted repeats: I10 of the protocol -------------------------------------------
 
-# A leaving client writes "gave up" at most this long after marking itself dead.
-LEAVING_SECONDS = 0.5
-
 
 class Allowance(NamedTuple):
     """The events that permit repeated records, by shard."""
@@ -315,12 +314,13 @@ def left(run: Run) -> Iterator[str]:
     """Yield the sessions that gave up all shards before they were dead.
 
     The entry in the journal isn't enough: other clients may have fenced the session
-    before it asked to leave.
+    before it asked to leave. A leaving client writes "gave up" at most the time of its
+    requests after it has marked itself dead.
     """
     died = death_times(run)
     for note in run.notes:
         if note.name == "gave up":
-            if died.get(note.text, note.at) >= note.at - LEAVING_SECONDS:
+            if died.get(note.text, note.at) >= note.at - REQUESTS_SECONDS:
                 yield note.text
 
 

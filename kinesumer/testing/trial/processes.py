@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-START_SECONDS = 30.0
+WAIT_SECONDS = 30.0  # a process starts or leaves within this time
 # After a crash, at most this many records of a shard may be processed again. A low
 # limit makes a trial a harder test.
 MAX_UNCOMMITTED_RECORDS = 1000
@@ -138,7 +138,7 @@ class Processes:
         )
         assert server.process.stdout is not None
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(WAIT_SECONDS):
                 line = await server.process.stdout.readline()
         except TimeoutError:
             line = b""

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.journal import RecordCounts
 
 TICK_SECONDS = 0.2
-AGGREGATE_EVERY = 33  # on average: so a fifth of the records is aggregated
 AGGREGATE_RECORDS = 8
 MAX_RECORDS = Limits().request_records
-FILLER = b" " + b"." * 80
 
 
 class Entry(NamedTuple):
@@ -70,10 +68,11 @@ class Producer:
         entries = []
         while left:
             key = f"customer-{self._random.randrange(10_000)}"
-            is_alone = self._random.randrange(AGGREGATE_EVERY)
+            # A fifth of the records are parts of aggregates.
+            is_alone = self._random.randrange(4 * AGGREGATE_RECORDS + 1)
             size = 1 if is_alone else min(AGGREGATE_RECORDS, len(left))
             taken, left = left[:size], left[size:]
-            users = [put_records.Entry(b"%020d" % n + FILLER, key) for n in taken]
+            users = [put_records.Entry(b"%020d %80d" % (n, n), key) for n in taken]
             data = users[0].data if size == 1 else put_records.aggregate(users)
             entries.append(Entry(taken, key, data))
         return entries

@@ -17,7 +17,7 @@ from kinesumer.ops.group.status import report
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Journal, Note, RecordCounts, now
 from kinesumer.testing.trial.pauses import Event
-from kinesumer.testing.trial.processes import MAX_UNCOMMITTED_RECORDS
+from kinesumer.testing.trial.processes import MAX_UNCOMMITTED_RECORDS, WAIT_SECONDS
 from kinesumer.testing.trial.producer import Producer
 from kinesumer.testing.trial.scenario import Scenario, Watcher
 from kinesumer.testing.trial.spark_process import SPARK_SECONDS, SparkProcess
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 CHECK_SECONDS = 0.5
 CATCH_UP_SECONDS = 60.0
-LEAVE_SECONDS = 20.0
 
 
 class TrialOptions(NamedTuple):
@@ -181,12 +180,10 @@ class Trial:
         running = [child for child in self.processes.clients if child.is_running]
         for child in self.processes.running:
             child.signal(signal.SIGTERM)
-        stopped = await asyncio.gather(*(c.wait(LEAVE_SECONDS) for c in running))
+        stopped = await asyncio.gather(*(c.wait(WAIT_SECONDS) for c in running))
         for child, in_time in zip(running, stopped, strict=True):
             if not in_time:
-                self.faults.append(
-                    f"{child.name} didn't end within {LEAVE_SECONDS:g} s"
-                )
+                self.faults.append(f"{child.name} didn't end within {WAIT_SECONDS:g} s")
         self._say("all clients have left")
 
     async def _judge_spark(self) -> None:

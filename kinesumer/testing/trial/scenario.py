@@ -7,12 +7,13 @@ import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kinesumer import Config
 from kinesumer.core import lineage
 from kinesumer.core.claims import contains
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import now
-from kinesumer.testing.trial.pauses import Event
+from kinesumer.testing.trial.pauses import Event, crash_bound
 from kinesumer.testing.trial.verdict import shard_number
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.processes import Child, Processes, TrialStream
     from kinesumer.testing.trial.spark_process import SparkProcess
 
-# The scenario kills the leader only if the run is at least this long, since the group
-# needs some time to replace a leader.
-MIN_LEADER_CRASH_SECONDS = 40.0
+# The scenario kills the leader only if the run is at least this long, since its next
+# steps need a leader again.
+MIN_LEADER_CRASH_SECONDS = 3 * crash_bound(Config(), led=True)
 
 
 @dataclass(kw_only=True)

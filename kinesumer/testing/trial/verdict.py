@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.oracle import Run
     from kinesumer.testing.trial.pauses import Event
 
-SHOWN = 10  # at most this many violations of a promise are listed
+SHOWN = 10  # at most this many events, or violations of a promise, are listed
 
 
 class Line(NamedTuple):

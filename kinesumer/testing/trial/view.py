@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from kinesumer.ops.cli.tables import status_picture
+from kinesumer.testing.trial.verdict import SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from kinesumer.ops.group.status import GroupReport
 
 LINE_INTERVAL_SECONDS = 5.0
-MAX_EVENTS = 8
 
 
 class View(NamedTuple):
@@ -100,7 +100,7 @@ class Picture:
             return
         about = f"{view.seconds:5.1f} s of {view.of_seconds:g} s, {view.phase}"
         head = Text(f"{about}: {progress_text(view)}", "bold")
-        latest = self._events[-MAX_EVENTS:]
+        latest = self._events[-SHOWN:]
         events = [Text(f"{at:6.1f} s  {text}") for at, text in latest]
         picture = Group(head, status_picture(view.group), "", *events)
         self._live.update(picture, refresh=True)

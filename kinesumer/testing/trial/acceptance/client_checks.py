@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.acceptance.account import Account
 
 KEYS = 20
-FEW_RECORDS = 5 * KEYS
-AGGREGATED_RECORDS = KEYS * FEW_RECORDS
+RECORDS = KEYS * KEYS
 # A shard needs ten seconds to take these records.
 FLOOD_RECORDS = int(10 * Limits().write_records_per_second)
 FLOOD_BYTES = int(Limits().write_bytes_per_second / Limits().write_records_per_second)
@@ -39,13 +38,11 @@ check = registrar(CLIENT_CHECKS)
 @check(2)
 async def kpl_aggregates_are_unpacked_in_order(account: Account, name: str) -> None:
     await account.streams.create(name, 2)
-    retried = await put(
-        account, Stream(name), range(AGGREGATED_RECORDS), aggregate=True
-    )
-    records = await consume(account, Stream(name), "kpl", AGGREGATED_RECORDS)
+    retried = await put(account, Stream(name), range(RECORDS), aggregate=True)
+    records = await consume(account, Stream(name), "kpl", RECORDS)
     unpacked = [r for r in records if r.sub_sequence_number is not None]
     expect(bool(unpacked), "no record came from an aggregate")
-    expect_complete(records, AGGREGATED_RECORDS, once=retried == 0)
+    expect_complete(records, RECORDS, once=retried == 0)
 
 
 @check(1)
@@ -58,9 +55,9 @@ async def rights_are_proved_without_effect(account: Account, name: str) -> None:
     if not await tries.read(iterator):
         raise CheckSkippedError("botocore or the endpoint doesn't know DryRun")
     expect(await tries.put(b"never stored"), "DryRun of PutRecords had an effect")
-    await put(account, Stream(name), range(FEW_RECORDS))
-    records = await consume(account, Stream(name), "dry", FEW_RECORDS)
-    expect_complete(records, FEW_RECORDS, once=False)
+    await put(account, Stream(name), range(RECORDS))
+    records = await consume(account, Stream(name), "dry", RECORDS)
+    expect_complete(records, RECORDS, once=False)
 
 
 @check(1)
@@ -93,18 +90,18 @@ async def a_stream_of_another_account_is_consumed_by_its_role(
     stream = other.stream(described.arn)
     number = (other.role_arn or "").split(":")[4]
     expect(f":{number}:" in described.arn, "the stream isn't in the role's account")
-    await put(account, stream, range(FEW_RECORDS))
-    records = await consume(account, stream, "role", FEW_RECORDS)
-    expect_complete(records, FEW_RECORDS, once=False)
+    await put(account, stream, range(RECORDS))
+    records = await consume(account, stream, "role", RECORDS)
+    expect_complete(records, RECORDS, once=False)
 
 
 @registrar(FAN_OUT_CLIENT_CHECKS)(1)
 async def a_client_reads_by_fan_out(account: Account, name: str) -> None:
     await account.streams.create(name)
-    await put(account, Stream(name), range(FEW_RECORDS))
+    await put(account, Stream(name), range(RECORDS))
     stream = Stream(name, fan_out="acceptance")
-    records = await consume(account, stream, "fan-out", FEW_RECORDS)
-    expect_complete(records, FEW_RECORDS, once=False)
+    records = await consume(account, stream, "fan-out", RECORDS)
+    expect_complete(records, RECORDS, once=False)
 
 
 # --- helpers --------------------------------------------------------------------------

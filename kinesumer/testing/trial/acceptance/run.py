@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 CHECK_SECONDS = 600.0
 # Checks of streams that run at the same time, since they wait for AWS most of the time.
 CONCURRENT = 4
-MINUTES, FAN_OUT_MINUTES = 20, 15
+MINUTES = 20  # and as long again with fan-out
 STORE, STREAMS, CONSUMERS = "state store", "streams", "stream consumers"
 CLIENTS, OTHER_ACCOUNT, GROUP = "clients", "other account", "group"
 GROUP_CHECK = "three processes lose nothing and keep the order"
 SPARK_CHECK = "a Spark query has each record once and in order"
-GROUP_STREAMS, SHARDS = 2, 2  # shards of each stream
+PAIR = 2  # streams of the group, and shards of each
 # A split makes two shards, and a merge one.
-GROUP_SHARDS = GROUP_STREAMS * SHARDS + 3
+GROUP_SHARDS = PAIR * PAIR + 3
 
 
 class Options(NamedTuple):
@@ -72,7 +72,7 @@ def plan(options: Options, *, has_role: bool) -> Plan:
     return Plan(
         shards=shards + GROUP_SHARDS,
         consumer_shards=consumer_shards,
-        minutes=MINUTES + FAN_OUT_MINUTES * options.fan_out,
+        minutes=MINUTES * (1 + options.fan_out),
     )
 
 
@@ -164,9 +164,9 @@ class Run:
     async def _run_group(self, *, spark: bool) -> Trial:
         """Create streams, and run a group of processes through the scenario."""
         account, streams = self.account, []
-        for number in range(GROUP_STREAMS):
+        for number in range(PAIR):
             name = f"{account.names.prefix}-group-{number}"
-            await account.streams.create(name, SHARDS)
+            await account.streams.create(name, PAIR)
             arn = (await (await account.streams.source(name)).describe()).arn
             streams.append(TrialStream(arn, f"stream {number}", Stream(name)))
         region = {"AWS_REGION": account.region, "AWS_DEFAULT_REGION": account.region}

@@ -133,6 +133,6 @@ async def test_a_stalled_subscription_sends_nothing_until_the_stall_ends(
     put(aws, b"a", b"b")
     if seconds:
         assert await events.data(2) == [b"a", b"b"]
-    else:  # it lasts for a minute
+    else:  # it lasts until the subscription's end
         assert await events.silence() == 1
         assert events.data_now == []

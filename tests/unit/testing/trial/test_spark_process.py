@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
-from kinesumer.testing.trial import spark_process
 from kinesumer.testing.trial.journal import Produced
 from kinesumer.testing.trial.spark_process import (
     OutputRow,
-    SparkProcess,
     committed_files,
     judge,
 )
@@ -40,43 +36,6 @@ ALL = [
     *(OutputRow(0, PARENT, number) for number in range(1, 6)),
     *(OutputRow(1, CHILD, number) for number in range(6, 9)),
 ]
-
-
-class SilentDriver:
-    """A driver process that writes nothing."""
-
-    def __init__(self) -> None:
-        self.killed = False
-        self.process = SimpleNamespace(stdout=asyncio.StreamReader(), wait=self._wait)
-
-    async def _wait(self) -> None:
-        assert self.killed
-
-    def kill_group(self) -> None:
-        self.killed = True
-
-    def last_log_line(self) -> str:
-        return "WARN a warning"
-
-
-class Processes:
-    def __init__(self) -> None:
-        self.driver = SilentDriver()
-
-    async def start_spark(self, streams: object) -> SilentDriver:
-        return self.driver
-
-
-async def test_a_query_that_starts_too_late_is_named_and_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(spark_process, "SPARK_SECONDS", 0.01)
-    processes: Any = Processes()
-    counts: Any = None
-    problem = await SparkProcess(processes, [], counts).try_start()
-    assert problem is not None
-    assert "didn't start within 0 s" in problem
-    assert processes.driver.killed
 
 
 def verdict(rows: list[OutputRow]) -> Verdict:
