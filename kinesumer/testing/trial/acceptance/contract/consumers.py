@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from kinesumer.errors import (
@@ -36,37 +36,11 @@ from kinesumer.testing.trial.acceptance.contract.subscription_reader import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
     from kinesumer.aws.stream_consumers import StreamConsumers
     from kinesumer.model.records import Record
-    from kinesumer.ports import StreamSource
-
-    Read = Callable[..., SubscriptionReader]
 
 CONSUMER_CHECKS: list[Check[[Streams, str]]] = []
 check = registrar(CONSUMER_CHECKS)
-
-
-@asynccontextmanager
-async def reading() -> AsyncIterator[Read]:
-    """Yield a function that begins to read a shard. Stop all reads at the end."""
-    readers: list[SubscriptionReader] = []
-
-    def read(
-        source: StreamSource,
-        shard_id: str,
-        after: Position | Start = Start.TRIM_HORIZON,
-    ) -> SubscriptionReader:
-        reader = SubscriptionReader(source, shard_id, after, ARRIVAL_SECONDS)
-        readers.append(reader)
-        return reader
-
-    try:
-        yield read
-    finally:
-        for reader in readers:
-            await reader.stop()
 
 
 async def until_gone(streams: Streams, consumers: StreamConsumers, name: str) -> None:
@@ -198,10 +172,11 @@ async def a_subscription_begins_at_any_position_and_follows_the_shard(
     sources = [
         await streams.fan_out(name, f"app-{number}") for number in range(len(cases))
     ]
-    async with reading() as read:
+    async with AsyncExitStack() as stack:
         readers = []
         for source, (after, texts) in zip(sources, cases, strict=True):
-            reader = read(source, shard.shard_id, after)
+            reading = SubscriptionReader(source, shard.shard_id, after)
+            reader = await stack.enter_async_context(reading)
             await reader.change()
             expect_equal(await reader.until(len(texts)), texts, f"after {after}")
             readers.append(reader)
@@ -218,12 +193,15 @@ async def a_later_subscription_takes_the_shard_over(
     streams: Streams, name: str
 ) -> None:
     _, shard = await one_shard(streams, name)
-    async with reading() as read:
-        former = read(await streams.fan_out(name, "billing"), shard.shard_id)
+    async with AsyncExitStack() as stack:
+        sources = [await streams.fan_out(name, "billing") for _ in range(2)]
+        former = SubscriptionReader(sources[0], shard.shard_id)
+        await stack.enter_async_context(former)
         await streams.put(name, b"a")
         await former.until(1)
         await streams.pause(Limits().subscription_replace_seconds + 0.2)
-        later = read(await streams.fan_out(name, "billing"), shard.shard_id)
+        later = SubscriptionReader(sources[1], shard.shard_id)
+        await stack.enter_async_context(later)
         while not former.errors:
             await former.change()
         is_throttled = isinstance(former.errors[0], SourceThrottledError)
@@ -237,8 +215,8 @@ async def a_later_subscription_takes_the_shard_over(
 @check(3)
 async def a_split_shard_ends_with_its_children(streams: Streams, name: str) -> None:
     _, parent = await one_shard(streams, name)
-    async with reading() as read:
-        reader = read(await streams.fan_out(name, "billing"), parent.shard_id)
+    source = await streams.fan_out(name, "billing")
+    async with SubscriptionReader(source, parent.shard_id) as reader:
         await streams.put(name, b"parent's")
         await reader.until(1)
         await streams.split(name, parent.shard_id)
@@ -251,7 +229,8 @@ async def a_split_shard_ends_with_its_children(streams: Streams, name: str) -> N
         ]
         expect_equal(sorted(children), expected, "children")
         expect_equal(reader.texts, ["parent's"])
-        child = read(await streams.fan_out(name, "billing"), low_id)
+    source = await streams.fan_out(name, "billing")
+    async with SubscriptionReader(source, low_id) as child:
         expect_equal(await child.until(1), ["low"])
 
 
@@ -261,9 +240,9 @@ async def a_missing_shard_is_told_from_a_missing_stream(
 ) -> None:
     await streams.create(name)
     source = await streams.fan_out(name, "billing")
-    async with reading() as read:
+    async with SubscriptionReader(source, NO_SHARD) as reader:
         with expect_error(ShardMissingError):
-            await read(source, NO_SHARD).end()
+            await reader.end()
 
 
 @check(1)
@@ -272,16 +251,16 @@ async def a_position_that_is_not_of_the_shard_is_refused(
 ) -> None:
     _, shard = await one_shard(streams, name)
     source = await streams.fan_out(name, "billing")
-    async with reading() as read:
+    async with SubscriptionReader(source, shard.shard_id, Position("12")) as reader:
         with expect_error(InvalidPositionError):
-            await read(source, shard.shard_id, Position("12")).end()
+            await reader.end()
 
 
 @check(1)
 async def a_subscription_ends_with_its_consumer(streams: Streams, name: str) -> None:
     _, shard = await one_shard(streams, name)
-    async with reading() as read:
-        reader = read(await streams.fan_out(name, "billing"), shard.shard_id)
+    source = await streams.fan_out(name, "billing")
+    async with SubscriptionReader(source, shard.shard_id) as reader:
         await reader.change()
         await (await streams.consumers(name)).deregister("billing")
         with expect_error(FatalError, "register it again"):
@@ -291,8 +270,8 @@ async def a_subscription_ends_with_its_consumer(streams: Streams, name: str) -> 
 @check(1)
 async def a_subscription_ends_with_its_stream(streams: Streams, name: str) -> None:
     _, shard = await one_shard(streams, name)
-    async with reading() as read:
-        reader = read(await streams.fan_out(name, "billing"), shard.shard_id)
+    source = await streams.fan_out(name, "billing")
+    async with SubscriptionReader(source, shard.shard_id) as reader:
         await reader.change()
         await streams.delete(name)
         with expect_error(StreamMissingError):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
 from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
 from kinesumer.testing.trial.acceptance.check import CheckFailedError
+from kinesumer.testing.trial.acceptance.contract.streams import ARRIVAL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.model.streams import Shard, Start
+    from kinesumer.model.streams import Shard
     from kinesumer.ports import StreamSource
 
 
@@ -27,8 +29,8 @@ class SubscriptionReader:
         self,
         source: StreamSource,
         shard_id: str,
-        after: Position | Start,
-        deadline_seconds: float,
+        after: Position | Start = Start.TRIM_HORIZON,
+        deadline_seconds: float = ARRIVAL_SECONDS,
     ) -> None:
         self.texts: list[str] = []
         self.errors: list[SourceUnavailableError] = []
@@ -41,6 +43,12 @@ class SubscriptionReader:
         self._deadline = asyncio.get_running_loop().time() + deadline_seconds
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(lambda _: self._changed.set())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def until(self, count: int) -> list[str]:
         """Wait for some records, and return all. Raise the error of the reading."""
