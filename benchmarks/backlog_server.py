@@ -27,7 +27,7 @@ from aiohttp import web
 
 from benchmarks.canned_server import JSON, Canned
 from benchmarks.http_server import serve
-from kinesumer.testing.embedded_aws.request import to_json
+from kinesumer.testing.embedded_aws.gateway import to_json
 from kinesumer.wire import cbor
 
 # The number of different records. Later records repeat their data and keys.

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from benchmarks.http_server import serve
 from benchmarks.pages import LAYOUTS, iterator, numbered
-from kinesumer.testing.embedded_aws.request import from_json, to_json
+from kinesumer.testing.embedded_aws.gateway import from_json, to_json
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR
 
 JSON = "application/x-amz-json-1.1"

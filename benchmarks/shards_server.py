@@ -19,7 +19,7 @@ import msgspec
 
 from benchmarks.canned_server import HASH_KEYS, JSON
 from benchmarks.http_server import tls_context
-from kinesumer.testing.embedded_aws.request import from_json, to_json
+from kinesumer.testing.embedded_aws.gateway import from_json, to_json
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR
 
 LISTING_SHARDS = 1_000  # shards of one page of ListShards
