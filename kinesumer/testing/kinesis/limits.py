@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KIB, MIB = 1 << 10, 1 << 20
+MIB = 1 << 20
 # How often each account may call an operation in each region.
 CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
     {

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from kinesumer.ports import StreamSource
 
 READ_PAUSE_SECONDS = 0.21  # Kinesis allows five reads a second for each shard
-LOOK_SECONDS = 2 * READ_PAUSE_SECONDS  # between two looks for a change
 ACTIVE_SECONDS = 180.0
 # Some servers send an event only once a second, and AWS needs time for all it does.
 ARRIVAL_SECONDS = 60.0
@@ -159,7 +158,7 @@ async def _until(holds: Callable[[], Awaitable[bool]], otherwise: str) -> None:
                 raise
         if time.monotonic() >= deadline:
             raise SourceUnavailableError(f"{otherwise} after {ACTIVE_SECONDS:g} s")
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(2 * READ_PAUSE_SECONDS)
 
 
 async def one_shard(streams: Streams, stream: str) -> tuple[StreamSource, Shard]:
