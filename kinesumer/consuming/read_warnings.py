@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.positions import may_be_trimmed
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import rows
 
@@ -57,7 +58,7 @@ class ReadWarnings:
     def _expired(self, complete: str, lossy: str, error: KinesumerError) -> None:
         stream, owned = self._stream, self._owned
         now = stream.service_time.latest(self._context.clock.now())
-        if owned.read_until > now - stream.retention_seconds:
+        if not may_be_trimmed(owned.read_until, stream.retention_seconds, now):
             level, text, about = logging.INFO, complete, owned.key.shard_id
         else:
             level, text, about = logging.WARNING, lossy, str(error)

@@ -65,6 +65,15 @@ class Tip(NamedTuple):
     position: Position
 
 
+def may_be_trimmed(seen: float, retention_seconds: float, now: float) -> bool:
+    """Return whether a record that arrived after a time may have expired.
+
+    ``seen`` is a time until which no record came after a position. If this returns
+    true, records after the position may be lost.
+    """
+    return seen + retention_seconds < now
+
+
 BEFORE_ALL = Position("0")  # lower than the position of any record of Kinesis
 # Stands for None as the sub-sequence number of a position that covers a whole record.
 # It is greater than any index within an aggregate.

@@ -64,7 +64,7 @@ SINK_COLUMNS = {
 }
 # Rows are passed to the event loop's thread in parts of about this size. One by one
 # would be slow; a whole batch of large rows would be in memory twice.
-MAX_PART_ROWS, PART_BYTES = 2_000, 8 << 20
+PART_BYTES = 8 << 20
 CLOCK = SystemClock()
 
 
@@ -176,7 +176,7 @@ def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> WriteResu
 def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield a batch in parts, of which one at a time is copied as Python objects."""
     bytes_per_row = batch.nbytes // max(1, len(batch))
-    rows = max(1, min(MAX_PART_ROWS, PART_BYTES // max(1, bytes_per_row)))
+    rows = max(1, PART_BYTES // max(1, bytes_per_row))
     for first in range(0, len(batch), rows):
         yield batch.slice(first, rows)
 

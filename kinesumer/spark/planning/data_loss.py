@@ -55,11 +55,6 @@ class DataLoss:
             logger.warning("%s; going on without them", message)
 
 
-def may_be_trimmed(seen: float, retention_seconds: float, now: float) -> bool:
-    """Return whether a record that arrived after a time may have expired."""
-    return seen + retention_seconds < now
-
-
 def unproven(seen: float) -> str:
     """Return the text of an error that explains why records may have been lost."""
     if seen:

@@ -26,9 +26,9 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
+from kinesumer.model.positions import may_be_trimmed
 from kinesumer.model.query_offsets import BEGINNING, After, At, End, StreamOffset
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.spark.planning.data_loss import may_be_trimmed
 from kinesumer.spark.planning.search import TipSearch
 from kinesumer.spark.planning.stream_state import FIRST_SAMPLE
 from kinesumer.spark.runtime.event_loop import for_each

@@ -10,9 +10,10 @@ from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND
 from kinesumer.core.fair_share import BYTES_PER_SECOND
 from kinesumer.core.lineage import leaves
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
+from kinesumer.model.positions import may_be_trimmed
 from kinesumer.model.query_offsets import After, End
 from kinesumer.runtime.service_time import reached_time
-from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed, unproven
+from kinesumer.spark.planning.data_loss import holds_all_after, unproven
 from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, with_retries
 

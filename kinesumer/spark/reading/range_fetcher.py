@@ -13,7 +13,6 @@ from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.core.batch_ranges import seen_at
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import (
-    DataLossError,
     ExpiredIteratorError,
     InvalidPositionError,
     ShardMissingError,
@@ -21,11 +20,11 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After, At, End
+from kinesumer.model.positions import Position, may_be_trimmed
+from kinesumer.model.query_offsets import After, At
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.spark.planning.data_loss import holds_all_after, may_be_trimmed
+from kinesumer.spark.planning.data_loss import DataLoss, holds_all_after
 from kinesumer.spark.reading.range_filter import RangeFilter
 from kinesumer.spark.reading.rows import RecordRows, parse
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kinesumer.errors import KinesumerError
-    from kinesumer.model.query_offsets import ShardPosition
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Stream
     from kinesumer.ports import Clock, StreamSource
@@ -76,10 +74,12 @@ class ReadContext:
     # The total time in which Spark blocked the event loop, and nothing was fetched.
     paused_seconds: float = 0.0
     failure_log: FailureLog = field(init=False)
+    loss: DataLoss = field(init=False)
 
     def __post_init__(self) -> None:
-        """Create the log of the task's failures."""
+        """Create the logs of the task's failures and losses."""
         self.failure_log = FailureLog(self.clock)
+        self.loss = DataLoss(fail=self.options.fail_on_data_loss)
 
     def running(self) -> float:
         """Return the time on a clock that stops while Spark blocks the loop."""
@@ -348,17 +348,11 @@ class RangeFetcher:
         return self._pacing.after_failure(now, jitter)
 
     def _report_loss(self, why: str) -> None:
-        range_ = self._range
-        message = (
-            f"{range_.stream_arn}, {range_.shard_id}: records after "
-            f"{_describe(range_.first)} up to {_describe(range_.last)} "
-            f"can't all be read: {why}; they are lost to this query. To go on with "
-            "what is left, set the option failOnDataLoss=false; to read the stream "
-            "anew, start with a new checkpoint"
-        )
-        if self._context.options.fail_on_data_loss:
-            raise DataLossError(message)
-        logger.error("%s", message)
+        range_, last = self._range, self._filter.last
+        if last is not None:
+            why += f"; the batch ends at {last.sequence_number}"
+        arn, shard_id = range_.stream_arn, range_.shard_id
+        self._context.loss.report(arn, shard_id, range_.first, why)
 
 
 class _Reserved:
@@ -373,19 +367,3 @@ class _Reserved:
 
     async def grow(self, _size: int | None) -> None:
         """Do nothing."""
-
-
-def _describe(place: ShardPosition) -> str:
-    match place:
-        case At(sequence_number=number):
-            return f"the beginning of {number}"
-        case After(position=position):
-            sub = position.sub_sequence_number
-            part = "" if sub is None else f", part {sub}"
-            return f"{position.sequence_number}{part}"
-        case End():
-            return "the shard's end"
-        case Start(timestamp=None):
-            return "the shard's beginning"
-        case Start(timestamp=timestamp):
-            return f"the time {timestamp}"

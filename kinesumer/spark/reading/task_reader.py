@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 import random
+from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,10 +35,15 @@ MIN_WAITING_BYTES, MAX_WAITING_BYTES = 16_000_000, 64_000_000
 # The share of a worker's memory that fetched records may take. The rest is needed for
 # decoding, among other things.
 WAITING_SHARE = 1 / 8
-# Parameters of glibc's mallopt().
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-RETAINED_BYTES = 48 * 1024 * 1024
-LARGE_BYTES = 16 * 1024 * 1024
+# glibc's greatest threshold. A page's largest buffer has about 10 MB.
+RETAINED_BYTES = 32 << 20
+
+
+class Mallopt(IntEnum):
+    """Parameters of glibc's mallopt()."""
+
+    M_TRIM_THRESHOLD = -1
+    M_MMAP_THRESHOLD = -3
 
 
 def read(
@@ -209,5 +215,5 @@ def retain_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return
-    mallopt(M_TRIM_THRESHOLD, RETAINED_BYTES)
-    mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+    for parameter in Mallopt:
+        mallopt(parameter, RETAINED_BYTES)

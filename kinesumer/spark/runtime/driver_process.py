@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 
 FILE = "kinesumer-loads"
-EXIT_CODE = 128 + signal.SIGTERM
 # Python's default is 700 new objects (2,000 as of Python 3.13).
 NEW_OBJECTS = 100_000
 
@@ -42,7 +41,7 @@ def stop_on_sigterm() -> None:
 
 def _unwind(_signal: int, _frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit(EXIT_CODE)
+    raise SystemExit(128 + signal.SIGTERM)  # as a shell reports it
 
 
 def warn_of_other_loads(

