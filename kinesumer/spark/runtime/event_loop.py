@@ -59,7 +59,7 @@ def _event_loop_thread(_process: int) -> EventLoopThread:
 
 
 async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Await ``work`` for all items, MAX_CONNECTIONS at once. Stop at the first error."""
+    """Await ``work`` for all items, as many as connections. Stop at an error."""
     waiting = list(items)
     queue = iter(waiting)  # shared: while one worker is busy, the others take the rest
 
