@@ -68,8 +68,12 @@ def print_lines(
     err: bool = False,
 ) -> None:
     """Print lines and tables, then problems. ``err`` prints them on standard error."""
-    marked = [plain(f"! {text}", "red") for text in problems]
-    console(wide=wide, err=err).print(Group(*lines, *marked))
+    console(wide=wide, err=err).print(Group(*lines, *marked(problems)))
+
+
+def marked(problems: Iterable[str]) -> list[Text]:
+    """Return a line for each problem."""
+    return [plain(f"! {text}", "red") for text in problems]
 
 
 def print_json(report: object, *, indent: int | None = 2, **about: object) -> None:

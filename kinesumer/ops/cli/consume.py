@@ -143,6 +143,7 @@ def consume(
             finally:
                 ticker.cancel()
                 waiting.cancel()
+                signals.close()
             with suppress(ClosedOutputError):
                 await out.write(format_.end())
 

@@ -10,6 +10,7 @@ import click
 from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.console import (
     indented,
+    marked,
     plain,
     position_text,
     print_json,
@@ -163,7 +164,7 @@ def show_verdicts(report: VerifyReport, *, verbose: bool = False) -> None:
     lines: list[RenderableType] = []
     for stream in report.streams:
         lines += _stream_verdicts(stream, verbose=verbose)
-    lines += [plain(f"! {text}", "red") for text in report.problems]
+    lines += marked(report.problems)
     severity = report.worst
     total = "all is well" if severity == "note" else f"worst: {severity}"
     lines.append(plain(f"app {report.app} in table {report.table}: {total}"))

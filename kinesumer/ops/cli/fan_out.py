@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kinesumer.aws.dynamodb import open_store
+from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.stream_consumers import CONSUMER_NAME
 from kinesumer.ops.cli.console import (
@@ -21,6 +24,7 @@ from kinesumer.ops.cli.console import (
     table,
 )
 from kinesumer.ops.cli.options import ROLES, command
+from kinesumer.ops.group.client_reports import read_live_uses
 from kinesumer.runtime.text import counted, duration_text, escape_unprintable
 from kinesumer.wire.rows import timestamp_text
 
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.aws.stream_consumers import StreamConsumer, StreamConsumers
+    from kinesumer.aws.stream_consumers import StreamConsumer
     from kinesumer.ops.cli.options import CommonOptions
     from kinesumer.ops.group.client_reports import LiveUses
 
@@ -56,9 +60,6 @@ class _Opened(NamedTuple):
 
     async def uses(self, state_store: str) -> tuple[LiveUses | None, str]:
         """Return which apps use consumers; or None, and why this is unknown."""
-        from kinesumer.aws.dynamodb import open_store
-        from kinesumer.ops.group.client_reports import read_live_uses
-
         try:
             store = await open_store(self.clients, state_store)
             return await read_live_uses(store, time.time()), ""
@@ -68,10 +69,6 @@ class _Opened(NamedTuple):
 
 @asynccontextmanager
 async def _open(common: CommonOptions, stream: str) -> AsyncIterator[_Opened]:
-    # Import AWS's SDK late: importing it is slow, and usage errors don't need it.
-    from kinesumer.aws.kinesis import open_source
-    from kinesumer.aws.stream_consumers import StreamConsumers
-
     [named] = common.roles().streams([stream])
     async with common.clients() as clients:
         with progress("reading the stream"):
@@ -144,7 +141,7 @@ async def register(
     _check_name(consumer)
     pairs = dict(map(_parse_tag, tags))
     async with _open(common, stream) as opened:
-        found = await opened.consumers.find(consumer)
+        found = shown = await opened.consumers.find(consumer)
         what = f"stream consumer {consumer} of {opened.title}"
         if found is None:
             click.echo(f"{what} isn't registered. {BILLING}", err=common.as_json)
@@ -152,14 +149,10 @@ async def register(
             if found is None:
                 common.confirm("Register it?")
             with progress(f"waiting until {consumer} is active"):
-                active = await opened.consumers.require_active(consumer, pairs)
-    if common.dry_run:
-        _end_dry_run(common, opened.arn, found)
-    elif common.as_json:
-        print_json(_change(opened.arn, active, registered=found is None))
-    else:
-        state = "exists and can be used" if found else "registered"
-        click.echo(f"{what}: {state}\n{active.arn}")
+                shown = await opened.consumers.require_active(consumer, pairs)
+    state = "exists and can be used" if found else "registered"
+    text = f"{what}: {state}\n{shown.arn if shown else ''}"
+    _print_change(common, opened.arn, shown, text, registered=found is None)
 
 
 @command("table", "dry_run", "yes", *ROLES, "region", "as_json", group=fan_out)
@@ -194,12 +187,8 @@ async def deregister(common: CommonOptions, stream: str, consumer: str) -> None:
             common.confirm("Deregister it?")
             with progress(f"deregistering {consumer}"):
                 await opened.consumers.deregister(consumer)
-    if common.dry_run:
-        _end_dry_run(common, opened.arn, found)
-    elif common.as_json:
-        print_json(_change(opened.arn, found, deregistered=True))
-    else:
-        click.echo(f"{what}: deregistered")
+    text = f"{what}: deregistered"
+    _print_change(common, opened.arn, found, text, deregistered=True)
 
 
 def _check_name(consumer: str) -> None:
@@ -217,18 +206,19 @@ def _parse_tag(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _end_dry_run(
-    common: CommonOptions, arn: str, consumer: StreamConsumer | None
+def _print_change(
+    common: CommonOptions,
+    arn: str,
+    consumer: StreamConsumer | None,
+    text: str,
+    **done: bool,
 ) -> None:
-    if common.as_json:
-        print_json({**_change(arn, consumer), "dry_run": True})
-    else:
-        click.echo("dry run: nothing was changed")
-
-
-def _change(arn: str, consumer: StreamConsumer | None, **done: bool) -> dict[str, Any]:
+    if not common.as_json:
+        click.echo("dry run: nothing was changed" if common.dry_run else text)
+        return
     about = None if consumer is None else _report(consumer)
-    return {"stream_arn": arn, "consumer": about, **done}
+    done = {"dry_run": True} if common.dry_run else done
+    print_json({"stream_arn": arn, "consumer": about, **done})
 
 
 def _report(consumer: StreamConsumer) -> dict[str, Any]:

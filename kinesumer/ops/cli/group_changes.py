@@ -30,7 +30,7 @@ from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kinesumer.coordination.pauses import PauseResult
     from kinesumer.core.lineage import SeekStep
@@ -40,8 +40,18 @@ if TYPE_CHECKING:
     from kinesumer.ops.group.seek import SeekPlan
     from kinesumer.ops.group.seek_counts import Count
     from kinesumer.ops.group.snapshot import Snapshot
+    from kinesumer.runtime.context import ClientContext
 
-RELEASING = "waiting until clients have applied the change"
+    Shards = list[ShardRow]
+
+
+async def _wait(
+    common: CommonOptions, context: ClientContext, held: Callable[[Snapshot], Shards]
+) -> Shards:
+    """Wait for clients to apply a change. Return the shards that they still hold."""
+    with progress("waiting until clients have applied the change"):
+        return await wait_until_free(context, held, common.wait_seconds)
+
 
 # --- pause and resume -----------------------------------------------------------------
 
@@ -60,10 +70,7 @@ async def pause(common: CommonOptions, reason: str) -> None:
     async with common.operate() as (context, _):
         # The pause is stored now. The code below only waits until clients apply it.
         result = await pauses.pause(context, common.stream, common.shard, reason)
-        with progress(RELEASING):
-            held = await wait_until_free(
-                context, still_held_in(result.target), common.wait_seconds
-            )
+        held = await _wait(common, context, still_held_in(result.target))
     if common.as_json:
         report = {**_pause_report(result), "still_consumed": shards_json(held)}
         common.print_report(report)
@@ -150,10 +157,7 @@ async def drain(common: CommonOptions, client_id: str, undo: bool, yes: bool) ->
         before = await admin_drain.drain(context, client_id, undo=undo, even_last=yes)
         held: list[ShardRow] = []
         if not undo:
-            with progress(RELEASING):
-                held = await wait_until_free(
-                    context, still_held_by(before), common.wait_seconds
-                )
+            held = await _wait(common, context, still_held_by(before))
     if common.as_json:
         report = {
             "client_id": client_id,
@@ -220,10 +224,7 @@ async def seek(common: CommonOptions, to: str) -> None:
                 with progress("moving positions"):
                     for plan in plans:
                         seeked += await admin_seek.seek(context, plan)
-            with progress(RELEASING):
-                held = await wait_until_free(
-                    context, still_held_since(seeked), common.wait_seconds
-                )
+            held = await _wait(common, context, still_held_since(seeked))
             # Checked last, since another seek may have run during the wait.
             overtaken = await admin_seek.conflicting_seeks(context, plans, seeked)
     if common.as_json:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from kinesumer.runtime.stop_signals import SIGNALS, StopSignals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from kinesumer import Kinesumer
 
@@ -28,7 +27,7 @@ async def run_until_signal(task: asyncio.Task[None]) -> None:
         task.result()
 
 
-class SignalHandler:
+class SignalHandler(StopSignals):
     """Leaves the group on the first signal, and stops at once on the second.
 
     Use it as a context manager in the task that consumes. The third signal kills the
@@ -38,35 +37,22 @@ class SignalHandler:
     def __init__(self, client: Kinesumer, say: Callable[[str], None]) -> None:
         self._client = client
         self._say = say
-        self._loop = asyncio.get_running_loop()
         self._consumer = asyncio.current_task()
         self._leaving: asyncio.Task[None] | None = None
         self._is_closed = False
         # Whether stop_at_once() has cancelled the consuming task.
         self.stopped_at_once: bool = False
-        self._signals = StopSignals(
-            lambda: self._loop.call_soon_threadsafe(self._on_first),
-            lambda: self._loop.call_soon_threadsafe(self._on_second),
+        loop = asyncio.get_running_loop()
+        super().__init__(
+            lambda: loop.call_soon_threadsafe(self._begin_to_leave),
+            lambda: loop.call_soon_threadsafe(self._stop_now),
         )
 
-    def __enter__(self) -> Self:
-        self._signals.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-        self._signals.__exit__(kind, error, trace)
-
-    def _on_first(self) -> None:
+    def _begin_to_leave(self) -> None:
         self._say("leaving: other clients take the shards over (again: stop now)")
-        self._leaving = self._loop.create_task(self._leave())
+        self._leaving = asyncio.create_task(self._leave())
 
-    def _on_second(self) -> None:
+    def _stop_now(self) -> None:
         # From now on a signal kills the process, even if user code blocks the loop.
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)

@@ -14,6 +14,7 @@ from kinesumer.ops.cli.console import (
     Names,
     console,
     indented,
+    marked,
     name,
     plain,
     position_text,
@@ -66,7 +67,7 @@ def status_tables(report: GroupReport, *, verbose: bool = False) -> RenderableTy
     parts = _group(report, loads=loads)
     for stream in report.streams:
         parts += ["", _stream_title(stream), _shards(stream, verbose, loads)]
-    return Group(*parts, *_problems(report.problems))
+    return Group(*parts, *marked(report.problems))
 
 
 def status_picture(report: GroupReport, trouble: str = "") -> RenderableType:
@@ -80,11 +81,7 @@ def status_picture(report: GroupReport, trouble: str = "") -> RenderableType:
         shown.append(f"and {counted(more, 'more problem')}: see kinesumer status")
     title, *parts = _group(report, loads=report.plan.assignor == "load")
     streams = [_stream_title(stream) for stream in report.streams]
-    return Group(title, *_problems(shown), *parts, "", *streams)
-
-
-def _problems(texts: Sequence[str]) -> list[Text]:
-    return [plain(f"! {text}", "red") for text in texts]
+    return Group(title, *marked(shown), *parts, "", *streams)
 
 
 def _group(report: GroupReport, *, loads: bool) -> list[RenderableType]:
@@ -255,7 +252,7 @@ def lag_tables(report: LagReport, trouble: str = "") -> RenderableType:
     for stream in report.streams:
         parts += ["", _lag_stream(stream)]
     problems = [*report.problems, *([trouble] if trouble else [])]
-    return Group(*parts, *_problems(problems))
+    return Group(*parts, *marked(problems))
 
 
 def _lag_stream(stream: StreamLag) -> RenderableType:
@@ -284,7 +281,7 @@ def _lag_stream(stream: StreamLag) -> RenderableType:
             ]
         )
     titles = "shard", "state", "owner", "behind", "records", "trend", "time left"
-    notes = [plain(f"! {s.problem}", "red") for s in stream.shards if s.problem]
+    notes = marked(s.problem for s in stream.shards if s.problem)
     return Group(plain(title, "bold"), table(titles, rows), *notes)
 
 
