@@ -182,22 +182,3 @@ async def test_a_preview_knows_the_lag_and_the_time_of_the_first_repeated_record
     forward = await orders.preview(LATEST)
     assert forward.seconds_behind == pytest.approx(42, abs=20)
     assert forward.repeated_since is None
-
-
-def test_the_effect_of_a_seek_in_words() -> None:
-    assert describe_count(Count(), NOW) == "skips and re-reads nothing"
-    assert describe_count(Count(1), NOW) == "skips 1 record"
-    assert describe_count(Count(40, seconds_behind=3), NOW) == (
-        "now 3.0 s behind; skips 40 records"
-    )
-    back = Count(0, 400, False, "", 3, NOW - 64)
-    assert describe_count(back, NOW) == (
-        "now 3.0 s behind; re-reads about 400 records since 12:12:16 UTC"
-    )
-    assert describe_count(back._replace(seconds_behind=0), NOW + 86_400) == (
-        "now at the tip; re-reads about 400 records since 2026-01-31 12:12:16 UTC"
-    )
-    unknown = Count(problem="no answer")
-    assert describe_count(total([Count(3), unknown]), NOW) == (
-        "skips 3 records, not all could be counted: no answer"
-    )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kinesumer.core.assignment import Member, assign_range
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.failures import Load
-from kinesumer.model.streams import HASH_KEYS, ShardKey
+from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.distribution import (
     Consumer,
     Distribution,
@@ -27,36 +26,6 @@ def clusters(answer: DistributionReport) -> dict[str, tuple[int, int, float]]:
         row.cluster: (row.clients, row.shards, row.fair_shards)
         for row in answer.clusters
     }
-
-
-def test_two_clusters_of_twenty_share_100_shards_evenly() -> None:
-    # The ids of the two clusters' clients alternate. Without labels, the clients would
-    # get 3 and 2 shards in turn, so one cluster would get 60 shards.
-    members = [
-        Member(f"{number:02}", 1, frozenset({ARN}), "ab"[number % 2])
-        for number in range(40)
-    ]
-    firsts = [n * HASH_KEYS // 100 for n in range(100)]
-    plan = assign_range(members, {ARN: firsts})
-    owners = [
-        next(
-            client_id
-            for client_id, range_ in plan.items()
-            if any(part.first <= first <= part.last for part in range_)
-        )
-        for first in firsts
-    ]
-    answer = report(
-        Distribution(
-            [Consumer(m.client_id, m.label) for m in members],
-            [ShardLoad(owner, 1024.0) for owner in owners],
-        ),
-        "label",
-    )
-    assert clusters(answer) == {"a": (20, 50, 50.0), "b": (20, 50, 50.0)}
-    assert [row.bytes_per_second for row in answer.clusters] == [51_200.0] * 2
-    for row in answer.clusters:
-        assert (row.fewest_of_a_client, row.most_of_a_client) == (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from kinesumer.model.rows import QUERY, QUERY_ID, GroupRow, LeaderRow
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.ops.group import verify
 from kinesumer.ops.group.doctor.members import (
-    group_by_streams,
     member_problems,
     operator_pauses,
     split_fleet,
@@ -77,7 +76,7 @@ def led(epoch: int) -> Snapshot:
 
 
 DEAD, DRAINED = member("a", dead=True), member("a", drained=True)
-A, B, C, D = (member(name) for name in "abcd")
+A, B, C = (member(name) for name in "abc")
 AGES = {"session of a": 5.0, "session of b": 0.5}
 SPARK = member(QUERY_ID, kind=QUERY)
 B_APART = member("b", streams=frozenset({OTHER}))
@@ -249,10 +248,6 @@ def test_the_worst_finding_decides() -> None:
 def test_no_live_client_is_critical_though_the_last_one_isnt_fenced() -> None:
     dead = app(heartbeat_ages=AGES)
     check_finding(member_problems(dead), CRITICAL, "no client is alive")
-
-
-def test_members_that_share_streams_indirectly_form_one_group() -> None:
-    assert len(group_by_streams([A, B_APART, BOTH])) == 1
 
 
 def test_holes_are_the_ranges_between_and_around_parts() -> None:

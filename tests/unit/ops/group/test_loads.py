@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.model.failures import Load
 from kinesumer.model.rows import LeaderRow
-from kinesumer.model.streams import HASH_KEYS
-from kinesumer.ops.cli.console import print_lines
-from kinesumer.ops.cli.tables import status_tables
 from kinesumer.ops.group.loads import Rates
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
@@ -67,15 +64,6 @@ def test_an_unreadable_load_is_unknown() -> None:
     assert (fleet.loads.of_shards, fleet.loads.shares) == ({}, {})
 
 
-def test_the_verbose_tables_show_loads(capsys: Any) -> None:
-    print_lines(status_tables(STATUS, verbose=True))
-    shown = capsys.readouterr().out
-    assert "handler s/s" in shown
-    assert "0.5" in shown
-    print_lines(status_tables(STATUS))
-    assert "handler s/s" not in capsys.readouterr().out
-
-
 SHARDS = [row(0, "a"), row(1, "b")]
 KEPT = "ranges are kept: no client with several shards has more than 12 % above"
 
@@ -126,36 +114,6 @@ def test_hot_shards_are_named() -> None:
     assert plan(clients).reasons[2] == (
         "shardId-1 is hot: it alone has more work than a client's share, and no plan "
         "divides a shard"
-    )
-
-
-def test_several_hot_shards_are_named_together() -> None:
-    size = HASH_KEYS // 8
-    names = "abcddddd"
-    rows = [
-        row(n, owner)._replace(first_hash=n * size, last_hash=(n + 1) * size - 1)
-        for n, owner in enumerate(names)
-    ]
-    busy = [Load(handler_seconds_per_second=0.9 if n < 2 else 0.01) for n in range(8)]
-    clients = [
-        member(
-            name,
-            first=names.index(name) * size,
-            last=(names.rindex(name) + 1) * size - 1,
-            load=stored_loads(
-                {
-                    (r.key, r.first_hash): load
-                    for r, load in zip(rows, busy, strict=True)
-                    if r.owner_id == name
-                },
-                STREAMS,
-            ),
-        )
-        for name in "abcd"
-    ]
-    assert plan(clients, rows=rows).reasons[2] == (
-        "shardId-0, shardId-1 are hot: each alone has more work than a client's "
-        "share, and no plan divides a shard"
     )
 
 

@@ -104,11 +104,6 @@ def test_other_groups_have_no_problem(seen: FleetView) -> None:
     assert list(find_problems(seen, "billing")) == []
 
 
-def test_a_stopped_shard_and_one_in_isolation_are_two_findings() -> None:
-    found = find_problems(fleet(one=NAMED, other=ISOLATED), "billing")
-    assert [finding.severity for finding in found] == [CRITICAL, WARNING]
-
-
 def test_a_record_that_was_passed_is_no_poison_and_an_ended_shard_has_none() -> None:
     named = row(0, position=Position("72"), deaths=NAMED)
     # Its owner forgets the deaths soon; until then the shard is read in isolation.

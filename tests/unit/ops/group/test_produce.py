@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,15 +14,13 @@ from kinesumer.errors import (
     ConfigurationError,
     RecordRefusedError,
 )
-from kinesumer.model.records import Fence, Record, Source
-from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey
+from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.ops.group.produce import (
     FailedLines,
     KeySource,
     LineParser,
     LineProducer,
     ProduceResult,
-    number_ranges,
     parse_key,
     parse_rate,
     reported_by_its_future,
@@ -32,7 +29,7 @@ from kinesumer.ops.group.produce import (
 )
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.testing.simulation.event_loop import VirtualLoop
-from kinesumer.wire.aggregation import hash_key_of, open_records
+from kinesumer.wire.aggregation import hash_key_of
 from kinesumer.wire.put_records import Entry, EntryResult
 from tests.support.put_targets import INFO, PutTarget
 
@@ -131,33 +128,6 @@ def test_each_line_becomes_a_record_with_its_own_random_key() -> None:
     assert sorted(entry.data for entry in stream.accepted) == sorted(numbered(1500))
     assert len({entry.partition_key for entry in stream.accepted}) == 1500
     assert (result.lines, result.counts.rows, result.not_put) == (1500, 1500, [])
-
-
-def test_a_keys_records_are_put_in_order_even_if_some_are_throttled() -> None:
-    stream = Stream(throttled_share=0.4)
-    by_field = parser(key=KeySource("field", "who"))
-    result = run(produce(stream, numbered(300), by_field))
-    assert result.counts.retried > 0
-    for customer in range(7):
-        of_key = [
-            e for e in stream.accepted if e.partition_key == f"customer {customer}"
-        ]
-        assert [json.loads(e.data)["n"] for e in of_key] == list(
-            range(customer, 300, 7)
-        )
-
-
-def test_aggregates_contain_each_record_once() -> None:
-    stream = Stream(throttled_share=0.2)
-    by_field = parser(key=KeySource("field", "who"))
-    result = run(produce(stream, numbered(5000), by_field, aggregate=True))
-    source = Source(Fence(ShardKey("arn/x", "0"), 0), 0, HASH_KEYS - 1)
-    whole = [Record("1", entry.data, entry.partition_key) for entry in stream.accepted]
-    opened = open_records(whole, source)
-    counts = Counter(record.data for record in opened.records)
-    assert counts == Counter(numbered(5000))
-    assert result.counts.rows == 5000
-    assert result.counts.records < 50
 
 
 def test_a_rate_is_kept() -> None:
@@ -320,11 +290,6 @@ def test_key_sources_are_parsed() -> None:
     assert parse_key("constant:x") == KeySource("constant", "x")
 
 
-def test_failed_lines_are_named_as_ranges() -> None:
-    assert number_ranges([7, 1, 3, 2, 9, 8, 8]) == [(1, 3), (7, 9)]
-    assert number_ranges([]) == []
-
-
 def test_an_order_has_an_id_a_customer_a_total_and_a_time() -> None:
     order = json.loads(sample_order(7, random.Random(1), 1_767_225_600.5))
     assert order.keys() == {"order_id", "customer", "total", "ordered_at"}
@@ -332,14 +297,6 @@ def test_an_order_has_an_id_a_customer_a_total_and_a_time() -> None:
     assert order["customer"].startswith("customer-")
     assert order["total"] >= 1
     assert order["ordered_at"] == "2026-01-01T00:00:00.500Z"
-
-
-def test_customers_are_spread_evenly() -> None:
-    chance = random.Random(1)
-    orders = [json.loads(sample_order(n, chance, 0.0)) for n in range(10_000)]
-    counts = Counter(order["customer"] for order in orders)
-    assert len(counts) == 1000
-    assert max(counts.values()) < 40
 
 
 @pytest.mark.parametrize(("text", "rate"), [("100/s", 100), ("0.5", 0.5), ("1e3", 1e3)])

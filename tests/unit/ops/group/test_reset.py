@@ -123,25 +123,6 @@ async def test_an_error_during_a_reset_says_what_to_do(world: World) -> None:
 
 
 @in_virtual_time
-async def test_clients_that_may_be_alive_are_named_as_well(world: World) -> None:
-    world.put("a")
-    first = world.client("c1")
-    await world.until(lambda: first.texts == ["a"])
-    await asyncio.sleep(0.7)
-    world.client("c2")
-    await asyncio.sleep(3.0)
-    messages = set()
-    for _ in range(8):
-        with pytest.raises(GroupBusyError) as refused:
-            await reset.require_idle(world.context("operator"), with_go=False)
-        names = str(refused.value).split(": ")[1].removesuffix("; stop them first")
-        messages.add(names)
-        await asyncio.sleep(0.4)
-    assert messages <= {"c1, c2", "c1, and perhaps c2", "c2, and perhaps c1"}
-    assert len(messages) > 1
-
-
-@in_virtual_time
 async def test_positions_of_a_live_go_fleet_arent_reset(world: World) -> None:
     now = rows.timestamp_text(world.clock.wall())
     await put(world, f"client#{APP}", "go-1", last_update=now)

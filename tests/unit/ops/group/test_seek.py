@@ -54,15 +54,6 @@ async def test_a_seek_back_reads_ended_shards_again_parents_first(world: World) 
 
 
 @in_virtual_time
-async def test_a_seek_to_a_time_moves_every_shard(world: World) -> None:
-    operator = await resharded(world)
-    then = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall() - 60)
-    await operator.seek(then)
-    assert {row.start for row in operator.rows.values()} == {then}
-    assert {row.position for row in operator.rows.values()} == {None}
-
-
-@in_virtual_time
 async def test_a_seek_to_latest_leaves_ended_shards(world: World) -> None:
     operator = await resharded(world)
     before = operator.rows

@@ -10,13 +10,10 @@ from kinesumer.errors import (
     ConfigurationError,
     GroupBusyError,
     InvalidPositionError,
-    KinesumerError,
-    StoreUnavailableError,
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import Start
-from kinesumer.ops.migration.kcl import read_table, streams_to_open
 from kinesumer.ops.migration.kcl_positions import plan_kcl_import
 from kinesumer.testing.memory import MemorySource
 from kinesumer.wire import rows, writes
@@ -100,26 +97,6 @@ async def test_leases_of_many_streams_become_rows_of_each(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("region", "partition"),
-    [
-        ("eu-west-1", "aws"),
-        ("cn-north-1", "aws-cn"),
-        ("us-gov-east-1", "aws-us-gov"),
-        ("us-iso-east-1", "aws-iso"),
-        ("eusc-de-east-1", "aws-eusc"),
-    ],
-)
-async def test_leases_of_many_streams_are_of_the_regions_partition(
-    region: str, partition: str
-) -> None:
-    table = read_table(list(leases("kclmulti2").rows.values()))
-    opened = streams_to_open(table, [], region)
-    assert {arn.split(":stream/")[0].rpartition(":")[0] for arn in opened} == {
-        f"arn:{partition}:kinesis:{region}"
-    }
-
-
-@pytest.mark.parametrize(
     ("version", "stream"),
     [("kcl-1.15.1", "one"), ("kcl-2.6.0", "two"), ("kcl-3.5.1", "three")],
 )
@@ -172,18 +149,6 @@ async def test_an_import_that_ended_half_way_is_finished_by_the_next(
     again = await importing(world)
     await again.write(world.context())
     assert stored(world)[S0].position == Position(AGGREGATE, 2)
-
-
-async def test_a_failure_half_way_says_what_is_left_to_do(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: object) -> None:
-        raise StoreUnavailableError("timed out")
-
-    plan = await importing(world)
-    monkeypatch.setattr("kinesumer.ops.migration.apply.write", fail)
-    with pytest.raises(KinesumerError, match=r"timed out; not all is .* run it again"):
-        await plan.write(world.context())
 
 
 def counts(table: MemoryLeases) -> None:
@@ -304,12 +269,6 @@ async def test_a_shard_without_a_lease_is_a_problem(world: World) -> None:
     plan = await importing(world, table, "orders")
     [problem] = plan.problems
     assert f"{S0}: nothing tells how far it was read" in problem
-
-
-async def test_a_listing_in_the_middle_of_a_reshard_is_not_used(world: World) -> None:
-    del world.kinesis.stream("orders").shards[S3]
-    with pytest.raises(KinesumerError, match="don't cover all hash keys"):
-        await importing(world)
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,6 @@ def test_ancestors_of_a_resume_point_were_read_and_descendants_are_new() -> None
     assert states({"shardId-0": ENDED}) == "errw"
 
 
-def test_a_child_waits_until_both_parents_have_ended() -> None:
-    marks = {"shardId-1": ENDED, "shardId-2": READ, "shardId-3": ResumePoint()}
-    assert states(marks) == "eerw"
-    assert states(marks | {"shardId-2": ENDED}) == "eeer"
-
-
 def test_a_generation_between_two_points_is_read_unless_the_first_ended() -> None:
     assert states({"shardId-0": READ, "shardId-3": READ}) == "rwww"
     assert states({"shardId-0": ENDED, "shardId-3": READ}) == "eeer"
@@ -59,11 +53,6 @@ def test_shards_without_a_related_resume_point_are_reported() -> None:
     layout = create_rows(ARN, [other], {"shardId-3": READ, "shardId-2": ENDED})
     assert layout.uncovered == ["shardId-9"]
     assert layout.expired == ["shardId-2", "shardId-3"]
-
-
-def test_a_parent_that_kinesis_has_dropped_does_not_block_its_children() -> None:
-    assert states({"shardId-1": READ, "shardId-2": ENDED}, [C1, C2, G]) == "rew"
-    assert states({"shardId-3": READ}, [G]) == "r"
 
 
 @given(histories(), st.data())
