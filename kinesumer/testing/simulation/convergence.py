@@ -30,10 +30,9 @@ def check_settled(sim: Simulation) -> None:
     The group must have had time to settle after the faults. Raises ViolationError.
     """
     check_plan(sim)
-    for name in sim.streams:
-        for trace, first in _undone(sim, name):
-            text = f"record {first} of {len(trace.log)} is never done"
-            sim.checker.fail("L3", f"{name}/{trace.shard_id}: {text}: {trace.row}")
+    for name, trace, first in _undone(sim):
+        text = f"record {first} of {len(trace.log)} is never done"
+        sim.checker.fail("L3", f"{name}/{trace.shard_id}: {text}: {trace.row}")
     raise_violation(sim)
 
 
@@ -221,26 +220,19 @@ def _check_owners(sim: Simulation, name: str, ranges: list[Range]) -> None:
 
 def count_waiting(sim: Simulation) -> int:
     """Count each shard's first undone record and all records after it."""
-    return sum(undone(sim, name) for name in sim.streams)
+    return sum(len(trace.log) - first for _, trace, first in _undone(sim))
 
 
-def undone(sim: Simulation, name: str) -> int:
-    """Return the number of records that ``count_waiting`` counts in one stream."""
-    return sum(len(trace.log) - first for trace, first in _undone(sim, name))
-
-
-def _undone(sim: Simulation, name: str) -> Iterator[tuple[ShardTrace, int]]:
-    """Yield each shard that has undone records, with the index of the first of them."""
-    if not sim.is_consumed(name):
-        return
-    arn = sim.arn(name)
-    for (stream, _), trace in sim.checker.shards.items():
-        if stream == arn:
+def _undone(sim: Simulation) -> Iterator[tuple[str, ShardTrace, int]]:
+    """Yield the streams' shards with undone records, and the index of the first one."""
+    names = {sim.arn(name): name for name in sim.streams if sim.is_consumed(name)}
+    for (arn, _), trace in sim.checker.shards.items():
+        if arn in names:
             first = first_due(sim, arn, trace)
             assert first is not None
             undone = trace.first_undone(first, len(trace.log))
             if undone is not None:
-                yield trace, undone
+                yield names[arn], trace, undone
 
 
 def first_due(sim: Simulation, arn: str, trace: ShardTrace) -> int | None:

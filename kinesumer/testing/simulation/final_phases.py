@@ -19,6 +19,7 @@ from kinesumer.errors import (
     StateStoreRecreatedError,
     StreamRecreatedError,
 )
+from kinesumer.testing.simulation.scenarios import Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -42,14 +43,16 @@ CHILD_SECONDS = 2.0
 # listing interval, for two heartbeats of the leader, and for one of the new owner.
 PLAN_SECONDS = 6.0
 FATAL_SECONDS = 90.0
-FLOW_SECONDS = 0.25
 COST_MARGIN = 1.05
-# Clocks drift by up to 5 %. An interval on a slow clock takes longer in true time.
-SLOWEST_CLOCK = 0.95
 LATENCY_SECONDS = 60.0  # of calm, and then of measurement
 # The maximum seconds from a record's arrival to user code. With several apps on the
 # stream, the limit is multiplied by their number.
 MAX_LATENCY_SECONDS = 0.6
+
+
+def slowest_clock() -> float:
+    """Return the rate of the slowest clock, on which an interval takes longer."""
+    return 1 - Scenario.drift
 
 
 async def nothing(sim: Simulation) -> None:
@@ -81,7 +84,7 @@ async def takeover(sim: Simulation) -> None:
     if all(process.leaving for process in survivors):
         sim.start_process()  # deploy another client, since none is left
     pause = 2 * sim.scenario.min_read_interval_seconds
-    limit = (TAKEOVER_SECONDS[dies] + _replace_seconds(sim)) / SLOWEST_CLOCK + pause
+    limit = (TAKEOVER_SECONDS[dies] + _replace_seconds(sim)) / slowest_clock() + pause
     await asyncio.sleep(limit + 1)
     for trace in lost:
         started = trace.ownerships[max(trace.ownerships)].started_at
@@ -106,7 +109,7 @@ async def reshard(sim: Simulation) -> None:
     children = list(_reshard(sim))
     limit = CHILD_SECONDS + sim.scenario.min_read_interval_seconds
     if sim.config.max_shards is not None:
-        limit += sim.config.listing_interval_seconds / SLOWEST_CLOCK + PLAN_SECONDS
+        limit += sim.config.listing_interval_seconds / slowest_clock() + PLAN_SECONDS
     await asyncio.sleep(18 + limit + sim.scenario.min_read_interval_seconds)
     for arn, child in children:
         ends = [sim.checker.shards[arn, parent].ended_at for parent in child.parents]
@@ -130,9 +133,9 @@ async def pair(sim: Simulation) -> None:
     kinds = sim.random.choices(list(DISTURBANCES), k=2)
     streams = _streams_with_consumers(sim, more_than=len(kinds))
     limit = 2 * sim.scenario.min_read_interval_seconds + _replace_seconds(sim)
-    limit += _pair_seconds(kinds, lease) / SLOWEST_CLOCK
+    limit += _pair_seconds(kinds, lease) / slowest_clock()
     if sim.config.max_shards is not None:
-        limit += sim.config.listing_interval_seconds / SLOWEST_CLOCK + PLAN_SECONDS
+        limit += sim.config.listing_interval_seconds / slowest_clock() + PLAN_SECONDS
     for kind in kinds:
         if sum(not process.leaving for process in sim.living) < 2:
             sim.start_process()  # so that a client is left
@@ -241,7 +244,7 @@ async def cost(sim: Simulation) -> None:
     shards = sum(len(sim.kinesis.stream(name).open) for name in names)
     beats = 60 * len(sim.living) / sim.config.heartbeat_interval_seconds
     due = beats + shards * 60 / sim.config.commit_interval_seconds
-    if units > COST_MARGIN * due / SLOWEST_CLOCK:
+    if units > COST_MARGIN * due / slowest_clock():
         sim.checker.fail("I13", f"{units} write units a minute, {due} are due")
     flowing.cancel()
 
@@ -266,7 +269,7 @@ async def latency(sim: Simulation) -> None:
     flowing.cancel()
 
 
-def _flow(sim: Simulation, seconds: float = FLOW_SECONDS) -> asyncio.Task[None]:
+def _flow(sim: Simulation, seconds: float = 0.25) -> asyncio.Task[None]:
     async def put() -> None:
         while True:
             sim.put_everywhere()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kinesumer.consuming.isolation import ACK_SECONDS
 from kinesumer.runtime.failure_log import logger
 from kinesumer.testing.kinesis.limits import Limits
-from kinesumer.testing.simulation.convergence import first_due, undone
+from kinesumer.testing.simulation.convergence import count_waiting, first_due
 from kinesumer.testing.simulation.faults import MAX_BLOCKED_SECONDS
 from kinesumer.testing.simulation.trace import record_position, row_position
 
@@ -137,8 +137,7 @@ class LivenessMonitor:
         seconds = max(sizes) / Limits().read_bytes_per_second
         if link := scenario.link_bytes_per_second:
             clients = max(1, len(self.sim.living))
-            waits = sum(undone(self.sim, name) for name in self.sim.streams)
-            body = waits * scenario.record_bytes * 4 / 3
+            body = count_waiting(self.sim) * scenario.record_bytes * 4 / 3
             seconds += body / clients / link
         slack = BACKLOG_SECONDS + 2 * scenario.min_read_interval_seconds
         if scenario.commit == "manual":

@@ -35,17 +35,6 @@ def owner_of(sim: Simulation, trace: ShardTrace) -> Process:
     return next(process for process in sim.living if trace in held_by(sim, process))
 
 
-def test_a_record_at_which_user_code_raises_is_delivered_again() -> None:
-    async def play(sim: Simulation) -> None:
-        for process in sim.processes:
-            process.user_code.failures_left = 1
-        await asyncio.sleep(30)
-
-    sim = simulate_settled(play)
-    # Only the record that each process was handling is repeated.
-    assert 1 <= sim.checker.redelivered <= 3
-
-
 @pytest.mark.parametrize("parent_is_slow", [True, False])
 def test_no_record_is_lost_or_early_when_shards_split_and_merge(
     parent_is_slow: bool,
@@ -61,23 +50,6 @@ def test_no_record_is_lost_or_early_when_shards_split_and_merge(
 
     sim = simulate_settled(play, shards=(4,))
     assert sim.checker.redelivered == 0
-
-
-def test_a_slow_call_returns_when_the_faults_end() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        user_code = leader(sim).user_code
-        # One call in about thirty takes up to a minute.
-        user_code.slow_until = sim.loop.real + 60
-        calls = [asyncio.create_task(user_code.run([])) for _ in range(300)]
-        await asyncio.sleep(2)
-        slow = sum(not call.done() for call in calls)
-        sim.end_faults()
-        await asyncio.sleep(0.1)
-        assert slow > 0
-        assert all(call.done() for call in calls)
-
-    simulate(play)
 
 
 def test_a_shard_whose_user_code_is_stuck_goes_to_another_client() -> None:
@@ -130,19 +102,6 @@ def test_a_zombies_late_commits_are_refused() -> None:
     assert sim.checker.redelivered <= 100 * sim.checker.takeovers
 
 
-def test_a_deploy_repeats_no_record() -> None:
-    async def play(sim: Simulation) -> None:
-        for old in list(sim.processes):
-            sim.start_process()
-            await asyncio.sleep(5)
-            old.leave()
-            await asyncio.sleep(10)
-
-    sim = simulate_settled(play, shards=(6, 2))
-    assert sim.checker.redelivered == 0
-    assert sim.checker.takeovers == 0
-
-
 def test_a_shard_ends_though_its_last_record_was_committed_long_before() -> None:
     async def play(sim: Simulation) -> None:
         await steady(sim)
@@ -168,19 +127,6 @@ def test_iterators_that_expire_leave_no_gap_and_repeat_nothing() -> None:
 
     sim = simulate_settled(play, shards=(3,))
     assert sim.checker.takeovers == 0
-
-
-def test_a_shard_is_read_about_five_times_a_second_and_not_more() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        for _ in range(3000):
-            sim.put("stream-0", 0)
-        throttled = sim.kinesis.throttled
-        await asyncio.sleep(60)
-        # Reads start 0.2 s apart. A read that overtakes another may be throttled.
-        assert sim.kinesis.throttled - throttled <= 0.05 * 300
-
-    simulate(play, config={"max_records_per_read": 50}, shards=(4,))
 
 
 def test_the_whole_fleet_comes_back_to_a_backlog() -> None:
@@ -221,16 +167,6 @@ def test_a_quiet_shards_first_record_survives_its_first_owners_death() -> None:
         assert trace.done_until == len(trace.log) == 1
 
     simulate(play, start=Start.LATEST, shards=(4,))
-
-
-def test_a_client_without_a_shard_is_no_error() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim, 30)
-        await finish(sim)
-        check_settled(sim)
-        assert len(sim.living) == 5
-
-    simulate(play, members=5, shards=(2,))
 
 
 def test_a_stream_that_nobody_asks_for_any_more_is_left() -> None:
@@ -311,27 +247,6 @@ def test_a_leader_whose_event_loop_is_blocked_still_notices_deaths() -> None:
         check_settled(sim)
 
     simulate(play)
-
-
-def test_a_sleeping_computer_wakes_up_without_a_right_to_deliver() -> None:
-    async def play(sim: Simulation) -> None:
-        sim.processes[0].machine.freeze(7, suspend=True)
-        await asyncio.sleep(30)
-        sim.processes[0].machine.freeze(600, suspend=True)
-        await asyncio.sleep(630)
-
-    simulate_settled(play, shards=(3,))
-
-
-@pytest.mark.parametrize("hours", [-1, 1, 24 * 365])
-def test_wall_clocks_decide_nothing(hours: int) -> None:
-    async def play(sim: Simulation) -> None:
-        for process, sign in zip(sim.processes, (1, 0, -1), strict=True):
-            process.set_wall_clock(sign * hours * 3600)
-        await asyncio.sleep(120)
-
-    sim = simulate_settled(play, shards=(3,))
-    assert not sim.checker.dead
 
 
 def test_a_thousand_shards_are_claimed_and_read() -> None:

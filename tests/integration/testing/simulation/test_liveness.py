@@ -14,7 +14,6 @@ from tests.integration.testing.simulation.scenario import (
     finish,
     flow,
     held_by,
-    leader,
     ownerships,
     pauses,
     simulate,
@@ -26,25 +25,6 @@ from tests.integration.testing.simulation.scenario import (
 if TYPE_CHECKING:
     from kinesumer.testing.simulation.client import Process
     from kinesumer.testing.simulation.simulation import Simulation
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("of_leader", "limit"), [(False, 11.5), (True, 13.5)])
-def test_l1_a_crashed_clients_shards_are_delivered_again_in_time(
-    *, of_leader: bool, limit: float, seed: int
-) -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        lead = leader(sim)
-        victim = next(p for p in sim.living if (p is lead) is of_leader)
-        lost, died = held_by(sim, victim), sim.loop.real
-        assert lost
-        victim.machine.kill()
-        await asyncio.sleep(20)
-        started = [t.ownerships[max(t.ownerships)].started_at or 99 for t in lost]
-        assert 6 < max(started) - died <= limit
-
-    simulate(play, seed)
 
 
 @pytest.mark.parametrize("assignor", ["range", "load"])

@@ -46,7 +46,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
         return ClaimDecision(unheld, set(), free, [])
 
     # Twenty runs are enough to remove needless faults; more would shorten the times.
-    monkeypatch.setattr("kinesumer.testing.simulation.shrink.MAX_RUNS", 20)
+    monkeypatch.setattr("kinesumer.testing.simulation.command.MAX_RUNS", 20)
     monkeypatch.setattr(writes, "claim", claim)
     monkeypatch.setattr("kinesumer.core.claims.decide_claims", decide)
 
