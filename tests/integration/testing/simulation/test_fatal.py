@@ -13,7 +13,6 @@ import pytest
 from kinesumer.errors import (
     ClientIdInUseError,
     StreamMissingError,
-    StreamRecreatedError,
 )
 from tests.integration.testing.simulation.scenario import simulate, steady
 
@@ -30,23 +29,6 @@ def test_a_stream_that_is_deleted_ends_every_client() -> None:
         await asyncio.sleep(60)
         for process in sim.processes:
             assert isinstance(process.ended_with, StreamMissingError)
-
-    simulate(play, shards=(4,))
-
-
-def test_a_stream_recreated_while_no_client_consumes_is_refused() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        sim.producing = False
-        for process in sim.processes:
-            process.leave()
-        await asyncio.sleep(20)
-        sim.expects_fatal = True
-        sim.kinesis.delete_stream("stream-0")
-        sim.kinesis.create_stream("stream-0", 4)
-        process = sim.start_process()
-        await asyncio.sleep(30)
-        assert isinstance(process.ended_with, StreamRecreatedError)
 
     simulate(play, shards=(4,))
 

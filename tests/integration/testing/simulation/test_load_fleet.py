@@ -5,8 +5,6 @@ from __future__ import annotations
 from random import Random
 from statistics import mean
 
-import pytest
-
 from benchmarks.load_fleet import LoadFleet, zipf
 
 
@@ -44,17 +42,3 @@ def test_two_thousand_shards_are_balanced_within_a_minute() -> None:
     assert fleet.busiest() > 2
     fleet.run(60)
     assert fleet.busiest() <= 1.15
-
-
-@pytest.mark.parametrize(
-    ("rates", "lowest"),
-    [
-        ([900, 100, 100, 100, 100, 100], 3 * 300 / 1400),  # the hot shard is alone
-        ([100, 900, 100, 100, 100, 100], 3 * 400 / 1400),  # so is the first one
-        ([200] * 6, 1.0),
-        ([300] * 4, 1.5),
-    ],
-)
-def test_the_best_cut_is_known(rates: list[float], lowest: float) -> None:
-    fleet = LoadFleet(rates, 3, Random(1))
-    assert fleet.lowest_busiest() == pytest.approx(lowest, abs=0.01)

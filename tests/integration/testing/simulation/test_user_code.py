@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.core.work_queue import KeyedWork, OrderedWork
-from kinesumer.testing.handlers import simulate_handler
 from kinesumer.testing.simulation.run import Outcome, draw_run, execute_run, parse_rates
 from kinesumer.testing.simulation.scenarios import Scenario
-
-if TYPE_CHECKING:
-    from kinesumer import Record
 
 FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
 
@@ -70,19 +66,3 @@ def test_two_workers_at_one_key_are_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(KeyedWork, "_take", forgets_busy_keys)
     assert simulated(2, concurrency=4).predicate == "I9"
-
-
-def test_a_users_handler_is_called_by_run_too() -> None:
-    seen: set[bytes] = set()
-
-    async def keep(record: Record) -> None:
-        seen.add(record.data)
-
-    outcome = simulate_handler(
-        keep,
-        faults="crash:2,deploy:0.5",
-        minutes=2,
-        scenario=Scenario(members=2, shards=(2,), concurrency=2),
-        data=lambda number: b"%d" % number,
-    )
-    assert len(seen) == outcome.produced

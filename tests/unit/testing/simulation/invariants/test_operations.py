@@ -10,15 +10,12 @@ from kinesumer.model.rows import Key
 from kinesumer.ports import AllOf, Write
 from kinesumer.testing.handlers import simulate_handler
 from kinesumer.testing.simulation.faults import KINDS
-from kinesumer.testing.simulation.run import draw_run, execute_run, parse_rates
-from kinesumer.testing.simulation.scenarios import Scenario, scenario_for
+from kinesumer.testing.simulation.scenarios import Scenario
 from tests.unit.testing.simulation.checked_trace import ARN, NEW, Trace
 
 if TYPE_CHECKING:
     from kinesumer import Record
     from kinesumer.model.rows import Value
-
-OPERATORS = "seek:6,pause:4,resume:2,drain:4,undrain:2"
 
 
 @pytest.fixture
@@ -179,15 +176,6 @@ def test_who_began_before_a_pause_or_after_its_end_may_claim(
     trace.register(trace.a, "later", "c")
     trace.claim(trace.a, "later", 1, "child")
     assert trace.loop.halted is None
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_group_survives_what_operators_do_to_it(seed: int) -> None:
-    scenario = scenario_for("each", seed)
-    run = draw_run(scenario, seed, 1.0, parse_rates(OPERATORS))
-    outcome = execute_run(run)
-    assert not outcome.violation, outcome.events
-    assert outcome.faults["seek"]
 
 
 def test_nobody_skips_records_of_a_handler_that_has_to_see_them_all() -> None:
