@@ -33,7 +33,6 @@ from kinesumer.testing.simulation.invariants.liveness import (
 )
 from kinesumer.testing.simulation.scenarios import (
     EACH,
-    FAULTS_PER_MINUTE,
     Fault,
     Scenario,
     scenario_for,
@@ -66,7 +65,9 @@ class Rate:
     seconds: float = MAX_FAULT_SECONDS
 
 
-def parse_rates(text: str, per_minute: float = FAULTS_PER_MINUTE) -> tuple[Rate, ...]:
+def parse_rates(
+    text: str, per_minute: float = Scenario.faults_per_minute
+) -> tuple[Rate, ...]:
     """Read ``KIND[:PER_MINUTE[:SECONDS]],…``; ``none`` is no kind.
 
     ``all`` is every kind but ``poison``, ``auto`` and those of fan-out,

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from kinesumer.handlers.signature import HandlerFunction
     from kinesumer.model.owned import OnAssigned, OnRevoked
 
-# The total rate of all kinds of faults.
-FAULTS_PER_MINUTE = 6.0
 # The kinds of faults of a group that uses fan-out.
 WITH_SUBSCRIPTIONS = "all,subscriptions"
 # Records that kill each process that gets them, beside other kinds of faults.
@@ -78,7 +76,7 @@ class Scenario:
     """Shortest time between two reads of a shard."""
     static_ids: bool = False
     """True if a restarted process keeps the client ID of its predecessor."""
-    faults_per_minute: float = FAULTS_PER_MINUTE
+    faults_per_minute: float = 6.0
     """The total rate of all kinds of faults, if no rates are given."""
     drift: float = 0.05
     """The maximum deviation of a machine's clock rate from 1."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-from kinesumer.testing.kinesis.limits import Bucket
+from kinesumer.testing.kinesis.limits import Bucket, Limits
 from kinesumer.testing.kinesis.streams import AUTO, BY_KEY
 from kinesumer.testing.simulation.faults import KINDS, MAX_OPEN_SHARDS
 from kinesumer.testing.simulation.invariants.calls import RecordKey
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 FOREIGN_READS_PER_SECOND = (1, 4)
 # The range of a busy table's write capacity, as multiples of what a group at rest uses.
 SPARE_UNITS = (1.5, 4.0)
-PAGE_RECORDS = 10_000
 
 
 def seek_to_end(self: FaultInjector, _seconds: float) -> None:
@@ -65,7 +64,7 @@ def _read_foreign(
     for opened in self.sim.kinesis.stream(source.name).open:
         with suppress(KinesumerError):  # read on without a backoff
             iterator = source.get_iterator_now(opened.shard_id, Start.LATEST)
-            source.get_records_now(iterator, PAGE_RECORDS)
+            source.get_records_now(iterator, Limits().page_records)
     self._later(every, _read_foreign, self, source, every, until)
 
 

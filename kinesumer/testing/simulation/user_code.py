@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 # Few attempts, so that some records become dead letters.
 RETRIES = RetryPolicy(max_attempts=2)
-# Share of the dead letters that the target rejects.
-REJECTED_SHARE = 0.3
 
 
 class UserError(Exception):
@@ -269,7 +267,7 @@ class UserSide:
 
     async def _set_aside(self, letter: DeadLetter) -> None:
         """Store a dead letter, or raise DeadLettersUnavailableError."""
-        if self._random.random() < REJECTED_SHARE:
+        if self._random.random() < 0.3:
             raise DeadLettersUnavailableError("unavailable due to a simulated fault")
         self._checker.note("dead letter", self._machine.name, letter.sequence_number)
         key = record_key(letter)

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     # A part of a range: the stream's ARN, and the first and last hash key.
     Part = tuple[str, int, int]
 
-# How many plans to remember. A leader assigns only parts of its latest plan, so that
-# older plans can be forgotten.
-MAX_PLANS = 50
-
 
 def parse_ranges(row: Row) -> list[Part]:
     """Return the parts of the range that a member's row holds, sorted."""
@@ -61,8 +57,6 @@ class Plans:
         plan, parts = plan_id(row), parse_ranges(row)
         if len(parts) > len({arn for arn, *_ in parts}):
             self._fail(plan, row["sk"], "has a range that isn't contiguous")
-        if plan not in self._parts and len(self._parts) == MAX_PLANS:
-            del self._parts[next(iter(self._parts))]
         known = self._parts.setdefault(plan, [])
         for part in parts:
             for other, client_id in known:
