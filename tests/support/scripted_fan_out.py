@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kinesumer.aws.fan_out import CALL_SECONDS, IN_USE_SECONDS, Consumer, FanOutSource
 from kinesumer.errors import FatalError
+from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
+from kinesumer.model.streams import Start
 from kinesumer.ports import Polled
 from kinesumer.wire.event_stream import Frame
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
     from kinesumer.errors import KinesumerError
     from kinesumer.model.positions import Position
-    from kinesumer.model.streams import Shard, Start, StreamInfo
+    from kinesumer.model.streams import Shard, StreamInfo
     from kinesumer.ports import Reservation
 
 STREAM_ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
@@ -180,3 +183,41 @@ def described(status: str = "ACTIVE", name: str = "billing") -> dict[str, object
         "ConsumerStatus": status,
         "ConsumerCreationTimestamp": datetime(2026, 1, 1, tzinfo=UTC),
     }
+
+
+SHARD = "shardId-000000000000"
+
+
+class Subscriber:
+    """Reads a shard by subscriptions that the test scripts."""
+
+    def __init__(
+        self,
+        calls: ScriptedCalls,
+        *,
+        falls_back: bool = False,
+        in_use_seconds: float = IN_USE_SECONDS,
+    ) -> None:
+        self.calls = calls
+        self.consumer = Consumer(calls, "billing", falls_back=falls_back)
+        self.source = FanOutSource(
+            calls, calls.subscribe, self.consumer, in_use_seconds
+        )
+
+    async def begin(self, after: Position | Start = Start.TRIM_HORIZON) -> str:
+        """Open the consumer, and return the first iterator."""
+        await self.consumer.open()
+        return await self.source.get_iterator(SHARD, after)
+
+    async def read(self, iterator: str | None, *frames: Frame | OSError | None) -> Page:
+        """Return the next page of the open subscription, which sends these frames."""
+        assert iterator is not None
+        reading = asyncio.ensure_future(self.source.get_records(iterator, 10_000))
+        await asyncio.sleep(CALL_SECONDS + 0.01)
+        self.last.send(*frames)
+        return await reading
+
+    @property
+    def last(self) -> ScriptedStream:
+        """The last subscription that began."""
+        return self.calls.streams[-1]

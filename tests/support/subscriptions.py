@@ -9,6 +9,7 @@ from kinesumer.aws import fan_out, stream_consumers
 from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
+from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.model.streams import Start, Stream
 from kinesumer.testing import UNTHROTTLED, EmbeddedAws
 from kinesumer.testing.kinesis.limits import Limits
@@ -78,6 +79,7 @@ async def fan_out_aws(
     *,
     shards: int = 1,
     max_streams: int = 100,
+    max_connections: int = MAX_CONNECTIONS,
     **limits: Any,
 ) -> AsyncIterator[FanOutAws]:
     """Serve the stream "orders" during the block. ``limits`` are fields of Limits."""
@@ -102,7 +104,8 @@ async def fan_out_aws(
             patch.setenv("AWS_ENDPOINT_URL", front.url)
             patch.setenv("AWS_CA_BUNDLE", str(front.authority))
         aws.create_stream("orders", shards)
-        clients = await stack.enter_async_context(ClientFactory())
+        factory = ClientFactory(max_connections=max_connections)
+        clients = await stack.enter_async_context(factory)
         yield FanOutAws(aws, clients, front)
 
 

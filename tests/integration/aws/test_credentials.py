@@ -5,127 +5,55 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import threading
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiobotocore.credentials import AioRefreshableCredentials
 from aiobotocore.session import AioSession
 
-from kinesumer.aws.account import read_caller
 from kinesumer.aws.dynamodb import open_borrowed_store, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     AccessDeniedError,
     CredentialsError,
-    KinesumerError,
     SourceUnavailableError,
-    TransientError,
 )
-from kinesumer.handlers.dead_letters.letter import DeadLetter
-from kinesumer.handlers.dead_letters.sqs import open_queue
-from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
-from kinesumer.wire.put_records import Entry
-from tests.integration.aws.test_kinesis import SUMMARY
+from tests.support.aws_keys import (
+    EXPIRED,
+    KEY,
+    LIFETIME,
+    ROLE,
+    SUMMARY,
+    ProfileKeys,
+    Seconds,
+    metadata,
+    open_call,
+    refused,
+    session_of,
+    until,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from kinesumer.aws.clients import OpenClient
     from tests.integration.aws.stub import AwsStub
-
-    Call = Callable[[], Awaitable[object]]
 
 pytestmark = pytest.mark.pinned
 
-KEY = Key("group#app", "group")
-ROLE = "arn:aws:iam::210987654321:role/reader"
-EMPTY = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
-# Botocore itself would still return keys from its cache that are valid for longer.
-LIFETIME = 800.0
-CALLER = (
-    "<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>arn</Arn><Account>1"
-    "</Account></GetCallerIdentityResult></GetCallerIdentityResponse>"
-)
 # What AWS answers for keys that it doesn't know, doesn't believe, or that have expired.
 REFUSALS = ["UnrecognizedClientException", "InvalidSignatureException"]
-EXPIRED = "ExpiredTokenException"
-
-
-class Seconds:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class KeyFile:
-    """A shared credentials file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def write(self, key: str) -> None:
-        """Replace the keys."""
-        self.path.write_text(
-            f"[default]\naws_access_key_id = {key}\naws_secret_access_key = secret\n"
-        )
 
 
 @pytest.fixture
-def file(environment: pytest.MonkeyPatch, aws: AwsStub, tmp_path: Path) -> KeyFile:
+def file(environment: pytest.MonkeyPatch, aws: AwsStub, tmp_path: Path) -> ProfileKeys:
     """Return a shared credentials file with the keys A."""
-    file = KeyFile(tmp_path / "credentials")
+    file = ProfileKeys(tmp_path / "credentials")
     file.write("A")
     environment.delenv("AWS_ACCESS_KEY_ID")
     environment.delenv("AWS_SECRET_ACCESS_KEY")
     environment.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file.path))
     return file
-
-
-async def open_call(aws: AwsStub, clients: ClientFactory, name: str) -> Call:
-    """Return a call of a service that AWS answers."""
-    aws.answer("DescribeStreamSummary", SUMMARY)
-    source = await open_source(clients, Stream("orders"))
-    if name == "GetRecords":
-        aws.answer(name, EMPTY)
-        return lambda: source.get_records("x", 10)
-    if name == "PutRecords":
-        aws.answer(name, {"Records": [{"SequenceNumber": "1", "ShardId": "s"}]})
-        return lambda: source.put_records([Entry(b"x", "k")])
-    if name == "GetItem":
-        aws.answer(name, {})
-        store = await open_store(clients, "table")
-        return lambda: store.get(KEY)
-    if name == "SendMessage":
-        aws.answer(name, {"MessageId": "1", "MD5OfMessageBody": ""})
-        queue = await open_queue(clients, f"{aws.url}/1/letters")
-        return lambda: queue.put(letter())
-    if name == "GetCallerIdentity":
-        aws.answer_raw(name, CALLER.encode(), content_type="text/xml")
-        return lambda: read_caller(clients)
-    return source.describe
-
-
-def letter() -> DeadLetter:
-    """Return a dead letter."""
-    return DeadLetter(
-        app="billing",
-        stream_arn="arn:aws:kinesis:eu-west-1:1:stream/orders",
-        shard_id="shardId-000000000000",
-        sequence_number="1",
-        data=b"x",
-        failed_at=datetime.now(UTC),
-        attempts=1,
-        error="ValueError: x",
-    )
 
 
 CALLS = [
@@ -144,7 +72,7 @@ CALLS = [
 @pytest.mark.parametrize("code", [*REFUSALS, EXPIRED])
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_call_that_aws_refuses_is_repeated_with_the_keys_in_the_file(
-    aws: AwsStub, file: KeyFile, name: str, code: str
+    aws: AwsStub, file: ProfileKeys, name: str, code: str
 ) -> None:
     async with ClientFactory() as clients:
         call = await open_call(aws, clients, name)
@@ -157,7 +85,7 @@ async def test_a_call_that_aws_refuses_is_repeated_with_the_keys_in_the_file(
 
 @pytest.mark.parametrize("code", [*REFUSALS, EXPIRED])
 async def test_another_thread_gets_the_keys_that_were_replaced(
-    aws: AwsStub, file: KeyFile, code: str
+    aws: AwsStub, file: ProfileKeys, code: str
 ) -> None:
     aws.answer("GetItem", {})
     async with ClientFactory() as clients:
@@ -175,7 +103,7 @@ async def test_another_thread_gets_the_keys_that_were_replaced(
 
 
 async def test_a_role_is_assumed_with_the_keys_that_were_replaced(
-    aws: AwsStub, file: KeyFile
+    aws: AwsStub, file: ProfileKeys
 ) -> None:
     aws.assume_role(3600)
     aws.answer("DescribeStreamSummary", SUMMARY)
@@ -188,7 +116,7 @@ async def test_a_role_is_assumed_with_the_keys_that_were_replaced(
 
 
 async def test_a_profile_assumes_its_role_with_the_keys_that_were_replaced(
-    aws: AwsStub, environment: pytest.MonkeyPatch, file: KeyFile, tmp_path: Path
+    aws: AwsStub, environment: pytest.MonkeyPatch, file: ProfileKeys, tmp_path: Path
 ) -> None:
     """The file has the keys of the source profile, not of the profile itself."""
     config = tmp_path / "config"
@@ -210,17 +138,9 @@ async def test_a_profile_assumes_its_role_with_the_keys_that_were_replaced(
     assert aws.keys("AssumeRole") == ["A", "A", "B"]
 
 
-async def refused(call: Call) -> TransientError:
-    """Make a call, and return the error that it raises because of its credentials."""
-    with pytest.raises(TransientError) as raised:
-        await call()
-    assert raised.value.lacks_credentials
-    return raised.value
-
-
 @pytest.mark.parametrize("name", CALLS)
 async def test_calls_are_repeated_until_the_file_has_other_keys(
-    aws: AwsStub, file: KeyFile, name: str, caplog: pytest.LogCaptureFixture
+    aws: AwsStub, file: ProfileKeys, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     seconds, reports = Seconds(), list[str]()
     async with ClientFactory(now=seconds, on_trouble=reports.append) as clients:
@@ -241,7 +161,7 @@ async def test_calls_are_repeated_until_the_file_has_other_keys(
 
 
 async def test_a_source_that_has_the_refused_keys_is_asked_with_pauses(
-    aws: AwsStub, file: KeyFile, monkeypatch: pytest.MonkeyPatch
+    aws: AwsStub, file: ProfileKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds, reads = Seconds(), list[float]()
     async with ClientFactory(now=seconds) as clients:
@@ -273,7 +193,7 @@ async def test_a_source_that_has_the_refused_keys_is_asked_with_pauses(
     ],
 )
 async def test_a_file_that_is_being_written_is_read_again(
-    aws: AwsStub, file: KeyFile, content: str
+    aws: AwsStub, file: ProfileKeys, content: str
 ) -> None:
     seconds = Seconds()
     async with ClientFactory(now=seconds) as clients:
@@ -290,7 +210,7 @@ async def test_a_file_that_is_being_written_is_read_again(
 
 
 async def test_while_a_file_is_being_written_nobody_elses_keys_are_used(
-    aws: AwsStub, file: KeyFile, environment: pytest.MonkeyPatch, tmp_path: Path
+    aws: AwsStub, file: ProfileKeys, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Without keys in the file, the chain would go on to those of the process."""
     config = tmp_path / "config"
@@ -316,7 +236,7 @@ async def test_while_a_file_is_being_written_nobody_elses_keys_are_used(
 @pytest.mark.parametrize("code", [*REFUSALS, EXPIRED])
 @pytest.mark.parametrize("name", CALLS)
 async def test_keys_that_never_worked_are_an_error_that_says_what_to_do(
-    aws: AwsStub, file: KeyFile, name: str, code: str
+    aws: AwsStub, file: ProfileKeys, name: str, code: str
 ) -> None:
     aws.refused_keys["A"] = code
     async with ClientFactory() as clients:
@@ -327,7 +247,7 @@ async def test_keys_that_never_worked_are_an_error_that_says_what_to_do(
 
 
 async def test_keys_that_a_region_never_accepted_are_an_error_there(
-    aws: AwsStub, file: KeyFile
+    aws: AwsStub, file: ProfileKeys
 ) -> None:
     aws.answer("DescribeStreamSummary", SUMMARY)
     async with ClientFactory() as clients:
@@ -340,7 +260,7 @@ async def test_keys_that_a_region_never_accepted_are_an_error_there(
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_part_of_a_running_program_waits_for_keys_from_the_start(
-    aws: AwsStub, file: KeyFile, name: str
+    aws: AwsStub, file: ProfileKeys, name: str
 ) -> None:
     """A worker of Spark may start between the end of old keys and the new file."""
     file.path.write_text("")
@@ -357,117 +277,6 @@ async def test_a_part_of_a_running_program_waits_for_keys_from_the_start(
 
 
 # --- renewals that fail ---------------------------------------------------------------
-
-
-STS_ERRORS = [
-    ("InvalidIdentityToken", 400),
-    ("IDPCommunicationError", 400),
-    ("AccessDenied", 403),
-    ("ExpiredTokenException", 400),
-    ("IDPRejectedClaim", 403),
-    ("InternalFailure", 500),
-    ("Anything", 418),
-]
-WEB = "AssumeRoleWithWebIdentity"
-
-
-@pytest.fixture
-def pod(environment: pytest.MonkeyPatch, aws: AwsStub, tmp_path: Path) -> Path:
-    """Return the token of a pod in Kubernetes whose role has keys for 1,000 s."""
-    token = tmp_path / "token"
-    token.write_text("a.web.token")
-    environment.delenv("AWS_ACCESS_KEY_ID")
-    environment.delenv("AWS_SECRET_ACCESS_KEY")
-    environment.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
-    environment.setenv("AWS_ROLE_ARN", ROLE)
-    environment.setenv("AWS_MAX_ATTEMPTS", "1")
-    aws.assume_role(LIFETIME, WEB)
-    return token
-
-
-async def until(condition: Callable[[], object], call: Call) -> None:
-    """Repeat a call, which must not fail, until a condition holds."""
-    async with asyncio.timeout(20):
-        while not condition():
-            await call()
-
-
-@pytest.mark.parametrize(("code", "status"), STS_ERRORS)
-async def test_no_call_fails_while_sts_refuses_to_renew_keys_that_are_valid(
-    aws: AwsStub, pod: Path, code: str, status: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    seconds, reports = Seconds(), list[str]()
-    async with ClientFactory(now=seconds, on_trouble=reports.append) as clients:
-        call = await open_call(aws, clients, "GetRecords")
-        await call()
-        aws.forget(WEB)
-        aws.refuse_role(code, "no", status, WEB)
-        for _ in range(3):
-            seconds.now += 200
-            await call()
-        await until(lambda: reports, call)
-        assert "could not be renewed" in reports[0]
-        assert code in reports[0]
-        aws.forget(WEB)
-        aws.assume_role(LIFETIME, WEB)
-        seconds.now += 31
-        await until(lambda: len(set(aws.keys("GetRecords"))) == 2, call)
-    assert reports[-1] == ""
-    assert "the keys in use expire in" in caplog.text
-
-
-async def test_a_missing_token_is_a_failed_renewal(aws: AwsStub, pod: Path) -> None:
-    seconds, reports = Seconds(), list[str]()
-    async with ClientFactory(now=seconds, on_trouble=reports.append) as clients:
-        call = await open_call(aws, clients, "GetItem")
-        await call()
-        pod.unlink()  # noqa: ASYNC240
-        seconds.now += 600
-        await until(lambda: reports, call)
-        assert "No such file" in reports[0]
-
-
-async def test_calls_wait_for_keys_when_those_in_use_have_expired(
-    aws: AwsStub, pod: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    seconds = Seconds()
-    async with ClientFactory(now=seconds) as clients:
-        call = await open_call(aws, clients, "GetRecords")
-        await call()
-        aws.forget(WEB)
-        aws.refuse_role("IDPCommunicationError", "no answer", 400, WEB)
-        [key] = aws.keys("GetRecords")
-        aws.refused_keys[key] = EXPIRED
-        seconds.now += 1100
-        for _ in range(3):
-            seconds.now += 31
-            error = str(await refused(call))
-        assert "IDPCommunicationError: no answer" in error
-        assert "for 62 s" in error
-        aws.forget(WEB)
-        aws.assume_role(LIFETIME, WEB)
-        seconds.now += 31
-        await call()
-    assert "work again" in caplog.text
-
-
-def metadata(key: str, seconds: float) -> dict[str, str]:
-    """Return keys as a function of botocore's refreshable credentials returns them."""
-    return {
-        "access_key": key,
-        "secret_key": "secret",
-        "token": "token",
-        "expiry_time": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(),
-    }
-
-
-def session_of(fetch: Callable[[], Awaitable[dict[str, str]]], seconds: float) -> Any:
-    """Return a session with keys that the user's own function renews."""
-    session = AioSession()
-    session._credentials = AioRefreshableCredentials.create_from_metadata(
-        metadata("KEY0", seconds), fetch, "agent"
-    )
-    return session
 
 
 @pytest.mark.parametrize(
@@ -560,83 +369,8 @@ async def test_a_refused_call_waits_only_a_moment_for_a_source_that_hangs(
 # --- a session in several event loops -------------------------------------------------
 
 
-class Lender:
-    """A thread with an event loop and a factory, as a blocking client has."""
-
-    def __init__(self, session: AioSession, now: Seconds) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self.clients = ClientFactory(session, now=now)
-
-    def run(self, work: Awaitable[Any]) -> Any:
-        """Run a coroutine on the thread's loop."""
-
-        async def awaited() -> Any:
-            return await work
-
-        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result(20)
-
-    def close(self) -> None:
-        """End the thread."""
-        self.run(self.clients.__aexit__(None, None, None))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-async def test_event_loops_that_share_a_session_renew_its_keys_at_the_same_time(
-    aws: AwsStub,
-) -> None:
-    """Botocore's lock would be bound to the first loop in which two calls wait."""
-    seconds, running, most = Seconds(), 0, 0
-
-    async def fetch() -> dict[str, str]:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0.2)
-        running -= 1
-        return metadata("KEY1", 1000)
-
-    session = session_of(fetch, 1000)
-    aws.answer("DescribeStreamSummary", SUMMARY)
-    lenders = [Lender(session, seconds) for _ in range(3)]
-
-    async def work(opened: OpenClient) -> None:
-        describe = opened.client.describe_stream_summary
-        while "KEY1" != (await opened.credentials.get_frozen_credentials()).access_key:
-            await asyncio.gather(*(describe(StreamName="orders") for _ in range(5)))
-
-    def both(lender: Lender) -> None:
-        lender.run(work(lender.run(lender.clients.open("kinesis"))))
-
-    try:
-        for lender in lenders:
-            await asyncio.to_thread(lender.run, lender.clients.open("kinesis"))
-        seconds.now += 600
-        await asyncio.gather(*(asyncio.to_thread(both, each) for each in lenders))
-    finally:
-        for lender in lenders:
-            await asyncio.to_thread(lender.close)
-    assert most == 1
-
-
-async def test_an_error_of_a_role_is_the_same_for_all_who_wait(
-    aws: AwsStub, file: KeyFile
-) -> None:
-    aws.refuse_role("AccessDenied", "no")
-    async with ClientFactory() as clients:
-        source = await open_source(clients, Stream("orders", role_arn=ROLE))
-        calls = (source.describe() for _ in range(5))
-        errors = await asyncio.gather(*calls, return_exceptions=True)
-    assert {type(error) for error in errors} == {AccessDeniedError}
-    assert isinstance(errors[0], KinesumerError)
-    assert aws.count("AssumeRole") == 1
-
-
 async def test_a_role_that_sts_denies_later_is_no_error(
-    aws: AwsStub, file: KeyFile, caplog: pytest.LogCaptureFixture
+    aws: AwsStub, file: ProfileKeys, caplog: pytest.LogCaptureFixture
 ) -> None:
     aws.assume_role(1000)
     aws.answer("DescribeStreamSummary", SUMMARY)

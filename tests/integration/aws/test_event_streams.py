@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesumer.aws import session
 from kinesumer.aws.http import event_stream, http2, subscriptions
 from kinesumer.aws.http.connection import RECEIVE_BYTES
 from kinesumer.aws.http.http2 import Http2Connection
@@ -117,10 +118,10 @@ async def test_a_silent_connection_gets_no_further_streams(
 async def test_a_connection_that_does_not_respond_is_not_tried_again(
     environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    environment.setattr(session, "CONNECT_SECONDS", 1.0)
     async with fan_out_aws(environment, tmp_path, "h2", shards=2) as served:
         assert served.front
         [first] = await readers_of(served, 1)
-        served.clients.event_streams._connect_seconds = 0.3
         served.front.http2[0].is_silent = True
         source = await served.source()
         iterator = await source.get_iterator(shard_id(1), Start.TRIM_HORIZON)
@@ -148,8 +149,7 @@ async def test_invalid_frames_end_the_streams_of_a_connection(
 async def test_a_subscription_takes_no_connection_of_those_that_poll(
     environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async with fan_out_aws(environment, tmp_path) as served:
-        served.clients._connections._free = asyncio.Semaphore(0)
+    async with fan_out_aws(environment, tmp_path, max_connections=0) as served:
         source = await served.source()
         async with source.connection():
             iterator = await source.get_iterator(FIRST_SHARD, Start.TRIM_HORIZON)
@@ -174,8 +174,8 @@ async def test_a_server_that_sends_no_settings_is_given_up_in_time(
     environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     environment.setattr(H2Server, "_flush", lambda _server: None)
+    environment.setattr(session, "CONNECT_SECONDS", 1.0)
     async with fan_out_aws(environment, tmp_path, "h2") as served:
-        served.clients.event_streams._connect_seconds = 0.3
         source = await served.source()
         iterator = await source.get_iterator(FIRST_SHARD, Start.TRIM_HORIZON)
         with pytest.raises(SourceUnavailableError):

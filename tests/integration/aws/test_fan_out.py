@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer.aws import fan_out, stream_consumers
+from kinesumer.aws import fan_out
 from kinesumer.aws.http import event_stream
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import (
@@ -274,38 +274,6 @@ async def test_a_role_subscribes_to_a_stream_of_another_account(
     await reader.stop()
 
 
-async def test_a_consumer_that_is_being_created_is_waited_for(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async with fan_out_aws(
-        environment, tmp_path, consumer_creating_seconds=0.2
-    ) as served:
-        served.put("a")
-        reader = Reader(await served.source())
-        assert await reader.until(1) == ["a"]
-        assert served.aws.journal.count("kinesis", "RegisterStreamConsumer") == 1
-        await reader.stop()
-
-
-async def test_a_consumer_that_stays_in_creation_ends_the_start(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    environment.setattr(stream_consumers, "ACTIVE_SECONDS", 0.3)
-    environment.setattr(stream_consumers, "LOOK_SECONDS", 0.1)
-    async with fan_out_aws(
-        environment, tmp_path, consumer_creating_seconds=600
-    ) as served:
-        with pytest.raises(FatalError, match="is CREATING after"):
-            await served.source()
-
-
-async def test_a_stream_with_too_many_consumers_is_refused(served: FanOutAws) -> None:
-    for number in range(20):
-        await served.source(f"consumer-{number}")
-    with pytest.raises(ConfigurationError, match="has 20 registered consumers"):
-        await served.source("one-more")
-
-
 async def test_an_arn_needs_no_right_but_to_subscribe(served: FanOutAws) -> None:
     consumer = await StreamConsumers(await served.polling()).require_active("billing")
     for action in ("Describe", "Register", "List", "Deregister"):
@@ -364,22 +332,6 @@ async def test_a_client_polls_until_fan_out_is_possible(
     told = [record.getMessage() for record in caplog.records]
     assert len([text for text in told if "polling instead of fan-out" in text]) == 1
     assert len([text for text in told if "by fan-out" in text]) == 1
-    await reader.stop()
-
-
-async def test_a_client_polls_when_its_subscriptions_are_denied(
-    served: FanOutAws, environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    environment.setattr(fan_out, "FALLBACK_SECONDS", 0.05)
-    served.aws.deny("kinesis:SubscribeToShard")
-    reader = Reader(await served.source(fan_out_fallback=True))
-    while served.subscriptions < 3:
-        await reader.change()
-    served.put("polled")
-    assert await reader.until(1) == ["polled"]
-    assert reader.errors == []
-    told = [record.getMessage() for record in caplog.records]
-    assert len([text for text in told if "polling instead of fan-out" in text]) == 1
     await reader.stop()
 
 

@@ -11,9 +11,6 @@ import pytest
 from kinesumer.aws.fan_out import (
     CALL_SECONDS,
     FALLBACK_SECONDS,
-    IN_USE_SECONDS,
-    Consumer,
-    FanOutSource,
 )
 from kinesumer.aws.kinesis_errors import SubscriptionInUseError
 from kinesumer.consuming.page_fetch import NoRoomError
@@ -31,8 +28,9 @@ from kinesumer.model.streams import Start
 from kinesumer.wire.event_stream import Frame
 from tests.support.scripted_fan_out import (
     POLLED,
+    SHARD,
     ScriptedCalls,
-    ScriptedStream,
+    Subscriber,
     event,
 )
 
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page
     from tests.support.world import World
 
-SHARD = "shardId-000000000000"
 LATEST = Start.LATEST
 TIME_IS_OVER = None  # an event stream that ends without an error
 INITIAL_RESPONSE = Frame("event", "initial-response", b"{}")
@@ -53,41 +50,6 @@ def exception(code: str) -> Frame:
 
 def texts(page: Page) -> list[str]:
     return [record.data.decode() for record in page.records]
-
-
-class Subscriber:
-    """Reads a shard by subscriptions that the test scripts."""
-
-    def __init__(
-        self,
-        calls: ScriptedCalls,
-        *,
-        falls_back: bool = False,
-        in_use_seconds: float = IN_USE_SECONDS,
-    ) -> None:
-        self.calls = calls
-        self.consumer = Consumer(calls, "billing", falls_back=falls_back)
-        self.source = FanOutSource(
-            calls, calls.subscribe, self.consumer, in_use_seconds
-        )
-
-    async def begin(self, after: Position | Start = Start.TRIM_HORIZON) -> str:
-        """Open the consumer, and return the first iterator."""
-        await self.consumer.open()
-        return await self.source.get_iterator(SHARD, after)
-
-    async def read(self, iterator: str | None, *frames: Frame | OSError | None) -> Page:
-        """Return the next page of the open subscription, which sends these frames."""
-        assert iterator is not None
-        reading = asyncio.ensure_future(self.source.get_records(iterator, 10_000))
-        await asyncio.sleep(CALL_SECONDS + 0.01)
-        self.last.send(*frames)
-        return await reading
-
-    @property
-    def last(self) -> ScriptedStream:
-        """The last subscription that began."""
-        return self.calls.streams[-1]
 
 
 # --- positions ---

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
-from aiobotocore.credentials import AioRefreshableCredentials
-from aiobotocore.session import AioSession
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
@@ -26,6 +24,11 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import FatalError, SourceUnavailableError
 from kinesumer.model.streams import Stream
+from tests.support.aws_keys import (
+    EMPTY,
+    metadata,
+    session_of,
+)
 
 if TYPE_CHECKING:
     from kinesumer.aws.clients import OpenClient
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.pinned
 
 ARN = "arn:aws:kinesis:{}:123456789012:stream/orders"
-EMPTY = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
 POLL = {"ShardIterator": "x", "Limit": 10}
 PLACE = {"ShardId": "shardId-000000000000", "ShardIteratorType": "LATEST"}
 
@@ -194,18 +196,9 @@ async def test_direct_calls_use_the_keys_that_a_renewal_brought(
     numbers = iter(range(1, 10))
 
     async def fetch() -> dict[str, str]:
-        expiry = datetime.now(UTC) + timedelta(seconds=1)
-        return {
-            "access_key": f"KEY{next(numbers)}",
-            "secret_key": "secret",
-            "token": "token",
-            "expiry_time": expiry.isoformat(),
-        }
+        return metadata(f"KEY{next(numbers)}", 1)
 
-    session = AioSession()
-    session._credentials = AioRefreshableCredentials.create_from_metadata(
-        await fetch(), fetch, "test"
-    )
+    session = session_of(fetch, 1)
     async with ClientFactory(session) as clients:
         source = await open_source(clients, Stream("orders"))
         keys: list[str] = []

@@ -14,7 +14,7 @@ import pytest
 from aiobotocore.session import AioSession
 
 from kinesumer.aws.session import ClientFactory
-from tests.integration.aws.test_credentials import (
+from tests.support.aws_keys import (
     EXPIRED,
     LIFETIME,
     ROLE,
@@ -159,3 +159,79 @@ async def test_a_code_of_mfa_is_asked_for_only_once(aws: AwsStub, config: Path) 
         await refused(call)
     assert "MFA" in reports[0]
     assert asked.call_count == 1
+
+
+STS_ERRORS = [
+    ("InvalidIdentityToken", 400),
+    ("IDPCommunicationError", 400),
+    ("AccessDenied", 403),
+    ("ExpiredTokenException", 400),
+    ("IDPRejectedClaim", 403),
+    ("InternalFailure", 500),
+    ("Anything", 418),
+]
+
+
+WEB = "AssumeRoleWithWebIdentity"
+
+
+@pytest.fixture
+def pod(environment: pytest.MonkeyPatch, aws: AwsStub, tmp_path: Path) -> Path:
+    """Return the token of a pod in Kubernetes whose role has keys for 1,000 s."""
+    token = tmp_path / "token"
+    token.write_text("a.web.token")
+    environment.delenv("AWS_ACCESS_KEY_ID")
+    environment.delenv("AWS_SECRET_ACCESS_KEY")
+    environment.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
+    environment.setenv("AWS_ROLE_ARN", ROLE)
+    environment.setenv("AWS_MAX_ATTEMPTS", "1")
+    aws.assume_role(LIFETIME, WEB)
+    return token
+
+
+@pytest.mark.parametrize(("code", "status"), STS_ERRORS)
+async def test_no_call_fails_while_sts_refuses_to_renew_keys_that_are_valid(
+    aws: AwsStub, pod: Path, code: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds, reports = Seconds(), list[str]()
+    async with ClientFactory(now=seconds, on_trouble=reports.append) as clients:
+        call = await open_call(aws, clients, "GetRecords")
+        await call()
+        aws.forget(WEB)
+        aws.refuse_role(code, "no", status, WEB)
+        for _ in range(3):
+            seconds.now += 200
+            await call()
+        await until(lambda: reports, call)
+        assert "could not be renewed" in reports[0]
+        assert code in reports[0]
+        aws.forget(WEB)
+        aws.assume_role(LIFETIME, WEB)
+        seconds.now += 31
+        await until(lambda: len(set(aws.keys("GetRecords"))) == 2, call)
+    assert reports[-1] == ""
+    assert "the keys in use expire in" in caplog.text
+
+
+async def test_calls_wait_for_keys_when_those_in_use_have_expired(
+    aws: AwsStub, pod: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = Seconds()
+    async with ClientFactory(now=seconds) as clients:
+        call = await open_call(aws, clients, "GetRecords")
+        await call()
+        aws.forget(WEB)
+        aws.refuse_role("IDPCommunicationError", "no answer", 400, WEB)
+        [key] = aws.keys("GetRecords")
+        aws.refused_keys[key] = EXPIRED
+        seconds.now += 1100
+        for _ in range(3):
+            seconds.now += 31
+            error = str(await refused(call))
+        assert "IDPCommunicationError: no answer" in error
+        assert "for 62 s" in error
+        aws.forget(WEB)
+        aws.assume_role(LIFETIME, WEB)
+        seconds.now += 31
+        await call()
+    assert "work again" in caplog.text

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
 
-from kinesumer.aws import kinesis, session
-from kinesumer.aws.clients import READ_SECONDS
+from kinesumer.aws import session
 from kinesumer.aws.kinesis import KinesisSource, open_source
-from kinesumer.aws.stream_names import parse_stream_name
 from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -23,17 +20,18 @@ from kinesumer.errors import (
     KeyThrottledError,
     KeyUnavailableError,
     KinesumerError,
-    ShardMissingError,
     ShardThrottledError,
-    SlowAnswerError,
     SourceThrottledError,
     SourceUnavailableError,
     StartInFutureError,
-    StreamMissingError,
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Shard, Start, Stream
+from tests.support.aws_keys import (
+    ARN,
+    SUMMARY,
+)
 
 if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
@@ -41,19 +39,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.pinned
 
-ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
-SUMMARY = {
-    "StreamDescriptionSummary": {
-        "StreamName": "orders",
-        "StreamARN": ARN,
-        "StreamStatus": "ACTIVE",
-        "RetentionPeriodHours": 48,
-        "StreamCreationTimestamp": 1700000000.25,
-        "EnhancedMonitoring": [],
-        "OpenShardCount": 2,
-        "MaxRecordSizeInKiB": 10240,
-    }
-}
 SHARD = "shardId-000000000000"
 
 
@@ -131,11 +116,6 @@ async def test_what_names_no_stream_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError):
         await open_source(clients, stream)
-
-
-def test_an_arn_tells_name_and_region() -> None:
-    assert parse_stream_name(ARN) == ("orders", "eu-west-1", ARN)
-    assert parse_stream_name("orders") == ("orders", None, None)
 
 
 # --- shards --------------------------------------------------------------------------
@@ -339,103 +319,6 @@ async def test_a_denied_put_names_the_key_and_what_kms_denies(
     assert "kms:Decrypt on" not in str(raised.value)
 
 
-async def test_a_denial_names_the_action_that_aws_checked_within_the_call(
-    aws: AwsStub, source: KinesisSource
-) -> None:
-    key = "arn:aws:kms:us-east-1:123456789012:key/1234"
-    aws.refuse(
-        "GetRecords",
-        "KMSAccessDeniedException",
-        "User: arn:aws:iam::123456789012:user/me is not authorized to perform: "
-        f"kms:Decrypt on resource: {key} because no identity-based policy allows the "
-        "kms:Decrypt action",
-    )
-    with pytest.raises(AccessDeniedError) as raised:
-        await source.get_records("x", 10)
-    assert (raised.value.action, raised.value.resource) == ("kms:Decrypt", key)
-
-
-class Room:
-    """A memory reservation that is too small, and takes some time to grow."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.asked: list[int | None] = []
-
-    def covers(self, size: int | None) -> bool:
-        return False
-
-    def shrink(self, size: int) -> None:
-        raise AssertionError
-
-    async def grow(self, size: int | None) -> None:
-        self.asked.append(size)
-        await asyncio.sleep(self.seconds)
-
-
-async def test_the_time_for_an_answer_stands_still_while_it_waits_for_room(
-    aws: AwsStub, environment: pytest.MonkeyPatch
-) -> None:
-    environment.setattr(kinesis, "ANSWER_SECONDS", 0.3)
-    environment.setitem(READ_SECONDS, "kinesis", 0.3)
-    answer = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
-    aws.answer("GetRecords", answer)
-    reservation = Room(0.5)
-    async with session.ClientFactory() as clients:
-        source = await open_source(clients, Stream("orders"))
-        page = await source.get_records("x", 10, reservation)
-    assert reservation.asked == [page.wire_bytes]
-
-
-@pytest.mark.parametrize("seconds", ["ANSWER_SECONDS", "READ_SECONDS"])
-async def test_an_answer_that_began_but_did_not_arrive_in_time_is_slow(
-    aws: AwsStub, environment: pytest.MonkeyPatch, seconds: str
-) -> None:
-    if seconds == "ANSWER_SECONDS":
-        environment.setattr(kinesis, seconds, 0.3)
-        aws.drip("GetRecords")
-    else:
-        environment.setitem(READ_SECONDS, "kinesis", 0.3)
-        aws.begin("GetRecords")
-    async with session.ClientFactory() as clients:
-        source = await open_source(clients, Stream("orders"))
-        with pytest.raises(SlowAnswerError, match="kinesis:GetRecords on orders"):
-            await source.get_records("x", 10, Room(0))
-
-
-@pytest.mark.parametrize("fault", ["drop", "cut", "stall"])
-async def test_a_response_that_never_began_or_broke_is_unavailability_and_not_slow(
-    aws: AwsStub, environment: pytest.MonkeyPatch, fault: str
-) -> None:
-    environment.setitem(READ_SECONDS, "kinesis", 0.2)
-    getattr(aws, fault)("GetRecords")
-    message = "kinesis:GetRecords on orders"
-    async with session.ClientFactory() as clients:
-        source = await open_source(clients, Stream("orders"))
-        for reservation in (None, Room(0)):
-            with pytest.raises(SourceUnavailableError, match=message) as caught:
-                await source.get_records("x", 10, reservation)
-            assert not isinstance(caught.value, SlowAnswerError)
-
-
-async def test_the_clients_own_call_waits_for_room_for_a_whole_page(
-    aws: AwsStub,
-) -> None:
-    answer = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
-    aws.answer("GetRecords", answer)
-    reservation = Room(0)
-
-    def hook(**_: object) -> None:
-        assert reservation.asked == [None]
-
-    async with session.ClientFactory() as clients:
-        opened = await clients.open("kinesis")
-        opened.client.meta.events.register("before-send.kinesis.GetRecords", hook)
-        source = await open_source(clients, Stream("orders"))
-        await source.get_records("x", 10, reservation)
-    assert reservation.asked == [None]
-
-
 async def test_an_endpoint_that_does_not_listen_is_unavailable(aws: AwsStub) -> None:
     nothing = {"kinesis": "http://127.0.0.1:1"}
     async with session.ClientFactory(endpoints=nothing) as clients:
@@ -444,70 +327,6 @@ async def test_an_endpoint_that_does_not_listen_is_unavailable(aws: AwsStub) -> 
             await source.describe()
         with pytest.raises(SourceUnavailableError):
             await source.get_records("x", 10)
-
-
-async def test_a_missing_stream_is_named(aws: AwsStub, source: KinesisSource) -> None:
-    aws.refuse("DescribeStreamSummary", "ResourceNotFoundException", "no such thing")
-    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such thing")
-    aws.refuse("ListStreams", "AccessDeniedException")
-    with pytest.raises(StreamMissingError, match="No stream 'orders' in this account"):
-        await source.describe()
-    with pytest.raises(StreamMissingError, match="No stream 'orders'"):
-        await source.get_iterator(SHARD, Start.LATEST)
-
-
-async def test_a_similar_name_is_searched_on_all_pages(
-    aws: AwsStub, source: KinesisSource
-) -> None:
-    text = "Stream orders under account 123456789012 not found."
-    aws.refuse("DescribeStreamSummary", "ResourceNotFoundException", text)
-    aws.answer("ListStreams", {"StreamNames": ["clicks"], "HasMoreStreams": True})
-    aws.answer("ListStreams", {"StreamNames": ["order"], "HasMoreStreams": False})
-    with pytest.raises(StreamMissingError) as raised:
-        await source.describe()
-    assert "in account 123456789012, eu-west-1. Did you mean 'order'?" in str(
-        raised.value
-    )
-    [_, second] = [one for one in aws.seen if one.operation == "ListStreams"]
-    assert second.body == {"ExclusiveStartStreamName": "clicks"}
-
-
-async def test_a_stream_that_was_deleted_is_not_searched(
-    aws: AwsStub, source: KinesisSource
-) -> None:
-    aws.answer("DescribeStreamSummary", SUMMARY)
-    await source.describe()
-    aws.refuse("ListShards", "ResourceNotFoundException")
-    with pytest.raises(StreamMissingError, match="account 123456789012, eu-west-1"):
-        await source.list_shards()
-    assert aws.count("ListStreams") == 0
-
-
-async def test_a_missing_shard_of_a_stream_that_is_there_is_told_apart(
-    aws: AwsStub, source: KinesisSource
-) -> None:
-    aws.answer("DescribeStreamSummary", SUMMARY)
-    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such thing")
-    aws.refuse("GetRecords", "ResourceNotFoundException", "no such thing")
-    aws.answer("ListShards", {"Shards": [_listed(1)]})
-    with pytest.raises(ShardMissingError, match=SHARD):
-        await source.get_iterator(SHARD, Start.LATEST)
-    with pytest.raises(ShardMissingError):
-        await source.get_records(f"{SHARD} x", 10)
-
-
-async def test_a_shard_that_is_listed_is_not_missing(
-    aws: AwsStub, source: KinesisSource
-) -> None:
-    # Some emulators say so of a record that they don't find.
-    aws.answer("DescribeStreamSummary", SUMMARY)
-    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such record")
-    aws.refuse("GetRecords", "ResourceNotFoundException", "no such thing")
-    aws.answer("ListShards", {"Shards": [_listed(0)]})
-    with pytest.raises(SourceUnavailableError, match="lists the shard"):
-        await source.get_iterator(SHARD, Position("7"))
-    with pytest.raises(SourceUnavailableError, match="lists the shard"):
-        await source.get_records(f"{SHARD} x", 10)
 
 
 @pytest.mark.parametrize(
@@ -545,20 +364,6 @@ async def test_an_empty_iterator_is_no_iterator(
     page = await source.get_records(f"{SHARD} x", 10)
     assert page.is_unconfirmed
     assert page.next_iterator == f"{SHARD} x"
-
-
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [("DELETING", StreamMissingError), ("CREATING", SourceUnavailableError)],
-)
-async def test_a_shard_isnt_missing_while_its_stream_comes_or_goes(
-    aws: AwsStub, source: KinesisSource, status: str, error: type[KinesumerError]
-) -> None:
-    summary = SUMMARY["StreamDescriptionSummary"] | {"StreamStatus": status}
-    aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
-    aws.refuse("GetRecords", "ResourceNotFoundException")
-    with pytest.raises(error):
-        await source.get_records("x", 10)
 
 
 async def test_a_position_beyond_retention_is_told_from_a_foreign_one(

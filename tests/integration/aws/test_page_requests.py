@@ -10,10 +10,13 @@ import pytest
 import pytest_asyncio
 
 from kinesumer.aws import kinesis, page_requests
+from kinesumer.aws.clients import READ_SECONDS
 from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     ExpiredIteratorError,
     ShardThrottledError,
+    SlowAnswerError,
     SourceUnavailableError,
 )
 from kinesumer.model.streams import Stream
@@ -22,7 +25,6 @@ from kinesumer.wire.cbor import encode
 from kinesumer.wire.decoder import compiled
 
 if TYPE_CHECKING:
-    from kinesumer.aws.session import ClientFactory
     from tests.integration.aws.stub import AwsStub
 
 pytestmark = [
@@ -215,3 +217,82 @@ async def test_an_error_in_both_formats_is_the_one_of_json(
     with pytest.raises(SourceUnavailableError, match="the second"):
         await source.get_records("s iterator", 10, Room())
     assert types(aws) == [CBOR_TYPE, JSON_TYPE]
+
+
+class FullRoom:
+    """A memory reservation that is too small, and takes some time to grow."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.asked: list[int | None] = []
+
+    def covers(self, size: int | None) -> bool:
+        return False
+
+    def shrink(self, size: int) -> None:
+        raise AssertionError
+
+    async def grow(self, size: int | None) -> None:
+        self.asked.append(size)
+        await asyncio.sleep(self.seconds)
+
+
+async def test_the_time_for_an_answer_stands_still_while_it_waits_for_room(
+    aws: AwsStub, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setattr(kinesis, "ANSWER_SECONDS", 0.3)
+    environment.setitem(READ_SECONDS, "kinesis", 0.3)
+    aws.answer("GetRecords", EMPTY)
+    reservation = FullRoom(0.5)
+    async with ClientFactory() as clients:
+        source = await open_source(clients, Stream("orders"))
+        page = await source.get_records("x", 10, reservation)
+    assert reservation.asked == [page.wire_bytes]
+
+
+@pytest.mark.parametrize("seconds", ["ANSWER_SECONDS", "READ_SECONDS"])
+async def test_an_answer_that_began_but_did_not_arrive_in_time_is_slow(
+    aws: AwsStub, environment: pytest.MonkeyPatch, seconds: str
+) -> None:
+    if seconds == "ANSWER_SECONDS":
+        environment.setattr(kinesis, seconds, 0.3)
+        aws.drip("GetRecords")
+    else:
+        environment.setitem(READ_SECONDS, "kinesis", 0.3)
+        aws.begin("GetRecords")
+    async with ClientFactory() as clients:
+        source = await open_source(clients, Stream("orders"))
+        with pytest.raises(SlowAnswerError, match="kinesis:GetRecords on orders"):
+            await source.get_records("x", 10, FullRoom(0))
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut", "stall"])
+async def test_a_response_that_never_began_or_broke_is_unavailability_and_not_slow(
+    aws: AwsStub, environment: pytest.MonkeyPatch, fault: str
+) -> None:
+    environment.setitem(READ_SECONDS, "kinesis", 0.2)
+    getattr(aws, fault)("GetRecords")
+    message = "kinesis:GetRecords on orders"
+    async with ClientFactory() as clients:
+        source = await open_source(clients, Stream("orders"))
+        for reservation in (None, FullRoom(0)):
+            with pytest.raises(SourceUnavailableError, match=message) as caught:
+                await source.get_records("x", 10, reservation)
+            assert not isinstance(caught.value, SlowAnswerError)
+
+
+async def test_the_clients_own_call_waits_for_room_for_a_whole_page(
+    aws: AwsStub,
+) -> None:
+    aws.answer("GetRecords", EMPTY)
+    reservation = FullRoom(0)
+
+    def hook(**_: object) -> None:
+        assert reservation.asked == [None]
+
+    async with ClientFactory() as clients:
+        opened = await clients.open("kinesis")
+        opened.client.meta.events.register("before-send.kinesis.GetRecords", hook)
+        source = await open_source(clients, Stream("orders"))
+        await source.get_records("x", 10, reservation)
+    assert reservation.asked == [None]

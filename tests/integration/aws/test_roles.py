@@ -17,7 +17,11 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.model.streams import Stream
-from tests.integration.aws.test_kinesis import SUMMARY
+from tests.support.aws_keys import (
+    ROLE,
+    SUMMARY,
+    Seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,24 +30,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.pinned
 
-ROLE = "arn:aws:iam::210987654321:role/reader"
-
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def clients(aws: AwsStub) -> AsyncIterator[ClientFactory]:
     """Open clients that haven't assumed a role yet."""
     async with ClientFactory(role_session_name="kinesumer-billing/pod 1") as clients:
         yield clients
-
-
-class Seconds:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def test_a_role_is_assumed_once_for_all_its_streams_and_regions(

@@ -22,10 +22,13 @@ from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.session_clients import SessionClients
 from kinesumer.aws.stream_names import StreamName
-from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start, Stream
 from kinesumer.wire.put_records import Entry
-from tests.integration.aws.test_kinesis import SUMMARY
+from tests.support.aws_keys import (
+    KEY,
+    ROLE,
+    SUMMARY,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +40,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.pinned
 
-ROLE = "arn:aws:iam::210987654321:role/reader"
-KEY = Key("group#app", "group")
 PAGE = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
 TAKEN = {"Records": [{"SequenceNumber": "1", "ShardId": "shardId-0"}]}
 

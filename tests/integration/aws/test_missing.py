@@ -1,0 +1,121 @@
+"""Test that missing streams and missing shards are told apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.errors import (
+    KinesumerError,
+    ShardMissingError,
+    SourceUnavailableError,
+    StreamMissingError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start, Stream
+from tests.support.aws_keys import SUMMARY
+
+if TYPE_CHECKING:
+    from kinesumer.aws.session import ClientFactory
+    from tests.integration.aws.stub import AwsStub
+
+pytestmark = pytest.mark.pinned
+
+SHARD = "shardId-000000000000"
+
+
+def listing(number: int) -> dict[str, object]:
+    """Return a listing of one shard."""
+    hash_keys = {"StartingHashKey": "0", "EndingHashKey": "9"}
+    shard = {
+        "ShardId": f"shardId-{number:012}",
+        "HashKeyRange": hash_keys,
+        "SequenceNumberRange": {"StartingSequenceNumber": "1"},
+    }
+    return {"Shards": [shard]}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def source(aws: AwsStub, clients: ClientFactory) -> KinesisSource:
+    return await open_source(clients, Stream("orders"))
+
+
+async def test_a_missing_stream_is_named(aws: AwsStub, source: KinesisSource) -> None:
+    aws.refuse("DescribeStreamSummary", "ResourceNotFoundException", "no such thing")
+    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such thing")
+    aws.refuse("ListStreams", "AccessDeniedException")
+    with pytest.raises(StreamMissingError, match="No stream 'orders' in this account"):
+        await source.describe()
+    with pytest.raises(StreamMissingError, match="No stream 'orders'"):
+        await source.get_iterator(SHARD, Start.LATEST)
+
+
+async def test_a_similar_name_is_searched_on_all_pages(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    text = "Stream orders under account 123456789012 not found."
+    aws.refuse("DescribeStreamSummary", "ResourceNotFoundException", text)
+    aws.answer("ListStreams", {"StreamNames": ["clicks"], "HasMoreStreams": True})
+    aws.answer("ListStreams", {"StreamNames": ["order"], "HasMoreStreams": False})
+    with pytest.raises(StreamMissingError) as raised:
+        await source.describe()
+    assert "in account 123456789012, eu-west-1. Did you mean 'order'?" in str(
+        raised.value
+    )
+    [_, second] = [one for one in aws.seen if one.operation == "ListStreams"]
+    assert second.body == {"ExclusiveStartStreamName": "clicks"}
+
+
+async def test_a_stream_that_was_deleted_is_not_searched(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    await source.describe()
+    aws.refuse("ListShards", "ResourceNotFoundException")
+    with pytest.raises(StreamMissingError, match="account 123456789012, eu-west-1"):
+        await source.list_shards()
+    assert aws.count("ListStreams") == 0
+
+
+async def test_a_missing_shard_of_a_stream_that_is_there_is_told_apart(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such thing")
+    aws.refuse("GetRecords", "ResourceNotFoundException", "no such thing")
+    aws.answer("ListShards", listing(1))
+    with pytest.raises(ShardMissingError, match=SHARD):
+        await source.get_iterator(SHARD, Start.LATEST)
+    with pytest.raises(ShardMissingError):
+        await source.get_records(f"{SHARD} x", 10)
+
+
+async def test_a_shard_that_is_listed_is_not_missing(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    # Some emulators say so of a record that they don't find.
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such record")
+    aws.refuse("GetRecords", "ResourceNotFoundException", "no such thing")
+    aws.answer("ListShards", listing(0))
+    with pytest.raises(SourceUnavailableError, match="lists the shard"):
+        await source.get_iterator(SHARD, Position("7"))
+    with pytest.raises(SourceUnavailableError, match="lists the shard"):
+        await source.get_records(f"{SHARD} x", 10)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [("DELETING", StreamMissingError), ("CREATING", SourceUnavailableError)],
+)
+async def test_a_shard_isnt_missing_while_its_stream_comes_or_goes(
+    aws: AwsStub, source: KinesisSource, status: str, error: type[KinesumerError]
+) -> None:
+    summary = SUMMARY["StreamDescriptionSummary"] | {"StreamStatus": status}
+    aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
+    aws.refuse("GetRecords", "ResourceNotFoundException")
+    with pytest.raises(error):
+        await source.get_records("x", 10)
