@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from kinesumer import ConfigurationError, Position, Start, Stream
-from kinesumer.model.query_offsets import After, StreamOffset
-from kinesumer.spark import streams_option
+from kinesumer import ConfigurationError, Start, Stream
 from kinesumer.spark.options.parser import (
     FOREIGN_OPTIONS,
     Connection,
@@ -21,19 +16,21 @@ from kinesumer.spark.options.parser import (
     WriteOptions,
     connection_from,
     parse_read,
-    parse_write,
 )
-from kinesumer.spark.options.table import BATCH, OPTIONS, STREAM, WRITE
+from kinesumer.spark.options.table import BATCH, STREAM, WRITE
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.source import KinesumerDataSource
-from kinesumer.wire.query_offsets import to_json
-
-PAYMENTS = "arn:aws:kinesis:eu-west-1:210987654321:stream/payments"
-OTHER_ACCOUNT = PAYMENTS.replace("2109", "3109")
-CONSUMER = f"{PAYMENTS}/consumer/billing:1700000000"
-ROLE = "arn:aws:iam::210987654321:role/reader"
-GROUP = {"app": "billing", "table": "state"}
-NOON = Start.at(datetime(2026, 11, 20, 12, tzinfo=UTC))
+from tests.support.spark_options import (
+    CONSUMER,
+    GROUP,
+    NOON,
+    OTHER_ACCOUNT,
+    PAYMENTS,
+    ROLE,
+    read,
+    refusal,
+    write,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -42,22 +39,6 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"AWS_ENDPOINT_URL{name}", raising=False)
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
-
-
-def read(use: str | None = None, **options: str) -> ReadOptions:
-    options = {"streams": "orders", **options}
-    return parse_read(options, connection_from(options), use)
-
-
-def write(**options: str) -> WriteOptions:
-    options = {"streams": "orders", **options}
-    return parse_write(options, connection_from(options))
-
-
-def refusal(**options: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        read(**options)
-    return str(caught.value)
 
 
 def test_a_query_may_set_all_options() -> None:
@@ -110,29 +91,6 @@ def test_a_query_begins_at_a_named_position(
     assert read(use, **options).starting == starting
 
 
-def test_positions_are_given_by_stream_and_shard() -> None:
-    text = '{"orders": {"shardId-000": "4960", "shardId-001": "TRIM_HORIZON"}}'
-    offset = read(startingPosition=text).starting_positions
-    assert offset is not None
-    assert offset["orders"].shards == {
-        "shardId-000": After(Position("4960"), 0.0),
-        "shardId-001": Start.TRIM_HORIZON,
-    }
-
-
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("shards", [1, 49])
-def test_positions_may_be_an_offset_from_sparks_log(version: int, shards: int) -> None:
-    positions = {
-        f"shardId-{i:012}": After(Position(f"{i}7", 2), i) for i in range(shards)
-    }
-    offset = {PAYMENTS: StreamOffset(1.5, positions)}
-    value = to_json(offset)
-    if shards == 1:
-        value["version"] = version
-    assert read(startingPosition=json.dumps(value)).starting_positions == offset
-
-
 def test_a_batch_ends_at_a_time_at_positions_or_with_the_present_records() -> None:
     assert read(BATCH, endingPosition="latest").ending is None
     at_time = read(BATCH, endingPosition="AT_TIMESTAMP 2026-11-20T13:00:00+01:00")
@@ -152,35 +110,6 @@ def test_a_sink_may_set_its_options() -> None:
     )
 
 
-# --- roles ----------------------------------------------------------------------------
-
-
-def test_a_role_is_for_the_arns_of_its_account_else_for_names() -> None:
-    options = read(streams=f"orders, {PAYMENTS}", roleArn=ROLE, roleExternalId="x")
-    payments = Stream(PAYMENTS, role_arn=ROLE, external_id="x")
-    assert options.streams == (Stream("orders"), payments)
-    streams = f"orders,{OTHER_ACCOUNT}"
-    options = read(streams=streams, roleArn=ROLE, roleSessionName="me")
-    orders = Stream("orders", role_arn=ROLE, session_name="me")
-    assert options.streams == (orders, Stream(OTHER_ACCOUNT))
-
-
-def test_a_helper_writes_streams_with_regions_and_roles() -> None:
-    start = Start.at(datetime(2026, 11, 20, 12, 0, 0, 250_000, tzinfo=UTC))
-    streams = (
-        Stream("orders"),
-        Stream(
-            PAYMENTS, role_arn=ROLE, external_id="x", session_name="me", start=start
-        ),
-        Stream("audit", region="us-east-1", start=Start.TRIM_HORIZON),
-    )
-    assert read(streams=streams_option("orders", *streams[1:])).streams == streams
-    with pytest.raises(ConfigurationError, match=r"\['orders'\] is not a stream"):
-        streams_option(["orders"])  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="fan_out_fallback is for the client"):
-        streams_option(Stream("orders", fan_out="billing", fan_out_fallback=True))
-
-
 # --- refused values -------------------------------------------------------------------
 
 REFUSED = {
@@ -195,43 +124,11 @@ REFUSED = {
     "region": [" "],
     "fanOut": ["two words", "x" * 129, f"{CONSUMER}x", CONSUMER],
     "endpointUrl": ["ftp://127.0.0.1", "http://127.0.0.1:x"],
-    "startingPosition": [
-        "AT_TIMESTAMP 2026-11-20T12:00:00",
-        "AT_TIMESTAMP soon",
-        "AT_TIMESTAMP 1960-11-20T12:00:00Z",
-        "OLDEST",
-        "LATEST 5",
-        "{}",
-        "{",
-        '{"orders": {}}',
-        '{"orders": {"s": "LATEST"}}',
-        '{"orders": {"s": 5}}',
-        '{"streams": 5, "version": 1}',
-        "checkpoint",
-        '{"orders": {"s": "1"}, "orders": {"s": "2"}}',
-        '{"at_timestamp": "2026-11-20T12:00:00Z", "zone": "x"}',
-    ],
     "endingPosition": ["TRIM_HORIZON"],
     "app": ["billing"],
     "table": ["state"],
     "roleExternalId": ["x"],
     "roleSessionName": ["x"],
-    "roleArn": ["reader"],
-    "streams": [
-        '[{"name": "orders", "name": "payments"}]',
-        "orders,",
-        "a/b",
-        "orders,orders",
-        "arn:aws:kinesis:eu-west-1:1:table/x",
-        "[]",
-        "[",
-        '[{"region": "eu-west-1"}]',
-        '[{"name": "a", "role": "b"}]',
-        '[{"name": "a", "externalId": "b"}]',
-        '[{"name": "a", "region": 5}]',
-        f'[{{"name": "{PAYMENTS}"}}]',
-        f'[{{"arn": "{PAYMENTS}", "region": "us-east-1"}}]',
-    ],
 }
 
 
@@ -357,17 +254,6 @@ def test_nothing_secret_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- documentation and other connectors -----------------------------------------------
 
 
-def test_the_documentations_table_is_the_programs() -> None:
-    documentation = Path(__file__, "../../../../docs/spark.md").resolve().read_text()
-    for option in OPTIONS:
-        uses = ", ".join(f"`{use}`" for use in option.uses)
-        row = f"| `{option.name}` | {uses} | {option.default} | {option.meaning} |"
-        assert row in documentation, "put this row into docs/spark.md"
-    aliases = [alias for option in OPTIONS for alias in option.aliases]
-    for name in (*FOREIGN_OPTIONS, *aliases):
-        assert f"`{name}`" in documentation, "name its counterpart in docs/spark.md"
-
-
 def test_the_options_of_a_query_for_databricks_are_accepted() -> None:
     options = {
         "streamARN": PAYMENTS,
@@ -438,13 +324,6 @@ def test_the_options_of_a_query_for_glue_or_qubole_are_accepted() -> None:
     )
 
 
-def test_one_name_in_two_regions_is_two_streams() -> None:
-    both = (Stream("orders", region="eu-west-1"), Stream("orders", region="us-east-1"))
-    assert read(streams=streams_option(*both)).streams == both
-    twice = json.dumps([{"name": "orders", "region": "eu-west-1"}] * 2)
-    assert "orders twice" in refusal(streams=twice)
-
-
 def test_the_properties_of_a_table_are_no_options() -> None:
     given = {"provider": "kinesumer", "owner": "me", "a": "b", "streams": "orders"}
     source = KinesumerDataSource({**given, "option.streams": "orders"})
@@ -463,9 +342,3 @@ def test_an_option_without_a_counterpart_is_refused_with_the_reason(name: str) -
     reason = FOREIGN_OPTIONS[name]
     message = f"option {name} doesn't exist; remove it: {reason}"
     assert refusal(**{name: "1"}) == message
-
-
-@pytest.mark.parametrize("text", ["06/25/2026 10:23:45 PDT", "25.6.2026"])
-def test_a_time_of_another_format_is_refused(text: str) -> None:
-    value = {"at_timestamp": text, "format": "MM/dd/yyyy HH:mm:ss ZZZ"}
-    assert "isn't of the format" in refusal(initialPosition=json.dumps(value))

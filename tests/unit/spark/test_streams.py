@@ -1,0 +1,134 @@
+"""Test parsing the options of streams and positions."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from kinesumer import ConfigurationError, Position, Start, Stream
+from kinesumer.model.query_offsets import After, StreamOffset
+from kinesumer.spark import streams_option
+from kinesumer.wire.query_offsets import to_json
+from tests.support.spark_options import (
+    OTHER_ACCOUNT,
+    PAYMENTS,
+    ROLE,
+    read,
+    refusal,
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("", "_KINESIS", "_DYNAMODB", "_STS"):
+        monkeypatch.delenv(f"AWS_ENDPOINT_URL{name}", raising=False)
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_positions_are_given_by_stream_and_shard() -> None:
+    text = '{"orders": {"shardId-000": "4960", "shardId-001": "TRIM_HORIZON"}}'
+    offset = read(startingPosition=text).starting_positions
+    assert offset is not None
+    assert offset["orders"].shards == {
+        "shardId-000": After(Position("4960"), 0.0),
+        "shardId-001": Start.TRIM_HORIZON,
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("shards", [1, 49])
+def test_positions_may_be_an_offset_from_sparks_log(version: int, shards: int) -> None:
+    positions = {
+        f"shardId-{i:012}": After(Position(f"{i}7", 2), i) for i in range(shards)
+    }
+    offset = {PAYMENTS: StreamOffset(1.5, positions)}
+    value = to_json(offset)
+    if shards == 1:
+        value["version"] = version
+    assert read(startingPosition=json.dumps(value)).starting_positions == offset
+
+
+def test_a_role_is_for_the_arns_of_its_account_else_for_names() -> None:
+    options = read(streams=f"orders, {PAYMENTS}", roleArn=ROLE, roleExternalId="x")
+    payments = Stream(PAYMENTS, role_arn=ROLE, external_id="x")
+    assert options.streams == (Stream("orders"), payments)
+    streams = f"orders,{OTHER_ACCOUNT}"
+    options = read(streams=streams, roleArn=ROLE, roleSessionName="me")
+    orders = Stream("orders", role_arn=ROLE, session_name="me")
+    assert options.streams == (orders, Stream(OTHER_ACCOUNT))
+
+
+def test_a_helper_writes_streams_with_regions_and_roles() -> None:
+    start = Start.at(datetime(2026, 11, 20, 12, 0, 0, 250_000, tzinfo=UTC))
+    streams = (
+        Stream("orders"),
+        Stream(
+            PAYMENTS, role_arn=ROLE, external_id="x", session_name="me", start=start
+        ),
+        Stream("audit", region="us-east-1", start=Start.TRIM_HORIZON),
+    )
+    assert read(streams=streams_option("orders", *streams[1:])).streams == streams
+    with pytest.raises(ConfigurationError, match=r"\['orders'\] is not a stream"):
+        streams_option(["orders"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="fan_out_fallback is for the client"):
+        streams_option(Stream("orders", fan_out="billing", fan_out_fallback=True))
+
+
+REFUSED = {
+    "startingPosition": [
+        "AT_TIMESTAMP 2026-11-20T12:00:00",
+        "AT_TIMESTAMP soon",
+        "AT_TIMESTAMP 1960-11-20T12:00:00Z",
+        "OLDEST",
+        "LATEST 5",
+        "{}",
+        "{",
+        '{"orders": {}}',
+        '{"orders": {"s": "LATEST"}}',
+        '{"orders": {"s": 5}}',
+        '{"streams": 5, "version": 1}',
+        "checkpoint",
+        '{"orders": {"s": "1"}, "orders": {"s": "2"}}',
+        '{"at_timestamp": "2026-11-20T12:00:00Z", "zone": "x"}',
+    ],
+    "roleArn": ["reader"],
+    "streams": [
+        '[{"name": "orders", "name": "payments"}]',
+        "orders,",
+        "a/b",
+        "orders,orders",
+        "arn:aws:kinesis:eu-west-1:1:table/x",
+        "[]",
+        "[",
+        '[{"region": "eu-west-1"}]',
+        '[{"name": "a", "role": "b"}]',
+        '[{"name": "a", "externalId": "b"}]',
+        '[{"name": "a", "region": 5}]',
+        f'[{{"name": "{PAYMENTS}"}}]',
+        f'[{{"arn": "{PAYMENTS}", "region": "us-east-1"}}]',
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in REFUSED for value in REFUSED[name]]
+)
+def test_a_bad_value_is_refused_with_the_options_name(name: str, value: str) -> None:
+    assert re.match(rf"option {name}\b", refusal(**{name: value}))
+
+
+def test_one_name_in_two_regions_is_two_streams() -> None:
+    both = (Stream("orders", region="eu-west-1"), Stream("orders", region="us-east-1"))
+    assert read(streams=streams_option(*both)).streams == both
+    twice = json.dumps([{"name": "orders", "region": "eu-west-1"}] * 2)
+    assert "orders twice" in refusal(streams=twice)
+
+
+@pytest.mark.parametrize("text", ["06/25/2026 10:23:45 PDT", "25.6.2026"])
+def test_a_time_of_another_format_is_refused(text: str) -> None:
+    value = {"at_timestamp": text, "format": "MM/dd/yyyy HH:mm:ss ZZZ"}
+    assert "isn't of the format" in refusal(initialPosition=json.dumps(value))

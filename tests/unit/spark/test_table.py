@@ -1,0 +1,21 @@
+"""Test that the documentation has the table of options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kinesumer.spark.options.parser import (
+    FOREIGN_OPTIONS,
+)
+from kinesumer.spark.options.table import OPTIONS
+
+
+def test_the_documentations_table_is_the_programs() -> None:
+    documentation = Path(__file__, "../../../../docs/spark.md").resolve().read_text()
+    for option in OPTIONS:
+        uses = ", ".join(f"`{use}`" for use in option.uses)
+        row = f"| `{option.name}` | {uses} | {option.default} | {option.meaning} |"
+        assert row in documentation, "put this row into docs/spark.md"
+    aliases = [alias for option in OPTIONS for alias in option.aliases]
+    for name in (*FOREIGN_OPTIONS, *aliases):
+        assert f"`{name}`" in documentation, "name its counterpart in docs/spark.md"
