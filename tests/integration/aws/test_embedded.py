@@ -14,7 +14,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
     StreamMissingError,
 )
-from kinesumer.model.streams import HASH_KEYS, Start, Stream
+from kinesumer.model.streams import Stream
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.put_records import Entry
 
@@ -40,27 +40,6 @@ async def clients(embedded: EmbeddedAws) -> AsyncIterator[ClientFactory]:
         yield clients
 
 
-async def test_a_role_reads_a_stream_of_another_account(
-    embedded: EmbeddedAws, clients: ClientFactory
-) -> None:
-    role = embedded.create_role("reader", account=OTHER, external_id="secret")
-    ours = embedded.create_stream("orders")
-    theirs = embedded.create_stream("orders", account=OTHER)
-    embedded.put(ours, b"ours")
-    embedded.put(theirs, b"theirs")
-    streams = [
-        (ours, b"ours", Stream("orders")),
-        (theirs, b"theirs", Stream("orders", role_arn=role.arn, external_id="secret")),
-    ]
-    for arn, data, stream in streams:
-        source = await open_source(clients, stream)
-        assert (await source.describe()).arn == arn
-        [shard] = await source.list_shards()
-        iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
-        page = await source.get_records(iterator, 10)
-        assert [record.data for record in page.records] == [data]
-
-
 async def test_keys_of_a_role_that_live_for_two_seconds_never_interrupt_reading(
     embedded: EmbeddedAws,
 ) -> None:
@@ -77,25 +56,6 @@ async def test_keys_of_a_role_that_live_for_two_seconds_never_interrupt_reading(
             embedded.advance(0.1)
             seconds += 0.1
     assert embedded.journal.count("sts", "AssumeRole") >= 2
-
-
-async def test_records_are_put_and_each_ones_fate_is_told(
-    embedded: EmbeddedAws, clients: ClientFactory
-) -> None:
-    embedded.create_stream("orders", shards=2)
-    embedded.stop_clock()
-    megabyte = bytes((1 << 20) - 1)
-    entries = [Entry(megabyte, "k", "0") for _ in range(2)]
-    entries.append(Entry("größer".encode(), "ä", str(HASH_KEYS - 1)))
-    source = await open_source(clients, Stream("orders"))
-    results = await source.put_records(entries)
-    throttled = "ProvisionedThroughputExceededException"
-    assert [result.error_code for result in results] == [None, throttled, None]
-    assert results[2].shard_id == "shardId-000000000001"
-    iterator = await source.get_iterator("shardId-000000000001", Start.TRIM_HORIZON)
-    [record] = (await source.get_records(iterator, 10)).records
-    assert (record.data.decode(), record.partition_key) == ("größer", "ä")
-    assert record.sequence_number == results[2].sequence_number
 
 
 async def test_a_request_that_fails_as_a_whole_says_how(

@@ -26,8 +26,6 @@ from kinesumer.errors import FatalError, SourceUnavailableError
 from kinesumer.model.streams import Stream
 from tests.support.aws_keys import (
     EMPTY,
-    metadata,
-    session_of,
 )
 
 if TYPE_CHECKING:
@@ -187,24 +185,6 @@ async def test_a_clock_that_is_off_is_waited_for(aws: AwsStub) -> None:
             with pytest.raises(SourceUnavailableError):
                 await source.get_records("x", 10)
         assert (await source.get_records("s x", 10)).next_iterator == "s y"
-
-
-async def test_direct_calls_use_the_keys_that_a_renewal_brought(
-    aws: AwsStub,
-) -> None:
-    aws.answer("GetRecords", EMPTY)
-    numbers = iter(range(1, 10))
-
-    async def fetch() -> dict[str, str]:
-        return metadata(f"KEY{next(numbers)}", 1)
-
-    session = session_of(fetch, 1)
-    async with ClientFactory(session) as clients:
-        source = await open_source(clients, Stream("orders"))
-        keys: list[str] = []
-        while len(set(keys)) < 2:
-            await source.get_records("x", 10)
-            keys = aws.keys("GetRecords")
 
 
 # --- refusals ------------------------------------------------------------------------

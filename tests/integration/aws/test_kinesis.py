@@ -58,22 +58,6 @@ async def test_describe_tells_what_kinesis_tells(
     assert info.now == pytest.approx(info.now // 1)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "routes_by_key"),
-    [("", True), ("USER_PARTITION_KEY", True), ("AUTO", False)],
-)
-async def test_describe_tells_whether_keys_decide_on_shards(
-    aws: AwsStub, source: KinesisSource, strategy: str, routes_by_key: bool
-) -> None:
-    told = {"RecordDistributionStrategy": strategy} if strategy else {}
-    summary = dict(SUMMARY["StreamDescriptionSummary"] | told)
-    del summary["MaxRecordSizeInKiB"]
-    aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
-    info = await source.describe()
-    assert info.routes_by_key is routes_by_key
-    assert info.max_record_bytes == 1 << 20  # the limit if the description has none
-
-
 async def test_once_known_the_arn_is_sent_in_place_of_the_name(
     aws: AwsStub, source: KinesisSource
 ) -> None:
