@@ -101,6 +101,12 @@ def test_the_load_needs_as_many_clients_as_have_the_target_utilization() -> None
     assert scale_of(fleet(EVEN, CURRENT), options).wanted["load"] == 2
 
 
+def test_what_a_commit_interval_explains_is_no_backlog() -> None:
+    options = ScaleOptions(catch_up_seconds=1.0)
+    wanted = scale_of(fleet(EVEN, CURRENT), options).wanted
+    assert wanted["catch_up"] == wanted["load"]
+
+
 def test_a_backlog_needs_more_clients_and_a_shorter_time_still_more() -> None:
     behind = dict.fromkeys(range(SHARDS), 120_000)
     assert scale_of(fleet(EVEN, behind)).wanted == {"load": 4, "catch_up": 5}
