@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.errors import (
-    ConfigurationError,
     SourceUnavailableError,
 )
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After, StreamOffset
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
 from kinesumer.wire.query_offsets import from_json
 from tests.support.spark_query import simulated
@@ -49,19 +46,6 @@ async def test_a_tip_of_any_age_takes_two_batches(world: World, hours: float) ->
     await query.trigger()
     await query.trigger()
     assert len(query.rows) == 2_000
-
-
-@simulated(1)
-async def test_a_shard_is_read_four_times_a_second_at_most(world: World) -> None:
-    await world.stream_in(3_000, seconds=600)
-    await asyncio.sleep(7_200)
-    query = world.query(starting=Start.TRIM_HORIZON)
-    world.kinesis.reads_per_second = 4
-    await query.drain()
-    await world.stream_in(300, seconds=3)
-    await query.drain()
-    assert world.kinesis.throttled == 0
-    assert len(query.rows) == 3_300
 
 
 @simulated(8)
@@ -138,46 +122,6 @@ async def test_latest_begins_where_the_query_was_first_planned(world: World) -> 
     assert sorted(query.rows) == sorted(rows)
 
 
-@simulated(2)
-async def test_a_query_continues_after_a_users_positions(world: World) -> None:
-    rows = await world.stream_in(100, seconds=100)
-    await asyncio.sleep(1)
-    by_shard = [row for row in rows if row[0] == "shardId-000000000001"]
-    others = [row for row in rows if row[0] == "shardId-000000000000"]
-    position = After(Position(by_shard[9][1]), 0.0)
-    offset = {"orders": StreamOffset(0.0, {"shardId-000000000001": position})}
-    query = world.query(starting_positions=offset)
-    await query.drain()
-    assert sorted(query.rows) == sorted(others + by_shard[10:])
-
-
-@pytest.mark.parametrize("option", ["starting_positions", "ending"])
-@pytest.mark.parametrize(
-    ("name", "age", "shard", "error"),
-    [
-        ("oders", 0, "shardId-000000000000", "Position names oders"),
-        ("arn:aws:kinesis:us-east-1:9:stream/orders", 0, "s", "Position names arn:"),
-        ("orders", 0, "shardId-9", "has no shard shardId-9"),
-        ("orders", 1, "shardId-000000000000", "was recreated"),
-    ],
-)
-@simulated()
-async def test_positions_that_the_streams_do_not_have_are_refused(
-    world: World, option: str, name: str, age: int, shard: str, error: str
-) -> None:
-    created_at = world.kinesis.create_stream("orders").created_at
-    world.put(5)
-    position = StreamOffset(
-        created_at - age if age else 0.0, {shard: After(Position("7"), 0.0)}
-    )
-    query = world.query(starting=Start.TRIM_HORIZON, **{option: {name: position}})
-    with pytest.raises(ConfigurationError, match=error):
-        if option == "ending":
-            await query.driver.bounded()
-        else:
-            await query.trigger()
-
-
 @simulated(1)
 async def test_streams_begin_on_their_own_and_may_join_later(world: World) -> None:
     world.kinesis.create_stream("payments")
@@ -209,22 +153,6 @@ async def test_a_refused_shard_waits_but_does_not_end_a_query(world: World) -> N
         for _ in range(200):
             await asyncio.sleep(1)
             await query.plan()
-
-
-@simulated(1)
-async def test_an_iterator_that_expires_at_once_only_delays_a_query(
-    world: World,
-) -> None:
-    query = world.query(starting=Start.LATEST)
-    await query.trigger()
-    for _ in range(3):
-        await world.stream_in(400, seconds=1)
-        await query.trigger()
-    world.source().expired = 1
-    await world.stream_in(400, seconds=1)
-    assert await query.trigger() is None
-    await query.drain()
-    assert len(query.rows) == 1_600
 
 
 @simulated(2)
