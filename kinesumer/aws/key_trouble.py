@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("kinesumer")
 
-# How often a lasting trouble is logged again while calls succeed.
-RENEWAL_LOG_SECONDS = 300.0
 # Refusals are logged if they last for this long.
 LASTING_SECONDS = 1.0
 
@@ -56,7 +54,7 @@ class KeyTrouble:
                 text = f"{self._text()}; trying again"
                 if 0 < left_seconds < math.inf:
                     text += f", the keys in use expire in {left_seconds:.0f} s"
-                self._log(logging.WARNING, text, RENEWAL_LOG_SECONDS)
+                self._log(logging.WARNING, text)
             self._report(self._source, self._text())
 
     def refused(self, by: object, reason: str) -> None:
@@ -68,7 +66,7 @@ class KeyTrouble:
                 self._log_at = self._now() + LASTING_SECONDS
             self._refusals[by] = reason
             text = f"{self._text()}; trying again, calls wait for other keys"
-            self._log(logging.ERROR, text, LOG_REPEAT_SECONDS)
+            self._log(logging.ERROR, text)
             self._report(self._source, self._text())
 
     def accepted(self, by: object) -> None:
@@ -116,7 +114,7 @@ class KeyTrouble:
             )
         return ""
 
-    def _log(self, level: int, text: str, pause_seconds: float) -> None:
+    def _log(self, level: int, text: str) -> None:
         if self._now() >= self._log_at:
-            self._log_at = self._now() + pause_seconds
+            self._log_at = self._now() + LOG_REPEAT_SECONDS
             LOGGER.log(level, "%s", text, extra={"error": text})
