@@ -13,8 +13,7 @@ from kinesumer.errors import KinesumerError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesumer.testing.embedded_aws.server import EmbeddedAws
-    from kinesumer.testing.embedded_aws.state import RequestLog
+    from kinesumer.testing.embedded_aws.state import RequestLog, ServiceState
 
 
 class Control:
@@ -36,8 +35,8 @@ class Control:
 
     PREFIX: ClassVar[str] = "/_kinesumer/"
 
-    def __init__(self, aws: EmbeddedAws) -> None:
-        state = aws._state
+    def __init__(self, aws: Any, state: ServiceState) -> None:
+        # The type of ``aws`` is EmbeddedAws, whose module imports this one.
         clock = state.clock
         self._routes: dict[tuple[str, str], Callable[..., Any]] = {
             ("GET", "health"): lambda: {"status": "ok"},

@@ -73,7 +73,8 @@ class EmbeddedAws:
                 "the embedded AWS needs moto: pip install 'kinesumer[local]'"
             )
         self._state = ServiceState(limits or Limits(), seed)
-        self._control, self._gateway = Control(self), Gateway(self._state)
+        self._control = Control(self, self._state)
+        self._gateway = Gateway(self._state)
         self._runner: web.ServerRunner | None = None
         self._socket: socket.socket | None = None
         if table is not None:

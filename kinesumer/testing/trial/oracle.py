@@ -7,8 +7,6 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
-from kinesumer.testing.trial.pauses import REQUESTS_SECONDS
-
 if TYPE_CHECKING:
     from collections.abc import (
         Callable,
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 # The parents of each shard.
 Parents: TypeAlias = "Mapping[ShardKey, Iterable[ShardKey]]"
+
+REQUESTS_SECONDS = 0.5  # for the requests of a takeover, and to find records
 
 
 class Snapshot(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer import Config
+from kinesumer.testing.trial.oracle import REQUESTS_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.oracle import Parents, Run
 
 # The longest pauses that section 7 of the protocol allows.
-REQUESTS_SECONDS = 0.5  # for the requests of a takeover, and to find records
 HAND_OVER_SECONDS = 1.0
 STEADY_SECONDS = 2.0  # also for the children of a shard
 # Tolerance added to each bound, since one busy machine runs all processes.

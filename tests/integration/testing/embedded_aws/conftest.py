@@ -43,7 +43,7 @@ def aws(local_server: EmbeddedAws) -> Iterator[EmbeddedAws]:
     """Empty the server, and stop its clock, so that limits are exact."""
     new, server = EmbeddedAws(table=None), local_server
     server._state, server._gateway = new._state, new._gateway
-    server._control = Control(server)
+    server._control = Control(server, server._state)
     server.stop_clock()
     yield server
     server._state.dynamodb.close()
