@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kinesumer.client import Kinesumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.errors import ClientIdInUseError, CommitTimeoutError, FatalError
 from kinesumer.model.streams import Stream
@@ -27,6 +26,7 @@ from kinesumer.testing.simulation.network import (
 )
 from kinesumer.testing.simulation.user_code import (
     FaultyUserCode,
+    SimulatedClient,
     UserError,
     UserSide,
 )
@@ -43,16 +43,7 @@ if TYPE_CHECKING:
     from kinesumer.ports import StreamSource
     from kinesumer.runtime.context import ClientContext
     from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.simulation import Simulation
-
-
-class SimulatedClient(Kinesumer):
-    """A client whose group the checker looks into."""
-
-    @property
-    def group(self) -> GroupConsumer | None:
-        """What the client runs, or None before its start."""
-        return self._lifecycle.group
+    from kinesumer.testing.simulation.world import World
 
 
 class SimulatedHeartbeatThread(HeartbeatTask):
@@ -93,7 +84,7 @@ class Process:
 
     def __init__(
         self,
-        world: Simulation,
+        world: World,
         client_id: str,
         streams: tuple[str, ...],
         rate: float,

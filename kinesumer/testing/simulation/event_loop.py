@@ -13,10 +13,15 @@ import asyncio
 import heapq
 from contextlib import suppress
 from contextvars import copy_context
-from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from kinesumer.testing.simulation.machine import MACHINE, Handle, Machine, Task
+from kinesumer.testing.simulation.machine import (
+    MACHINE,
+    Handle,
+    Machine,
+    Scheduler,
+    Task,
+)
 
 if TYPE_CHECKING:
     import random
@@ -36,66 +41,21 @@ class SpinningError(Exception):
     """Callbacks run in an endless loop, so that virtual time stands still."""
 
 
-class VirtualLoop(asyncio.BaseEventLoop):
+class VirtualLoop(Scheduler):
     """The event loop. ``real`` is the true time, which simulated clients don't know."""
 
     _running = False
 
     def __init__(self, random: random.Random) -> None:
         super().__init__()
-        # The true time, in seconds since the simulation began.
-        self.real: float = 0.0
         self.steps: int = 0
         # An exception that ends the run. ``run()`` raises it.
         self.halted: BaseException | None = None
         self.random = random
         # What asyncio reported about each exception that no code handled.
         self.failures: list[dict[str, Any]] = []
-        self.services: Machine = Machine(self, "services")
         # The machine whose callback is running.
         self.current: Machine = self.services
-        self.tasks_made: count[int] = count(1)
-        self._runnable: list[Machine] = []
-        self._timers: list[tuple[float, int, Handle]] = []
-        self._ties = count()
-        self._abandoned: list[Task[Any]] = []
-        self._context = copy_context()
-        self._context.run(MACHINE.set, self.services)
-
-    def at_real(self, when: float, callback: Callable[..., Any], *args: Any) -> Handle:
-        """Run a callback of the simulated services at a given true time."""
-        handle = Handle(callback, args, self._context, self.services)
-        handle.due = when
-        self._schedule(handle, when)
-        return handle
-
-    def _schedule(self, handle: Handle, when: float) -> None:
-        heapq.heappush(self._timers, (when, next(self._ties), handle))
-
-    def machine_of(self, context: Context | None) -> Machine:
-        """Return the machine that a context names, by default the current context."""
-        if context is None:
-            return MACHINE.get(self.services)
-        return context.get(MACHINE, self.services)
-
-    def make_runnable(self, machine: Machine) -> None:
-        """Let a machine run its callbacks again."""
-        if machine.queue and not machine.is_runnable:
-            machine.is_runnable = True
-            self._runnable.append(machine)
-
-    def make_idle(self, machine: Machine) -> None:
-        """Keep a machine's callbacks from running until ``make_runnable()``."""
-        if machine.is_runnable:
-            machine.is_runnable = False
-            self._runnable.remove(machine)
-
-    def abandon_tasks(self, machine: Machine) -> None:
-        """Keep a killed machine's tasks from running their cleanup code."""
-        for task in asyncio.all_tasks(self):
-            if isinstance(task, Task) and task.machine is machine:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                self._abandoned.append(task)
 
     # --- running ---
 

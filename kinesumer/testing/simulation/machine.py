@@ -3,21 +3,73 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import types
 from collections import deque
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from contextvars import Context
 
-    from kinesumer.testing.simulation.event_loop import VirtualLoop
-
 T = TypeVar("T")
 
 # The services' wall clock at the start of a simulation.
 EPOCH = 1_800_000_000.0
+
+
+class Scheduler(asyncio.BaseEventLoop):
+    """The part of the event loop that machines use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The true time, in seconds since the simulation began.
+        self.real: float = 0.0
+        self.services: Machine = Machine(self, "services")
+        self.tasks_made: count[int] = count(1)
+        self._runnable: list[Machine] = []
+        self._timers: list[tuple[float, int, Handle]] = []
+        self._ties = count()
+        self._abandoned: list[Task[Any]] = []
+        self._context = copy_context()
+        self._context.run(MACHINE.set, self.services)
+
+    def at_real(self, when: float, callback: Callable[..., Any], *args: Any) -> Handle:
+        """Run a callback of the simulated services at a given true time."""
+        handle = Handle(callback, args, self._context, self.services)
+        handle.due = when
+        self._schedule(handle, when)
+        return handle
+
+    def _schedule(self, handle: Handle, when: float) -> None:
+        heapq.heappush(self._timers, (when, next(self._ties), handle))
+
+    def machine_of(self, context: Context | None) -> Machine:
+        """Return the machine that a context names, by default the current context."""
+        if context is None:
+            return MACHINE.get(self.services)
+        return context.get(MACHINE, self.services)
+
+    def make_runnable(self, machine: Machine) -> None:
+        """Let a machine run its callbacks again."""
+        if machine.queue and not machine.is_runnable:
+            machine.is_runnable = True
+            self._runnable.append(machine)
+
+    def make_idle(self, machine: Machine) -> None:
+        """Keep a machine's callbacks from running until ``make_runnable()``."""
+        if machine.is_runnable:
+            machine.is_runnable = False
+            self._runnable.remove(machine)
+
+    def abandon_tasks(self, machine: Machine) -> None:
+        """Keep a killed machine's tasks from running their cleanup code."""
+        for task in asyncio.all_tasks(self):
+            if isinstance(task, Task) and task.machine is machine:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self._abandoned.append(task)
 
 
 class Task(asyncio.Task[T]):
@@ -27,7 +79,7 @@ class Task(asyncio.Task[T]):
         self,
         coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
         *,
-        loop: VirtualLoop,
+        loop: Scheduler,
         name: str | None,
         context: Context | None,
     ) -> None:
@@ -44,7 +96,7 @@ class Task(asyncio.Task[T]):
 class Machine:
     """A process, or a thread of one, with its own clocks and queue of callbacks."""
 
-    def __init__(self, loop: VirtualLoop, name: str, rate: float = 1.0) -> None:
+    def __init__(self, loop: Scheduler, name: str, rate: float = 1.0) -> None:
         self.loop = loop
         self.name = name
         # Seconds that the machine's clocks count in one true second.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model.positions import Position
     from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.simulation import Simulation
+    from kinesumer.testing.simulation.world import World
 
     Work = Callable[["Operator"], Awaitable[object]]
 
@@ -41,11 +41,11 @@ AGAIN_SECONDS = 10.0
 class Operator:
     """One command of an operator, on a machine that may be killed."""
 
-    world: Simulation
+    world: World
     what: str
 
     def __init__(
-        self, world: Simulation, operators: list[Operator], what: str, work: Work
+        self, world: World, operators: list[Operator], what: str, work: Work
     ) -> None:
         self.world, self.what = world, what
         self.name: str = f"operator-{len(operators)}"

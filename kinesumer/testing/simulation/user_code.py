@@ -6,27 +6,29 @@ import asyncio
 import inspect
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from kinesumer.client import Kinesumer
 from kinesumer.errors import DeadLettersUnavailableError, ShardsLostError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.invokers import refuse_awaitable
 from kinesumer.testing.simulation.invariants.calls import record_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from random import Random
 
-    from kinesumer.consuming.owned_shard import CallbackCalls
+    from kinesumer.consuming.owned_shard import CallbackCalls, OwnedShard
+    from kinesumer.coordination.group import GroupConsumer
     from kinesumer.handlers.dead_letters.letter import DeadLetter
     from kinesumer.model.owned import AssignedShard, RevokeReason
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Batch, Fence, Record
-    from kinesumer.testing.simulation.client import Process, SimulatedClient
+    from kinesumer.model.streams import Stream
     from kinesumer.testing.simulation.invariants.calls import RecordKey
     from kinesumer.testing.simulation.machine import Machine
     from kinesumer.testing.simulation.scenarios import UserCode
-    from kinesumer.testing.simulation.simulation import Simulation
+    from kinesumer.testing.simulation.world import World
 
 
 # Few attempts, so that some records become dead letters.
@@ -42,7 +44,7 @@ class FaultyUserCode:
 
     slow_until: float
 
-    def __init__(self, world: Simulation, machine: Machine, random: Random) -> None:
+    def __init__(self, world: World, machine: Machine, random: Random) -> None:
         self.slow_until = 0.0
         # How many of the next calls will fail.
         self.failures_left: int = 0
@@ -162,10 +164,37 @@ class FaultyUserCode:
                 await self._machine.busy(self._block_seconds * self._random.random())
 
 
+class SimulatedClient(Kinesumer):
+    """A client whose group the checker looks into."""
+
+    @property
+    def group(self) -> GroupConsumer | None:
+        """What the client runs, or None before its start."""
+        return self._lifecycle.group
+
+
+class ConsumingProcess(Protocol):
+    """What the user's side of a client needs of its process."""
+
+    world: World
+    machine: Machine
+    random: Random
+    user_code: FaultyUserCode
+    client: SimulatedClient | None
+
+    def requested_streams(self) -> list[Stream]:
+        """Return the streams that the process consumes."""
+        ...
+
+    def owned_shards(self) -> Iterable[OwnedShard]:
+        """Return the shards that the client owns."""
+        ...
+
+
 class UserSide:
     """The loops, or the handlers, of one client. They report to the checker."""
 
-    def __init__(self, process: Process, client: SimulatedClient) -> None:
+    def __init__(self, process: ConsumingProcess, client: SimulatedClient) -> None:
         self._process, self._client = process, client
         self._machine, self._random = process.machine, process.random
         self._world, self._checker = process.world, process.world.checker

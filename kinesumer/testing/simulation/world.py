@@ -1,0 +1,245 @@
+"""The services, streams and checker of a simulated app."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import traceback
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+from zlib import crc32
+
+from kinesumer.config import Config
+from kinesumer.model.streams import HASH_KEYS
+from kinesumer.testing.kinesis.limits import Bucket
+from kinesumer.testing.kinesis.streams import AUTO
+from kinesumer.testing.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.invariants.checker import InvariantChecker
+from kinesumer.testing.simulation.memory_kinesis import (
+    SUBSCRIPTION_LIMITS,
+    MemoryKinesis,
+)
+from kinesumer.testing.simulation.memory_store import MemoryStore
+from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.wire.put_records import Entry, aggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesumer.testing.simulation.invariants.calls import DeadlyRecords, RecordKey
+    from kinesumer.testing.simulation.machine import Machine
+    from kinesumer.testing.simulation.scenarios import UserCode
+
+T = TypeVar("T")
+
+# Idle shards get records only in this many seconds after the start.
+BUSY_SECONDS = 30.0
+# Records expire so many times in a retention period.
+RETENTION_STEPS = 10
+
+
+class World(ABC):
+    """The services that the clients of an app use, and the checker of the app."""
+
+    loop: VirtualLoop
+    kinesis: MemoryKinesis
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        user: UserCode | None = None,
+        host: World | None = None,
+    ) -> None:
+        self.scenario, self.seed, self.user = scenario, seed, user
+        if host is None:
+            self.loop = VirtualLoop(self.random_for("scheduler"))
+            seconds = scenario.subscription_seconds
+            limits = replace(SUBSCRIPTION_LIMITS, subscription_seconds=seconds)
+            self.kinesis = MemoryKinesis(self.loop.services, limits=limits)
+        else:
+            self.loop, self.kinesis = host.loop, host.kinesis
+        # If a consumer was deregistered, clients without fallback may end.
+        self.was_deregistered = False
+        self.random: random.Random = self.random_for("world")
+        self.store: MemoryStore = MemoryStore(self.loop.services)
+        self.restore_capacity()
+        options: dict[str, Any] = {
+            "assignor": scenario.assignor,
+            "commit": scenario.commit,
+            "max_uncommitted_records": 100,  # so few that commits come early, too
+        }
+        self.config: Config = Config(**(options | scenario.config))
+        self.checker: InvariantChecker = self._new_checker()
+        self.deadly: DeadlyRecords = self.checker.deadly
+        self.streams: tuple[str, ...] = tuple(
+            f"stream-{index}" for index in range(len(scenario.shards))
+        )
+        self.producing = True
+        self.faults_ended = False
+        self.expects_fatal = False
+        self.ids_in_use = 0
+        # The last error that the user's handler raised after the faults ended.
+        self.late_failure: Exception | None = None
+        self.produced: int = 0
+        self._ids, self._names = count(1), count(0)
+        # This app, and others that consume the same streams with their own tables.
+        self.apps: Sequence[World] = [self]
+
+    @abstractmethod
+    def killed(self, machine: Machine, key: RecordKey) -> None:
+        """Kill the process whose user code got a deadly record."""
+
+    def _new_checker(self) -> InvariantChecker:
+        config, scenario = self.config, self.scenario
+        checker = InvariantChecker(
+            self.loop, config.max_uncommitted_records, config.max_shards
+        )
+        checker.is_by_key = scenario.concurrency > 1
+        checker.calls.is_active = scenario.callbacks
+        if scenario.batches and not scenario.concurrency:
+            checker.turns.most_seconds = 0.0  # a turn is one batch
+        checker.calls.wait_seconds = config.drain_timeout_seconds
+        self.store.on_write.append(checker.applied)
+        return checker
+
+    def _create_streams(self) -> None:
+        for name, shards in zip(self.streams, self.scenario.shards, strict=True):
+            hours = self.scenario.retention_seconds / 3600 or 24
+            self.kinesis.create_stream(name, shards, retention_hours=hours)
+        for name in self.streams:
+            self._note_new_shards(name)
+
+    def restore_capacity(self) -> None:
+        """Give the table the capacity of the scenario."""
+        units = self.scenario.table_units_per_second or math.inf
+        self.store.write_capacity = Bucket(units)
+
+    def random_for(self, purpose: str) -> random.Random:
+        """Return a random generator that is used for one purpose only."""
+        if self.scenario.app != Scenario.app:
+            purpose = f"{purpose} of {self.scenario.app}"
+        return random.Random(f"{self.seed} {self.scenario.name} {purpose}")
+
+    def new_id(self) -> str:
+        """Return an id that is not in use."""
+        return f"id-{next(self._ids)}"
+
+    def config_of(self, client_id: str) -> Config:
+        """Return the configuration of a member. Its label is a zone, if any."""
+        if not self.scenario.labels:
+            return self.config
+        zone = crc32(client_id.encode()) % self.scenario.labels
+        return replace(self.config, label=f"zone-{zone}")
+
+    @property
+    def auto(self) -> bool:
+        """True if a request for the next record acks the previous record."""
+        return self.config.commit == "auto"
+
+    @property
+    def retention_seconds(self) -> float:
+        """The retention period of the streams, in seconds."""
+        return 3600 * self.kinesis.stream(self.streams[0]).retention_hours
+
+    def report_crash(self, name: str, error: BaseException) -> None:
+        """Report a process that ended with an unexpected error."""
+        text = "".join(traceback.format_exception(error))
+        self.checker.fail("crash", f"{name}: {text}")
+
+    def arn(self, name: str) -> str:
+        """Return a stream's ARN."""
+        return self.kinesis.stream(name).arn
+
+    def some_streams(self, random: random.Random) -> tuple[str, ...]:
+        """Return all streams, or at random all but one."""
+        if len(self.streams) == 1 or random.random() < 0.5:
+            return self.streams
+        return tuple(sorted(random.sample(self.streams, len(self.streams) - 1)))
+
+    def put(
+        self, name: str, hash_key: int | None = None, data: bytes | None = None
+    ) -> tuple[str, str, Sequence[int | None]]:
+        """Produce one record, at a random hash key by default.
+
+        Return its shard id, its sequence number, and its sub-sequence numbers.
+        """
+        if hash_key is None:
+            # Idle shards are those with the highest hash keys.
+            hash_key = self.random.getrandbits(128) % HASH_KEYS
+            if self.scenario.idle and self.loop.real > BUSY_SECONDS:
+                hash_key = int(hash_key * (1 - self.scenario.idle))
+        concurrent = self.scenario.concurrency
+        key = f"key-{self.random.randrange(20)}" if concurrent else "key"
+        if (
+            self.kinesis.stream(name).distribution == AUTO
+            and self.random.random() < 0.5
+        ):
+            key = ""
+        data = b"x" * self.scenario.record_bytes if data is None else data
+        if self.user is not None and self.user.data is not None:
+            data = self.user.data(self.produced)
+        parts: Sequence[int | None] = (None,)
+        if self.random.random() < self.scenario.aggregated:
+            parts = range(self.random.randrange(1, 6))
+            data = aggregate([Entry(data, key or "key", str(hash_key))] * len(parts))
+        shard_id, number = self.kinesis.put(name, data, key, hash_key)
+        now = self.kinesis.clock.wall()
+        self.produced += len(parts)
+        positions = [(number, part) for part in parts]
+        for app in self.apps:
+            app.checker.produced(self.arn(name), shard_id, positions, now)
+        return shard_id, number, parts
+
+    def put_everywhere(self) -> None:
+        """Put a small record into each open shard."""
+        for name in self.streams:
+            for shard in self.kinesis.stream(name).open:
+                self.put(name, shard.shard.first_hash, bytes(Scenario.record_bytes))
+
+    async def produce(self) -> None:
+        """Produce records at the scenario's rate, while ``producing`` is true."""
+        while self.producing:
+            self.put(self.random.choice(self.streams))
+            mean = 1 / self.scenario.records_per_second
+            await asyncio.sleep(2 * mean * self.random.random())
+
+    async def apply_retention(self) -> None:
+        """Expire records that are too old, while ``producing`` is true."""
+        while self.producing and (seconds := self.scenario.retention_seconds):
+            await asyncio.sleep(seconds / RETENTION_STEPS)
+            for name in self.streams:
+                self.expire(name, seconds)
+
+    def split(self, name: str, shard_id: str) -> list[str]:
+        """Split a shard."""
+        children = self.kinesis.split(name, shard_id)
+        self.checker.note("split", shard_id, children)
+        self._note_new_shards(name)
+        return children
+
+    def merge(self, name: str, shard_id: str, adjacent_id: str) -> str:
+        """Merge two shards."""
+        child = self.kinesis.merge(name, shard_id, adjacent_id)
+        self.checker.note("merge", (shard_id, adjacent_id), child)
+        self._note_new_shards(name)
+        return child
+
+    def expire(self, name: str, seconds: float) -> None:
+        """Expire all records older than a number of seconds."""
+        before = self.kinesis.clock.wall() - seconds
+        self.kinesis.expire(name, before)
+        is_runnable = self.kinesis.stream(name).shards
+        for app in self.apps:
+            app.checker.expired(self.arn(name), before, is_runnable)
+        self.checker.note("expire", name, f"{seconds:.0f} s")
+
+    def _note_new_shards(self, name: str) -> None:
+        stream = self.kinesis.stream(name)
+        for shard_id, shard in stream.shards.items():
+            if (stream.arn, shard_id) not in self.checker.shards:
+                for app in self.apps:
+                    app.checker.opened(stream.arn, shard_id, shard.shard.parents)
