@@ -71,8 +71,7 @@ class GroupConsumer:
         heartbeat_runner: HeartbeatTask,
         delivery: DeliveryProtocol,
     ) -> None:
-        # All clients share the rate limit of other writes. Syncs have their own limit,
-        # since only one client syncs a stream.
+        # All clients share one rate limit, but only one client syncs a stream.
         syncing = replace(context, store=self._paced(context))
         self._store = self._paced(context)
         self.context = context = replace(context, store=self._store)
