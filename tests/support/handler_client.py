@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask
-from kinesumer.handlers.runner import HandlerRunner
-from kinesumer.handlers.stream_handlers import read_handlers
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
+from tests.support.world import InMemory
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Coroutine
 
     from kinesumer.consuming.owned_shard import OwnedShard
+    from kinesumer.coordination.group import GroupConsumer
     from kinesumer.dead_letters import DeadLetter
-    from kinesumer.model.streams import Stream
     from tests.support.world import World
 
 TERMS = (
@@ -44,33 +40,29 @@ class Runner:
         client_id: str = "c1",
         *streams: str,
         store: Any = None,
+        telemetry: Any = None,
         **options: Any,
     ) -> None:
-        asked: Any = {name: options.pop(name) for name in TERMS if name in options}
         self.world = world
         self.machine = world.loop.machine(client_id)
-        self.context = world.context(client_id, store=store, **options)
         self.letters = Letters()
-        handlers = read_handlers("orders", handler, asked)
-        self.handling = HandlerRunner(
-            handlers,
-            app=self.context.app,
-            clock=self.machine,
-            random=Random(2),
-            drain=self.context.config.drain_timeout_seconds,
-        )
-        if "dead_letters" in asked:
-            self.handling.callers.letters[asked["dead_letters"]] = self.letters
-        self.group = GroupConsumer(
-            self.context, self._open, HeartbeatTask(self.context), self.handling
-        )
-        self._streams = list(streams or ("orders",))
-        self.task: asyncio.Task[None] = self.run(self.handling.run(self._begin))
+        self._asked = {name: options.pop(name) for name in TERMS if name in options}
+        if "dead_letters" in self._asked:
+            self._asked["dead_letters"] = self.letters.put
+        ports = world.ports(self.machine, store=store, telemetry=telemetry)
+        self.client = InMemory(world, client_id, ports=ports, **options)
+        self._handler, self._streams = handler, list(streams or ("orders",))
+        self.task = self.run(self._run())
+
+    @property
+    def group(self) -> GroupConsumer:
+        """What the client runs."""
+        return self.client.group
 
     @property
     def held(self) -> list[str]:
         """The ids of the shards that the client owns."""
-        return sorted(h.key.shard_id for h in self.group.owned_shards())
+        return sorted(key.shard_id for key in self.client.assignment())
 
     @property
     def owned(self) -> OwnedShard:
@@ -84,19 +76,18 @@ class Runner:
 
     async def stop(self) -> None:
         """Leave the client's block while ``run()`` is active."""
-        await self.run(self.group.stop(wait_for_user=True))
+        await self.run(self.client.__aexit__(None, None, None))
 
     async def leave(self) -> None:
         """Leave the group in good order, and then the client's block."""
-        await self.run(self.group.leave())
+        await self.run(self.client.leave())
         await self.task
-        await self.run(self.group.stop(wait_for_user=False))
+        await self.stop()
 
-    async def _open(self, stream: Stream) -> Any:
-        return self.world.kinesis.source(stream.name)
-
-    async def _begin(self) -> None:
-        await self.group.start(self._streams, Start.TRIM_HORIZON)
+    async def _run(self) -> None:
+        await self.client.__aenter__()
+        start = Start.TRIM_HORIZON
+        await self.client.run(self._streams, self._handler, start=start, **self._asked)
 
 
 class Letters:

@@ -141,8 +141,7 @@ async def test_the_room_of_records_that_fail_is_given_back(
     await world.until(lambda: log.records == 60)
     assert log.most <= LIMIT + concurrency * LIMIT // 3
     await runner.leave()
-    [room] = {
-        caller.executor._decoding._room  # type: ignore[union-attr]
-        for caller in runner.handling.callers.by_arn.values()
-    }
+    delivery: Any = runner.group.delivery
+    [caller] = delivery.callers.by_arn.values()
+    room = caller.executor._decoding._room
     assert room._used == 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.handlers import RetryPolicy
+from kinesumer.testing.kinesis.streams import AUTO
 from tests.support.handler_client import Runner, committed
 from tests.support.world import World, in_virtual_time
 
@@ -188,14 +189,11 @@ def test_streams_whose_keys_have_no_order_are_told_of_once(
         async def handle(_: Record) -> None:
             pass
 
-        runner = Runner(world, handle, concurrency=concurrency)
-        await world.until(lambda: runner.held)
-        [stream] = runner.group.streams.values()
-        assert not warnings(caplog)
-        runner.handling.callers.by_arn.clear()
-        stream.info = stream.info._replace(routes_by_key=False)
-        for _ in range(2):
-            await runner.handling.add_streams([stream])
+        world.kinesis.create_stream("auto").distribution = AUTO
+        streams = ["orders", "auto"]
+        runner = Runner(world, handle, "c1", *streams, concurrency=concurrency)
+        await world.until(lambda: len(runner.held) == 2)
+        await runner.run(runner.client.refresh(streams))
 
     case()
     assert len(warnings(caplog)) == concurrency - 1

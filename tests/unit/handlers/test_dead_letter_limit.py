@@ -45,7 +45,7 @@ class Dependency:
 
 
 def incidents(world: World, runner: Runner) -> list[IncidentKind]:
-    return [incident.kind for incident in runner.context.incidents.current()]
+    return [incident.kind for incident in runner.group.context.incidents.current()]
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -269,5 +269,6 @@ async def test_records_that_cannot_be_decoded_are_counted(world: World) -> None:
 
 @in_virtual_time
 async def test_a_decoder_is_checked_at_the_call(world: World) -> None:
+    runner = Runner(world, Log().record, decode=Log)
     with pytest.raises(ConfigurationError, match=r"^decode=.* is not a type"):
-        Runner(world, Log().record, decode=Log)
+        await runner.task

@@ -12,7 +12,7 @@ from anyio import CancelScope
 
 from kinesumer.errors import HandlerFailedError, KinesumerError
 from kinesumer.handlers import RetryPolicy
-from tests.unit.handlers.test_threads import Client, nobody_else_joins
+from tests.support.real_time_client import RealTimeClient, nobody_else_joins
 
 if TYPE_CHECKING:
     from kinesumer import Record
@@ -23,12 +23,12 @@ __all__ = ["nobody_else_joins"]  # a fixture for all tests here
 ONCE = RetryPolicy(max_attempts=1)
 
 
-def row(client: Client) -> ShardRow:
+def row(client: RealTimeClient) -> ShardRow:
     """Return the row of the only shard."""
     from kinesumer.wire import rows
 
     [arn] = {stream.arn for stream in client.group.streams.values()}
-    [found] = client.store.rows(rows.shard_partition("app", arn))
+    [found] = client.memory.rows(rows.shard_partition("app", arn))
     return rows.read_shard(found)
 
 
@@ -61,10 +61,12 @@ class Outcome(BaseException):
 async def test_what_ends_a_program_ends_run_and_the_shards_are_handed_over(
     error: BaseException, *, thread: bool
 ) -> None:
-    client = Client(raising(error, thread=thread), batch=False, dead_letters="file:no")
+    client = RealTimeClient(
+        raising(error, thread=thread), batch=False, dead_letters="file:no"
+    )
     client.put("a", "b", "c")
     with pytest.raises(type(error)) as caught:
-        await client.run()
+        await client.run_all()
     assert caught.value is error
     assert not client.letters.tries
     left = row(client)
@@ -81,10 +83,10 @@ async def test_a_handler_that_cancels_its_own_task_stops_no_shard_in_silence() -
         task.cancel()
         await asyncio.sleep(5)
 
-    client = Client(handle, batch=False)
+    client = RealTimeClient(handle, batch=False)
     client.put("a")
     with pytest.raises(HandlerFailedError, match=r"orders, .* cancelled the task"):
-        await client.run()
+        await client.run_all()
 
 
 async def test_cancelling_run_waits_for_the_record_that_a_thread_is_at() -> None:
@@ -96,9 +98,9 @@ async def test_cancelling_run_waits_for_the_record_that_a_thread_is_at() -> None
         may_end.wait(10)
         seen.append(record.data)
 
-    client = Client(handle, batch=False)
+    client = RealTimeClient(handle, batch=False)
     client.put("a", "b")
-    running = asyncio.get_running_loop().create_task(client.run())
+    running = asyncio.get_running_loop().create_task(client.run_all())
     await asyncio.to_thread(has_one.wait, 10)
     running.cancel()
     await asyncio.wait([running], timeout=0.2)
@@ -123,8 +125,9 @@ async def test_what_anyio_cancels_waits_for_a_thread_too() -> None:
         time.sleep(0.5)
         seen.append(record.data)
 
-    client = Client(handle, batch=False, dead_letters="file:unused")
+    client = RealTimeClient(handle, batch=False, dead_letters="file:unused")
     client.put("a", "b")
+    await client.__aenter__()
     with CancelScope() as scope:
 
         async def cancel() -> None:
@@ -132,11 +135,10 @@ async def test_what_anyio_cancels_waits_for_a_thread_too() -> None:
             scope.cancel()
 
         cancelling = asyncio.get_running_loop().create_task(cancel())
-        await client.handling.run(client._begin)
+        await client.handle_all()
     await cancelling
     assert seen == [b"a"]
-    assert client.letters.is_closed
-    await client.stop()
+    await client.__aexit__(None, None, None)
 
 
 async def test_a_record_whose_handler_could_not_be_called_is_no_dead_letter(
@@ -151,10 +153,12 @@ async def test_a_record_whose_handler_could_not_be_called_is_no_dead_letter(
 
     monkeypatch.setattr(threading.Thread, "start", limited)
     seen: list[Record] = []
-    client = Client(seen.append, batch=False, retries=ONCE, dead_letters="file:unused")
+    client = RealTimeClient(
+        seen.append, batch=False, retries=ONCE, dead_letters="file:unused"
+    )
     client.put("a")
     with pytest.raises(KinesumerError, match="keep the main thread alive"):
-        await client.run()
+        await client.run_all()
     assert not seen
     assert not client.letters.tries
     assert row(client).position is None

@@ -105,7 +105,7 @@ async def test_a_stopped_shard_is_an_incident_without_the_text_of_the_error(
     world.put("a")
     runner = Runner(world, fail, on_failure="stop-shard", retries=ONCE)
     await asyncio.sleep(30)
-    [incident] = runner.context.incidents.current()
+    [incident] = runner.group.context.incidents.current()
     assert incident.kind is IncidentKind.STOPPED_SHARD
     assert incident[1:3] == (ARN, SHARD)
     assert incident.error == "PaymentError"

@@ -76,7 +76,7 @@ async def test_slow_shards_leave_room_in_the_buffer_for_the_others(
         world.put(*[large] * 40, stream="large", hash_key=slow * 2**126)
     options = {"max_processing_seconds": 10_000, "buffer_bytes": 64 << 20}
     runner = Runner(world, handle, "c1", "large", **options)
-    await world.until(lambda: runner.group.buffer.used > 30 << 20)
+    await world.until(lambda: runner.held and runner.group.buffer.used > 30 << 20)
     await asyncio.sleep(10)
     world.put("a", "b", "c")
     await runner.run(runner.group.refresh(["large", "orders"]))

@@ -4,123 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.config import Config
-from kinesumer.consuming.streams import OpenStream
-from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatThread
-from kinesumer.coordination.shard_sync import sync_shards
-from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.runner import HandlerRunner
-from kinesumer.handlers.stream_handlers import read_handlers
-from kinesumer.model.streams import Start, Stream
-from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.runtime.incidents import IncidentLog
-from kinesumer.testing.memory import MemoryKinesis, MemoryStore
-from tests.support.handler_client import TERMS, Letters
-from tests.support.world import APP
+from tests.support.real_time_client import RealTimeClient, nobody_else_joins
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from kinesumer import Batch, Record
 
+__all__ = ["nobody_else_joins"]  # a fixture for all tests here
+
 QUICK = RetryPolicy(max_attempts=2, initial_delay_seconds=0.01)
-
-
-class Client:
-    """Runs ``run()`` in real time, with AWS replaced by memory."""
-
-    def __init__(self, handler: Any, *, shards: int = 1, **options: Any) -> None:
-        asked: Any = {name: options.pop(name) for name in TERMS if name in options}
-        clock = SystemClock()
-        self.store, self.kinesis = MemoryStore(clock), MemoryKinesis(clock)
-        self.kinesis.create_stream("orders", shards)
-        ids = map(str, range(1000))
-        times = {
-            "heartbeat_interval_seconds": 0.1,
-            "lease_duration_seconds": 5.0,
-            "leader_interval_seconds": 0.05,
-            "rebalance_delay_seconds": 0.0,
-        }
-        self.context = ClientContext(
-            app=APP,
-            client_id="c1",
-            config=Config(**{**times, **options}),
-            store=self.store,
-            clock=clock,
-            random=Random(1),
-            new_id=lambda: next(ids),
-            failure_log=FailureLog(clock),
-            incidents=IncidentLog(clock),
-        )
-        handlers = read_handlers("orders", handler, asked)
-        drain = self.context.config.drain_timeout_seconds
-        self.handling = HandlerRunner(
-            handlers, app=APP, clock=clock, random=Random(1), drain=drain
-        )
-        self.letters = Letters()
-        if "dead_letters" in asked:
-            self.handling.callers.letters[asked["dead_letters"]] = self.letters
-        self._thread = StoreThread(self._open_store)
-
-    def put(self, *texts: str) -> None:
-        """Put records."""
-        for text in texts:
-            self.kinesis.put("orders", text.encode(), text, 0)
-
-    async def run(self) -> None:
-        """Run until ``close``."""
-        try:
-            async with asyncio.timeout(20):
-                await self.handling.run(self._begin)
-        finally:
-            await self.stop()
-
-    async def stop(self) -> None:
-        """Give up all shards, and end the thread of the state store."""
-        await self.group.stop(wait_for_user=False)
-        await self._thread.stop()
-
-    def close(self) -> None:
-        """End the run, from any thread."""
-        self._loop.call_soon_threadsafe(self.handling.close)
-
-    async def _begin(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        await self._thread.start()
-        heartbeat = HeartbeatThread(self.context, self._thread)
-        self.group = GroupConsumer(self.context, self._open, heartbeat, self.handling)
-        # If the shards have rows, the first plan can take effect at once.
-        source = self.kinesis.source("orders")
-        info, start = source.describe_now(), Start.TRIM_HORIZON
-        await sync_shards(
-            self.context, OpenStream(Stream(info.arn), source, info, start)
-        )
-        await self.group.start("orders", Start.TRIM_HORIZON)
-
-    async def _open(self, stream: Stream) -> Any:
-        return self.kinesis.source(stream.name)
-
-    @asynccontextmanager
-    async def _open_store(self) -> AsyncIterator[MemoryStore]:
-        yield self.store
-
-
-@pytest.fixture(autouse=True)
-def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the leader make its first plan without waiting for other clients."""
-    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -143,9 +43,9 @@ async def test_records_are_decoded_on_the_event_loop(whole: bool) -> None:
         for record in batch.records:
             handle(record)
 
-    client = Client(handle_batch if whole else handle, decode=decode)
+    client = RealTimeClient(handle_batch if whole else handle, decode=decode)
     client.put(*map(str, range(250)))
-    await client.run()
+    await client.run_all()
     assert values == [*range(250)]
     assert decoded_in == {threading.get_ident()}
 
@@ -171,10 +71,10 @@ async def test_records_are_handled_in_one_thread_not_one_trip_each(
         if len(seen) == 50:
             client.close()
 
-    client = Client(handle)
+    client = RealTimeClient(handle)
     client.put(*map(str, range(50)))
     PLACE.set("caller")
-    await client.run()
+    await client.run_all()
     assert seen == [*map(str, range(50))]
     assert threading.get_ident() not in threads
     assert len({*threads}) == 1
@@ -194,9 +94,9 @@ async def test_whatever_a_plain_function_raises_is_its_failure(
         if record.data == b"c":
             client.close()
 
-    client = Client(handle, retries=QUICK, dead_letters="file:unused")
+    client = RealTimeClient(handle, retries=QUICK, dead_letters="file:unused")
     client.put("a", "b", "c")
-    await client.run()
+    await client.run_all()
     assert calls == ["a", "b", "b", "c"]
     assert client.letters.texts == ["b"]
     attempts = [vars(line).get("attempt") for line in caplog.records]
@@ -213,11 +113,11 @@ async def test_a_plain_function_may_take_batches_and_a_failing_one_is_parted() -
         if b"d" in calls[-1]:
             client.close()
 
-    client = Client(
+    client = RealTimeClient(
         handle, retries=RetryPolicy(max_attempts=1), dead_letters="file:unused"
     )
     client.put("a", "b", "c", "d")
-    await client.run()
+    await client.run_all()
     assert calls == [
         [b"a", b"b", b"c", b"d"],
         [b"a", b"b"],
@@ -232,10 +132,12 @@ async def test_a_coroutine_that_nobody_awaits_ends_run_at_once() -> None:
     async def handle(_: Record) -> None:
         pass
 
-    client = Client(lambda record: handle(record), batch=False, on_failure="stop-shard")
+    client = RealTimeClient(
+        lambda record: handle(record), batch=False, on_failure="stop-shard"
+    )
     client.put("a")
     with pytest.raises(ConfigurationError, match="returned an awaitable"):
-        await client.run()
+        await client.run_all()
 
 
 async def test_keys_run_in_several_threads() -> None:
@@ -248,9 +150,9 @@ async def test_keys_run_in_several_threads() -> None:
         if len(seen) == 2:
             client.close()
 
-    client = Client(handle, concurrency=2)
+    client = RealTimeClient(handle, concurrency=2)
     client.put("a", "b")
-    await client.run()
+    await client.run_all()
     assert sorted(seen) == ["a", "b"]
 
 
@@ -265,9 +167,9 @@ async def test_a_shard_given_up_begins_no_other_record_in_its_thread() -> None:
             client._loop.call_soon_threadsafe(goes_on.set)
             goes_on.wait(10)
 
-    client = Client(handle)
+    client = RealTimeClient(handle)
     client.put("a", "b", "c", "d")
-    await client.run()
+    await client.run_all()
     assert seen == ["a", "b"]
 
 
@@ -280,16 +182,16 @@ async def test_a_thread_that_hangs_is_reported_and_its_shard_is_given_up(
     def hangs(_: object) -> None:
         reported.wait(15)
 
-    client = Client(hangs, batch=takes == "batch", max_processing_seconds=0.3)
+    client = RealTimeClient(hangs, batch=takes == "batch", max_processing_seconds=0.3)
     client.put("a")
-    running = asyncio.get_running_loop().create_task(client.run())
+    running = asyncio.get_running_loop().create_task(client.run_all())
     async with asyncio.timeout(15):
         while not [r for r in caplog.records if "made no progress" in r.message]:
             await asyncio.sleep(0.01)
         while client.group.session is not None:
             await asyncio.sleep(0.01)
     reported.set()
-    client.handling.close()
+    client.close()
     await running
     reports = [r.message for r in caplog.records if r.message.startswith("user code")]
     [report] = reports
@@ -322,9 +224,9 @@ async def test_handlers_wait_for_a_thread_that_the_system_refuses(
         if record.data == b"c":
             client.close()
 
-    client = Client(handle, dead_letters="file:unused")
+    client = RealTimeClient(handle, dead_letters="file:unused")
     client.put("a", "b", "c")
-    await client.run()
+    await client.run_all()
     assert seen == [b"a", b"b", b"c"]
     assert not client.letters.texts
 
@@ -340,14 +242,14 @@ async def test_a_client_whose_handlers_get_no_thread_hands_its_shard_over(
 
     refuse_threads(monkeypatch, refuses)
     seen: list[Record] = []
-    client = Client(seen.append, batch=False)
+    client = RealTimeClient(seen.append, batch=False)
     client.put("a")
-    running = asyncio.get_running_loop().create_task(client.run())
+    running = asyncio.get_running_loop().create_task(client.run_all())
     async with asyncio.timeout(15):
         while len(refused) < 3:
             await asyncio.sleep(0.01)
-        client.handling.close()
+        client.close()
         await running
-    [row] = [row for row in client.store.snapshot() if "shardId" in str(row["sk"])]
+    [row] = [row for row in client.memory.snapshot() if "shardId" in str(row["sk"])]
     assert "owner" not in row
     assert not seen

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry import trace
 
-from kinesumer.consuming.delivery_protocol import EngineParts
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.tracing import read_traceparent
 from kinesumer.model.records import Record
@@ -58,12 +56,8 @@ class Traced(Runner):
 
     def __init__(self, world: World, sdk: Sdk, handler: Any, **options: Any) -> None:
         self.sdk = sdk
-        super().__init__(world, handler, **options)
         tells = OpenTelemetry("app", world.clock, sdk.instruments)
-        self.handling.connect(
-            EngineParts(self.group.buffer, self.group.checkpointer, tells)
-        )
-        self.context = replace(self.context, telemetry=tells)
+        super().__init__(world, handler, telemetry=tells, **options)
 
     def spans(self, name: str) -> list[Any]:
         """Return the finished spans of a name."""

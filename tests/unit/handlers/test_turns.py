@@ -11,8 +11,8 @@ import pytest
 
 from kinesumer.handlers.invokers import Gate
 from tests.support.handler_client import Runner
+from tests.support.real_time_client import RealTimeClient
 from tests.support.world import World, hold, in_virtual_time
-from tests.unit.handlers.test_threads import Client
 
 if TYPE_CHECKING:
     from kinesumer import Batch, Record
@@ -118,11 +118,11 @@ async def test_plain_functions_take_turns_if_there_are_too_few_threads(
         if len(shards) == 40:
             client.close()
 
-    client = Client(handle, shards=2)
+    client = RealTimeClient(handle, shards=2)
     for number in range(20):
         client.kinesis.put("orders", b"x", str(number), 0)
         client.kinesis.put("orders", b"x", str(number), KEYS - 1)
-    await client.run()
+    await client.run_all()
     runs = [len([*run]) for _, run in groupby(shards)]
     # A turn ends with the record that is handled 50 ms after its beginning. The first
     # shard may begin alone, and the last one may end alone.
