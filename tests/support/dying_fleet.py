@@ -52,9 +52,9 @@ class DyingFleet:
             )
             return
         options = {**self._runs, **self._config}
-        runner = Runner(self.world, handle, client_id, **options)
-        runner.letters.put = self._put  # type: ignore[method-assign]
-        self.clients[client_id] = runner
+        if "dead_letters" in options:
+            options["dead_letters"] = self._put
+        self.clients[client_id] = Runner(self.world, handle, client_id, **options)
 
     async def _put(self, letter: Any) -> None:
         self.letters.append(letter.data.decode())

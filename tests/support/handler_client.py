@@ -47,7 +47,7 @@ class Runner:
         self.machine = world.loop.machine(client_id)
         self.letters = Letters()
         self._asked = {name: options.pop(name) for name in TERMS if name in options}
-        if "dead_letters" in self._asked:
+        if isinstance(self._asked.get("dead_letters"), str):
             self._asked["dead_letters"] = self.letters.put
         ports = world.ports(self.machine, store=store, telemetry=telemetry)
         self.client = InMemory(world, client_id, ports=ports, **options)
