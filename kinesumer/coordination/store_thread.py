@@ -49,7 +49,8 @@ class StoreThread:
         self.store: StateStore  # the store, for use on the thread's own event loop
         self._loop: asyncio.AbstractEventLoop
         self._main: asyncio.Task[None] | None = None
-        self._calls: set[Future[Any]] = set()
+        # The open calls, and the coroutine of each.
+        self._calls: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
         self._ended = False
         self._thread: threading.Thread | None = None
 
@@ -73,10 +74,10 @@ class StoreThread:
         except RuntimeError:  # the thread's loop is closed
             work.close()
             raise StoreThreadEndedError from None
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
+        self._calls[call] = work
+        call.add_done_callback(self._forget)
         if self._ended:
-            call.cancel()
+            self._end_calls()
         try:
             return await asyncio.wrap_future(call)
         except asyncio.CancelledError:
@@ -118,11 +119,18 @@ class StoreThread:
                 logger.warning("asyncio can't end its threads: %s", error)
         finally:
             self._ended = True
-            # No event loop is left to answer the remaining calls.
-            for call in list(self._calls):
-                call.cancel()
+            self._end_calls()
             if not self._opened.done():
                 self._opened.set_exception(StoreThreadEndedError())
+
+    def _end_calls(self) -> None:
+        """Cancel the open calls, which no event loop is left to answer."""
+        for call, work in list(self._calls.items()):
+            work.close()  # the loop may have ended before it began the call
+            call.cancel()
+
+    def _forget(self, call: Future[Any]) -> None:
+        self._calls.pop(call, None)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -108,6 +109,36 @@ async def test_a_call_to_an_ended_thread_is_an_error() -> None:
         with pytest.raises(StoreThreadEndedError):
             await store.get(KEY)
         thread.call_soon(print, "never")
+
+
+async def test_a_call_that_an_ending_thread_never_begins_is_an_error() -> None:
+    closing, may_close = threading.Event(), threading.Event()
+
+    @asynccontextmanager
+    async def open_store() -> AsyncIterator[SlowStore]:
+        loop = asyncio.get_running_loop()
+        close = loop.close
+
+        def wait_and_close() -> None:  # what is called meanwhile is never run
+            closing.set()
+            may_close.wait(5)
+            close()
+
+        loop.close = wait_and_close  # type: ignore[method-assign]
+        yield SlowStore(30)
+
+    thread = StoreThread(open_store)
+    store = await thread.start()
+    stopping = asyncio.create_task(thread.stop())
+    await asyncio.to_thread(closing.wait, 5)
+    asked = [asyncio.create_task(store.query("pk")) for _ in range(3)]
+    await asyncio.sleep(0)
+    may_close.set()
+    for call in asked:
+        with pytest.raises(StoreThreadEndedError):
+            await call
+    await stopping
+    gc.collect()  # a coroutine that was never awaited would warn
 
 
 async def test_what_opening_the_store_raises_is_raised_at_the_start() -> None:
