@@ -28,7 +28,9 @@ def test_each_mutant_changes_one_node_and_is_a_program(name: str) -> None:
 def test_each_mutant_names_tests_that_exist() -> None:
     for test in {test for made in MUTANTS.values() for test in made.tests}:
         path, _, function = test.partition("::")
-        assert not function or f"def {function}(" in (ROOT / path).read_text(), test
+        file = ROOT / path
+        assert file.exists(), test
+        assert not function or f"def {function}(" in file.read_text(), test
 
 
 def test_no_two_mutants_have_the_same_name() -> None:
