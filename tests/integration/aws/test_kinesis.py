@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from kinesumer.aws import session
 from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.aws.stream_names import parse_stream_name
 from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -100,6 +101,11 @@ async def test_what_names_no_stream_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError):
         await open_source(clients, stream)
+
+
+def test_an_arn_tells_name_and_region() -> None:
+    assert parse_stream_name(ARN) == ("orders", "eu-west-1", ARN)
+    assert parse_stream_name("orders") == ("orders", None, None)
 
 
 # --- shards --------------------------------------------------------------------------
