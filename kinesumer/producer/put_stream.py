@@ -191,7 +191,7 @@ class PutCounts(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a request has put."""
+    """The records that a request has put."""
 
     accepted: list[tuple[PendingRecord, EntryResult]]
     failed: list[PendingRecord]  # the records to send again

@@ -217,7 +217,7 @@ async def watch(
     If a read fails, the last report stays, and ``draw`` gets the error's text.
     """
     latest = first, ""
-    # Its thread draws the picture anew, also when the terminal's size has changed.
+    # Its thread draws the picture again, also when the terminal's size has changed.
     live = Live(
         get_renderable=lambda: draw(*latest),
         console=PipeConsole(),

@@ -130,7 +130,7 @@ class Process:
 
     @property
     def group(self) -> GroupConsumer | None:
-        """What the process's client runs, or None."""
+        """The group of the process's client, or None."""
         return None if self.client is None else self.client.group
 
     def owned_shards(self) -> Iterable[OwnedShard]:

@@ -169,12 +169,12 @@ class SimulatedClient(Kinesumer):
 
     @property
     def group(self) -> GroupConsumer | None:
-        """What the client runs, or None before its start."""
+        """The client's group, or None before its start."""
         return self._lifecycle.group
 
 
 class ConsumingProcess(Protocol):
-    """What the user's side of a client needs of its process."""
+    """A process, as the user's side of its client sees it."""
 
     world: World
     machine: Machine
