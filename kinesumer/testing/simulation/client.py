@@ -129,6 +129,13 @@ class Process:
         return self.machine.alive and not self.task.done()
 
     @property
+    def stays(self) -> bool:
+        """False once the process leaves, or will be killed after some callbacks."""
+        threads = (self.machine, self.heartbeat_thread)
+        killed = any(t.after_steps_action == self.machine.kill for t in threads)
+        return not self.leaving and not killed
+
+    @property
     def group(self) -> GroupConsumer | None:
         """The group of the process's client, or None."""
         return None if self.client is None else self.client.group

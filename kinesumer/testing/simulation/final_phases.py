@@ -81,7 +81,7 @@ async def takeover(sim: Simulation) -> None:
     sim.checker.note("killed at rest", dies, victim.name)
     died = sim.loop.real
     victim.machine.kill()
-    if all(process.leaving for process in survivors):
+    if not any(process.stays for process in survivors):
         sim.start_process()  # deploy another client, since none is left
     pause = 2 * sim.scenario.min_read_interval_seconds
     limit = (TAKEOVER_SECONDS[dies] + _replace_seconds(sim)) / slowest_clock() + pause
@@ -137,7 +137,7 @@ async def pair(sim: Simulation) -> None:
     if sim.config.max_shards is not None:
         limit += sim.config.listing_interval_seconds / slowest_clock() + PLAN_SECONDS
     for kind in kinds:
-        if sum(not process.leaving for process in sim.living) < 2:
+        if sum(process.stays for process in sim.living) < 2:
             sim.start_process()  # so that a client is left
         DISTURBANCES[kind](sim)
         await _check_arrivals(sim, streams, began, lease * sim.random.random(), limit)

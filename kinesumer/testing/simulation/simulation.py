@@ -121,7 +121,7 @@ class Simulation(World):
         self.kinesis.revive()
         for process in self.processes:
             process.end_faults()
-        while sum(not p.leaving for p in self.living) < self._least_members():
+        while sum(p.stays for p in self.living) < self._least_members():
             self.start_process()
         for operator in self.operators:
             operator.end_faults()
