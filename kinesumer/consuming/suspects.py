@@ -1,6 +1,6 @@
 """Keep track of the records that may have killed a shard's former owners.
 
-``core/isolation.py`` decides which records these are.
+``core/progress.py`` decides which records these are.
 """
 
 from __future__ import annotations

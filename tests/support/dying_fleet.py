@@ -19,6 +19,11 @@ P = "shardId-000000000000"
 RESTART_SECONDS = 3.0
 
 
+def numbered(count: int) -> list[str]:
+    """Return the texts of harmless records."""
+    return [f"r{number}" for number in range(count)]
+
+
 class DyingFleet:
     """Three clients, which a supervisor starts again after each death."""
 

@@ -35,8 +35,8 @@ _ROW_TESTS = ("wire/test_rows", "wire/test_fields")
 TESTS = {
     "core/assignment": (
         "core/test_assignment",
-        "core/test_balance_labels",
-        "core/test_max_shards",
+        "core/test_assignment_labels",
+        "core/test_assignment_max_shards",
     ),
     "core/delivery": ("core/test_delivery", "core/test_handout"),
     "core/handout": ("core/test_handout", "core/test_delivery"),
@@ -59,7 +59,6 @@ TESTS = {
         "wire/test_put_records",
     ),
     "wire/put_records": ("wire/test_put_records", "wire/test_aggregation"),
-    "wire/position_lists": ("wire/test_query_offsets",),
     "wire/fields": (*_ROW_TESTS, "wire/test_records"),
     "wire/admin_writes": ("wire/test_admin_writes", "wire/test_writes"),
     "wire/rows": (*_ROW_TESTS, "wire/test_writes"),
