@@ -130,7 +130,10 @@ class StoreThread:
             call.cancel()
 
     def _forget(self, call: Future[Any]) -> None:
-        self._calls.pop(call, None)
+        if call.cancelled():  # the thread may not have begun it; it does so before this
+            self.call_soon(self._calls.pop, call, None)
+        else:
+            self._calls.pop(call, None)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -111,7 +111,13 @@ async def test_a_call_to_an_ended_thread_is_an_error() -> None:
         thread.call_soon(print, "never")
 
 
-async def test_a_call_that_an_ending_thread_never_begins_is_an_error() -> None:
+@pytest.mark.parametrize(
+    ("is_cancelled", "error"),
+    [(False, StoreThreadEndedError), (True, asyncio.CancelledError)],
+)
+async def test_a_call_that_an_ending_thread_never_begins_is_an_error(
+    error: type[BaseException], *, is_cancelled: bool
+) -> None:
     closing, may_close = threading.Event(), threading.Event()
 
     @asynccontextmanager
@@ -133,11 +139,15 @@ async def test_a_call_that_an_ending_thread_never_begins_is_an_error() -> None:
     await asyncio.to_thread(closing.wait, 5)
     asked = [asyncio.create_task(store.query("pk")) for _ in range(3)]
     await asyncio.sleep(0)
+    for call in asked * is_cancelled:
+        call.cancel()
+    await asyncio.sleep(0)
     may_close.set()
     for call in asked:
-        with pytest.raises(StoreThreadEndedError):
+        with pytest.raises(error):
             await call
     await stopping
+    del asked, call
     gc.collect()  # a coroutine that was never awaited would warn
 
 
