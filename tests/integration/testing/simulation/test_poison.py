@@ -27,7 +27,7 @@ def test_no_other_record_is_named_or_set_aside_under_faults(
     scenario = Scenario("deadly", shards=(4, 2), **way)
     simulation = Simulation(scenario, 3)
     rates = parse_rates("all,poison:1")
-    play(simulation, Outcome(draw_run(scenario, 3, 4, rates)))
+    play(simulation, Outcome(draw_run(scenario, 3, 2, rates)))
     assert simulation.deadly.named
 
 

@@ -32,7 +32,7 @@ def simulated(minutes: float, *, concurrency: int, batches: bool = False) -> Out
 def test_no_record_is_lost_nor_passed_by_a_checkpoint(
     concurrency: int, *, batches: bool
 ) -> None:
-    outcome = simulated(2, concurrency=concurrency, batches=batches)
+    outcome = simulated(1, concurrency=concurrency, batches=batches)
     assert not outcome.violation
     assert outcome.takeovers > 1
     assert outcome.handovers > 5
