@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from kinesumer import (
-    Kinesumer,
-    ShardKey,
-)
-from kinesumer.errors import (
-    ConfigurationError,
-    KinesumerError,
-    ShardsLostError,
-)
+from kinesumer import Kinesumer
+from kinesumer.errors import ConfigurationError, KinesumerError, ShardsLostError
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.one_shard import OLDEST, place, shard
@@ -36,21 +29,10 @@ async def test_consuming_outside_the_block_or_twice_is_refused(world: World) -> 
 
 @in_virtual_time
 async def test_invalid_streams_and_starts_are_refused(world: World) -> None:
-    invalid: list[Any] = [
-        [],
-        (),
-        [""],
-        "",
-        [7],
-        [None],
-        [b"orders"],
-        b"orders",
-        7,
-        None,
-    ]
+    lists: list[Any] = [[], (), [""], [7], [None], [b"orders"]]
     start: Any = 7
     async with InMemory(world) as client:
-        for streams in invalid:
+        for streams in (*lists, "", b"orders", 7, None):
             with pytest.raises(ConfigurationError, match="stream"):
                 client.consume(streams)
         with pytest.raises(ConfigurationError, match="start=7 must be a Start"):
@@ -75,9 +57,6 @@ async def test_commit_and_refresh_need_a_running_client(world: World) -> None:
         for call in (client.commit(), client.refresh("orders")):
             with pytest.raises(KinesumerError, match="iterate over consume"):
                 await call
-
-
-# --- cancelled requests ---
 
 
 # --- manual commits ---
@@ -120,55 +99,7 @@ async def test_a_commit_names_shards_that_other_clients_own(world: World) -> Non
     assert shard(world).position is None
 
 
-# --- leaving the block while another task has a record ---
-
-
-# --- what the client tells about its shards ---
-
-
-# --- the record in hand at the end, and limits ---
-
-
-@in_virtual_time
-async def test_a_block_that_ends_without_an_error_acknowledges_the_record_in_hand(
-    world: World,
-) -> None:
-    world.put(*"abcdefgh")
-    async with InMemory(world) as client:
-        async with client.consume("orders", start=OLDEST) as records:
-            async for record in records:
-                if record.data == b"b":
-                    break
-    assert shard(world).position == place(world, 1)
-    with pytest.raises(ValueError, match="d"):
-        async with InMemory(world) as client, client.consume("orders") as records:
-            async for record in records:
-                if record.data == b"d":
-                    raise ValueError("d")
-    assert shard(world).position == place(world, 2)
-    async with InMemory(world) as client:
-        async with client.consume("orders").batches() as batches:
-            batch = await anext(batches)
-        assert batch.records[0].data == b"d"
-        assert (
-            client.positions()[ShardKey(ARN, SHARD)].done == batch.records[-1].position
-        )
-
-
-@in_virtual_time
-async def test_a_loop_may_be_closed_with_and_without_an_acknowledgement(
-    world: World,
-) -> None:
-    world.put(*"abcd")
-    async with InMemory(world) as client:
-        records = client.consume("orders", start=OLDEST)
-        await anext(records)
-        await records.aclose(ack=True)
-        assert client.positions()[ShardKey(ARN, SHARD)].done == place(world, 0)
-        assert [(await anext(records)).data for _ in range(2)] == [b"b", b"c"]
-        await records.aclose()
-        assert client.lag()[ShardKey(ARN, SHARD)].records_in_hand == 1
-    assert shard(world).position == place(world, 1)
+# --- limits ---
 
 
 @in_virtual_time

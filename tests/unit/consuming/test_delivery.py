@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from kinesumer.consuming.records import Records
 from kinesumer.errors import StreamRecreatedError
 from kinesumer.model.positions import Position
 from tests.support.delivery import Desk, deliver
@@ -22,17 +21,6 @@ async def test_asking_marks_the_record_before_as_done(world: World) -> None:
     assert desk.done(owned) == Position("1")
     assert await desk.nothing_for(1)  # asks for a third record, which there isn't
     assert desk.done(owned) == Position("2")
-
-
-async def test_asking_with_a_timeout_loses_nothing(world: World) -> None:
-    desk, owned = Desk(world), hold()
-    assert await desk.nothing_for(1)
-    desk.put(owned, 1, 2)
-    assert [await desk.next(), await desk.next()] == ["1", "2"]
-    assert await desk.nothing_for(1)
-    assert await desk.nothing_for(1)
-    desk.put(owned, 3)
-    assert await desk.next() == "3"
 
 
 # --- the lease ---
@@ -102,21 +90,6 @@ async def test_a_fatal_fault_ends_the_iteration_with_its_reason(world: World) ->
         with pytest.raises(StreamRecreatedError, match="made anew"):
             await desk.next()
         desk.delivery.close(later)  # doesn't replace the first reason
-
-
-async def test_a_start_that_fails_is_tried_again(world: World) -> None:
-    desk = Desk(world)
-    failing = [ValueError("no table")]
-
-    async def start() -> None:
-        if failing:
-            raise failing.pop()
-
-    records = Records(desk.delivery, start)
-    with pytest.raises(ValueError, match="no table"):
-        await anext(records)
-    desk.put(hold(), 1)
-    assert (await anext(records)).sequence_number == "1"
 
 
 # --- batches ---
