@@ -37,14 +37,6 @@ def numbers(first: int, last: int) -> list[str]:
     return [str(number) for number in range(first, last)]
 
 
-async def fleet(world: World, *names: str, shards: int = 4) -> list[Client]:
-    """Return clients that own all shards of a new stream "orders"."""
-    world.kinesis.create_stream("orders", shards)
-    clients = [world.client(name) for name in names]
-    await settled(world, *clients, shards=shards)
-    return clients
-
-
 async def settled(world: World, *clients: Client, shards: int) -> None:
     """Wait until the clients own all shards, with equal numbers of them."""
 

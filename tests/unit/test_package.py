@@ -1,10 +1,11 @@
-"""Test the names that ``import kinesumer`` provides, and the modules that it loads."""
+"""Test the package's names, the modules that it loads, and the names of their tests."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +13,6 @@ import pytest
 import kinesumer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kinesumer.testing import EmbeddedAws
 
 
@@ -64,6 +63,22 @@ def test_all_public_names_are_there_when_they_are_named() -> None:
     assert set(kinesumer.__all__) <= set(dir(kinesumer))
     for name in kinesumer.__all__:
         assert getattr(kinesumer, name).__name__ == name
+
+
+@pytest.mark.parametrize(
+    "package", ["core", "wire", "consuming", "coordination", "spark"]
+)
+def test_each_module_has_tests_of_its_name(package: str) -> None:
+    """``test_NAME.py`` has the tests of the module NAME, also with ``_WORDS`` added."""
+    found = (Path(kinesumer.__file__).parent / package).rglob("[!_]*.py")
+    modules = {path.stem for path in found}
+    tests = {path.stem[5:] for path in (Path(__file__).parent / package).glob("test_*")}
+    assert modules - tests == set()
+    assert [name for name in tests if not _is_of(name, modules)] == []
+
+
+def _is_of(test: str, modules: set[str]) -> bool:
+    return any(f"{test}_".startswith(f"{module}_") for module in modules)
 
 
 def test_what_spark_starts_for_planning_imports_little() -> None:

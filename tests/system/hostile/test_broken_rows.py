@@ -10,7 +10,7 @@ import pytest
 from kinesumer.errors import CorruptRowError, InvalidPositionError
 from kinesumer.model.positions import Position
 from kinesumer.wire import rows
-from tests.support.clients import counts, fleet, numbers, settled, spread
+from tests.support.clients import counts, numbers, settled, sharing, spread
 from tests.support.faulty import FaultySource
 from tests.support.row_edits import (
     NULL,
@@ -41,7 +41,7 @@ SHARDS = [f"shardId-{n:012}" for n in range(4)]
 async def test_a_broken_shard_row_stops_only_its_shard(
     world: World, caplog: pytest.LogCaptureFixture, attribute: str, value: Value
 ) -> None:
-    clients = await fleet(world, "c1", "c2")
+    clients = await sharing(world, "c1", "c2", shards=4)
     key = shard_keys(world)[SHARDS[0]]
     clients[0].kill()
     clients[1].kill()
@@ -71,7 +71,7 @@ class Refusing(FaultySource):
 async def test_a_position_that_kinesis_refuses_stops_its_shard_until_corrected(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    [first] = await fleet(world, "c1", shards=2)
+    [first] = await sharing(world, "c1", shards=2)
     await first.stop()
     key = shard_keys(world)[SHARDS[0]]
     await spoil(world, key, sequence_number="7" * 60)
@@ -113,7 +113,7 @@ async def test_a_broken_member_row_ends_only_that_clients_session(
     world: World, victim: str, values: dict[str, Any]
 ) -> None:
     names = ["c1", "c2", "c3"]
-    clients = dict(zip(names, await fleet(world, *names), strict=True))
+    clients = dict(zip(names, await sharing(world, *names, shards=4), strict=True))
     sessions = {name: row.session for name, row in world.members().items()}
     clients[victim].kill()
     await spoil(world, member_key(victim), **values)
@@ -136,7 +136,7 @@ async def test_a_broken_member_row_ends_only_that_clients_session(
 async def test_a_client_with_a_broken_row_reports_it_and_releases_its_shards(
     world: World, values: dict[str, Any]
 ) -> None:
-    clients = await fleet(world, "c1", "c2")
+    clients = await sharing(world, "c1", "c2", shards=4)
     await spoil(world, member_key("c2"), **values)
     await asyncio.wait([clients[1].task], timeout=10)
     error = clients[1].task.exception()
@@ -177,7 +177,7 @@ async def test_a_member_row_without_attributes_is_reported_and_pruned(
 async def test_a_broken_leader_row_stops_only_planning(
     world: World, caplog: pytest.LogCaptureFixture, attribute: str, value: Value
 ) -> None:
-    clients = await fleet(world, "c1", "c2")
+    clients = await sharing(world, "c1", "c2", shards=4)
     key = rows.leader_key(APP)
     sound = await spoil(world, key, **{attribute: value})
     third = world.client("c3")

@@ -9,7 +9,7 @@ import pytest
 
 from kinesumer.errors import GroupBusyError
 from kinesumer.wire import rows
-from tests.support.clients import fleet, settled
+from tests.support.clients import settled, sharing
 from tests.support.row_edits import NULL, delete, member_key, put
 from tests.support.world import APP, World, in_virtual_time
 
@@ -85,7 +85,7 @@ async def test_a_deleted_leader_row_is_created_again_and_its_plans_apply(
 
 @in_virtual_time
 async def test_a_deleted_member_row_ends_only_that_session(world: World) -> None:
-    clients = await fleet(world, "c1", "c2")
+    clients = await sharing(world, "c1", "c2", shards=4)
     for name in ("c1", "c2"):
         await delete(world, member_key(name))
         await settled(world, *clients, shards=4)

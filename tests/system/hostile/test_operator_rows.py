@@ -12,7 +12,7 @@ from kinesumer.errors import CorruptRowError, KinesumerError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start
 from kinesumer.wire import rows
-from tests.support.clients import counts, fleet, numbers, settled, spread
+from tests.support.clients import counts, numbers, settled, sharing, spread
 from tests.support.mirrored_query import Query
 from tests.support.operator import Operator
 from tests.support.row_edits import (
@@ -78,7 +78,7 @@ async def test_an_unreadable_pause_remains_a_pause(
 async def test_an_unreadable_operator_attribute_ends_at_most_that_session(
     world: World, caplog: pytest.LogCaptureFixture, values: dict[str, Any]
 ) -> None:
-    clients = await fleet(world, "c1", "c2")
+    clients = await sharing(world, "c1", "c2", shards=4)
     await spoil(world, member_key("c2"), **values)
     await pauses.notify(world.context("operator"))
     spread(world, *numbers(0, 40))

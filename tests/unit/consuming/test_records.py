@@ -89,6 +89,24 @@ async def test_a_task_with_a_timeout_keeps_its_own_loop(world: World) -> None:
         task.cancel()
 
 
+async def test_each_task_that_shares_an_iterator_has_its_batch(world: World) -> None:
+    desk = Desk(world, auto=False)
+    batches = desk.records.batches()
+
+    async def work(seconds: float) -> None:
+        async for _ in batches:
+            await asyncio.sleep(seconds)
+
+    tasks = [world.loop.create_task(work(seconds)) for seconds in (2, 3600)]
+    await asyncio.sleep(1)
+    desk.put(hold(), 1)
+    other = desk.put(hold(), 2, 3)
+    await asyncio.sleep(3)
+    assert desk.buffer.used == other.size  # the second task still works at it
+    for task in tasks:
+        task.cancel()
+
+
 async def test_closing_a_shared_iterator_ends_the_loops_of_all_tasks(
     world: World,
 ) -> None:

@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from kinesumer.model.positions import Position
-from kinesumer.model.streams import HASH_KEYS, ShardKey
+from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire import writes
 from tests.support.lease_owner import LOW, LOWER, UPPER, WHOLE, Owner, P, change, own
-from tests.support.world import APP, ARN, World
+from tests.support.world import APP, World
 
 # --- claims ---
 
@@ -168,86 +167,6 @@ async def test_a_hand_over_waits_a_heartbeat_for_the_next_owner(world: World) ->
     await owner.owns(seconds=0.6)
 
 
-async def test_a_release_stores_the_position_in_the_same_write(world: World) -> None:
-    owner = await own(world, "a", "b")
-    owner.plan((), version=2)
-    await owner.owns()
-    release = owner.store.sent[-1]
-    assert "sequence_number" in release.set
-    assert "owner" in release.remove
-    row = owner.row()
-    assert row.owner == ""
-    last = world.kinesis.stream("orders").shards[P].log[-1]
-    assert row.position == Position(last.sequence_number)
-
-
-async def test_a_release_waits_for_user_code_but_not_for_ever(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    owner = await own(world, drain_timeout_seconds=10.0)
-    owner.finishes = False
-    world.put("a")
-    await world.until(lambda: owner.texts)
-    owner.plan((), version=2)
-    await asyncio.sleep(9)
-    assert owner.held() == [P]
-    await owner.owns(seconds=5)
-    assert owner.row().position is None
-    assert "didn't finish within 10 s; the next owner repeats " in caplog.text
-
-
-async def test_the_next_owner_delivers_what_was_only_fetched(world: World) -> None:
-    first = await own(world, max_uncommitted_records=4)
-    first.finishes = False
-    world.put(*"abcdef")
-    await world.until(lambda: len(first.texts) == 4)
-    first.finishes = True
-    second = await Owner(world, "c2").begin()
-    second.plan(WHOLE)
-    first.plan((), version=2)
-    await second.owns(P)
-    await world.until(lambda: len(second.texts) >= 2)
-    assert "".join(first.texts + second.texts) == "abcdef"
-
-
-@pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
-async def test_a_release_whose_answer_is_lost_is_settled(
-    world: World, how: str
-) -> None:
-    owner = await own(world, "a")
-    owner.store.spoil(how, "owner")
-    owner.plan((), version=2)
-    await owner.owns()
-    assert owner.row().owner == ""
-    assert owner.row().position is not None
-    assert owner.coordinator.shards.lost == set()
-
-
-async def test_acks_during_a_release_are_reported_as_lost(world: World) -> None:
-    owner = await own(world, drain_timeout_seconds=1.0)
-    owner.finishes = False
-    world.put("a")
-    await world.until(lambda: owner.texts)
-    owned = owner.owned()
-    owner.store.latency = 0.5
-    owner.plan((), version=2)
-    await world.until(lambda: owned.revoked)
-    await asyncio.sleep(1.2)
-    owned.progress.done_through(1)
-    await owner.owns()
-    assert owner.row().position is None
-    assert owner.coordinator.shards.lost == {owned.key}
-
-
-async def test_a_release_of_a_shard_taken_over_reports_the_loss(world: World) -> None:
-    owner = await own(world, "a")
-    await change(world, P, owner="thief", epoch=2)
-    owner.plan((), version=2)
-    await owner.owns()
-    assert owner.coordinator.shards.lost == {ShardKey(ARN, P)}
-    assert owner.row().owner == "thief"
-
-
 async def test_streams_no_longer_requested_are_given_up_at_once(world: World) -> None:
     owner = await own(world)
     owner.coordinator.restrict(frozenset())
@@ -255,35 +174,3 @@ async def test_streams_no_longer_requested_are_given_up_at_once(world: World) ->
     owner.plan(WHOLE, version=2)
     await asyncio.sleep(10)
     assert owner.held() == []
-
-
-@pytest.mark.parametrize("texts", ["", "a"])
-async def test_a_dropped_shard_is_lost_if_its_position_is_not_stored(
-    world: World, texts: str
-) -> None:
-    owner = await own(world)
-    world.put(*texts)
-    await world.until(lambda: owner.texts == [*texts])
-    owned = owner.owned()
-    owner.coordinator.shards.drop_all()
-    assert owned.lost
-    assert owner.held() == []
-    assert owner.coordinator.shards.lost == ({ShardKey(ARN, P)} if texts else set())
-
-
-@pytest.mark.parametrize("is_dropped", [True, False])
-async def test_giving_a_shard_up_frees_the_memory_of_its_queued_records(
-    world: World, *, is_dropped: bool
-) -> None:
-    owner = await own(world)
-    owner.consuming.cancel()
-    world.put("a", "b")
-    await asyncio.sleep(2)
-    assert owner.buffer.used > 0
-    if is_dropped:
-        owner.coordinator.shards.drop(owner.owned())
-        await asyncio.sleep(1)
-    else:
-        owner.plan((), version=2)
-        await owner.owns()
-    assert owner.buffer.used == 0

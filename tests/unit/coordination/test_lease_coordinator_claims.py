@@ -34,17 +34,6 @@ async def test_a_stale_read_proves_no_death(
     assert not second.store.writes("claim")
 
 
-async def test_a_seeked_shard_that_another_claimed_takes_no_room_of_max_shards(
-    world: World,
-) -> None:
-    owner = await Owner(world, max_shards=1).begin()
-    stale = owner.coordinator.shards.stale
-    stale.add(owner.row())
-    await change(world, P, epoch=1, owner="another session")
-    await stale.release((), [], ())
-    assert not stale.keys
-
-
 async def test_reading_goes_on_from_the_position_in_the_claims_answer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,12 +9,11 @@ import pytest
 
 from kinesumer.model.streams import ShardKey
 from kinesumer.wire import admin_writes, rows, writes
-from tests.support.lease_owner import LOWER, UPPER, WHOLE, Owner, P, change, own
+from tests.support.lease_owner import WHOLE, Owner, P, change, own
 from tests.support.world import APP, ARN, World
 
 if TYPE_CHECKING:
     from kinesumer.model.rows import Key
-    from kinesumer.ports import Write, WriteResult
 
 GROUP = f"group#{APP}"
 EVERYTHING = rows.group_key(APP)
@@ -135,28 +134,3 @@ async def test_pauses_are_read_every_ten_minutes(world: World) -> None:
     owner.store.queried.clear()
     await asyncio.sleep(3600)
     assert owner.store.queried.count(GROUP) in (5, 6)
-
-
-async def test_a_late_claim_that_a_pause_refused_is_released(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    owner = await Owner(world).begin()
-    right = owner.store.write
-
-    async def paused_meanwhile(write: Write) -> WriteResult:
-        if "claim" in write.set:
-            await mark(world, SHARD)
-        return await right(write)
-
-    monkeypatch.setattr(owner.store, "write", paused_meanwhile)
-    owner.plan(LOWER)
-    await world.until(lambda: owner.store.writes("claim"))
-    monkeypatch.undo()
-    await asyncio.sleep(1)
-    assert owner.held() == []
-    owner.plan(UPPER, version=2)
-    await asyncio.sleep(1)
-    await unmark(world, SHARD)
-    late = owner.store.writes("claim")[0]
-    assert (await world.table.write(late)).applied
-    await world.until(lambda: owner.row().owner == "", seconds=61)

@@ -137,23 +137,6 @@ async def test_an_end_that_another_owner_prevents_readies_no_child(
     assert not owner.row(LOW).ready
 
 
-async def test_a_shard_read_to_its_end_can_be_released(world: World) -> None:
-    """The shard isn't marked as ended, since its last record isn't done."""
-    owner = await own(world, max_uncommitted_records=4)
-    world.put("a", "b", "c", "d")
-    world.kinesis.split("orders", P)
-    owner.finishes = False
-    await world.until(lambda: len(owner.texts) == 4)
-    await world.until(lambda: owner.owned().children is not None)
-    owner.owned().progress.done_through(3)
-    owner.owned().set_delivered(3)
-    owner.store.spoil("unanswered", "owner")
-    await owner.coordinator.shards.release(owner.owned(), 0, "closed")
-    assert owner.row().owner == ""
-    assert not owner.row().ended
-    assert owner.coordinator.shards.lost == set()
-
-
 # --- merges ---
 
 

@@ -10,9 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.types import BinaryType, StructType
 
-from kinesumer.spark import readers
 from kinesumer.spark.runtime.driver_process import (
     FILE,
     NEW_OBJECTS,
@@ -20,7 +18,6 @@ from kinesumer.spark.runtime.driver_process import (
     stop_on_sigterm,
     warn_of_other_loads,
 )
-from kinesumer.spark.source import KinesumerDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,23 +72,6 @@ def test_a_thread_beside_the_main_one_sets_no_handler(handler: object) -> None:
     thread = threading.Thread(target=stop_on_sigterm)
     thread.start()
     thread.join()
-    assert signal.getsignal(signal.SIGTERM) is handler
-
-
-class NoDriver:
-    async def fix_targets(self) -> None:
-        pass
-
-
-def test_a_query_without_an_app_ends_at_once_on_sigterm(
-    handler: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readers, "_new_driver", lambda _options: NoDriver())
-    monkeypatch.setattr(readers, "collect_garbage_rarely", lambda: None)
-    source = KinesumerDataSource({"streams": "orders", "region": "us-east-1"})
-    reader = source.streamReader(StructType().add("data", BinaryType()))
-    assert isinstance(reader, readers.StreamReader)
-    reader.prepareForTriggerAvailableNow()
     assert signal.getsignal(signal.SIGTERM) is handler
 
 

@@ -11,7 +11,6 @@ import pyspark
 import pytest
 
 from kinesumer.spark.runtime import jvm
-from kinesumer.spark.source import KinesumerDataSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,9 +109,8 @@ def test_other_versions_are_refused(
     monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
-    with pytest.raises(ImportError, match=f"4.2 or later, below 5, but {version}"):
-        KinesumerDataSource({"streams": "orders"})
-    with pytest.raises(ImportError, match="pip install"):
+    message = f"4.2 or later, below 5, but {version}.*pip install"
+    with pytest.raises(ImportError, match=message):
         prepared(PATH="")
 
 

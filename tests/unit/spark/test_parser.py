@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 
 import pytest
@@ -18,7 +17,6 @@ from kinesumer.spark.options.parser import (
     parse_read,
 )
 from kinesumer.spark.options.table import BATCH, STREAM, WRITE
-from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.source import KinesumerDataSource
 from tests.support.spark_options import (
     CONSUMER,
@@ -235,22 +233,6 @@ def test_the_environment_sets_region_and_endpoints(
     assert connection_from({"region": "us-east-1"}) == Connection(region="us-east-1")
 
 
-def test_nothing_secret_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
-    secrets = {
-        "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI",
-        "AWS_SESSION_TOKEN": "FwoGZXIvYXdzE",
-    }
-    for name, secret in secrets.items():
-        monkeypatch.setenv(name, secret)
-    source = KinesumerDataSource({"streams": PAYMENTS, "roleArn": ROLE})
-    options = parse_read(source.options, connection_from(source.options))
-    for value in (source, (Task(options.streams, ()), options)):
-        pickled = pickle.dumps(value)
-        assert b"210987654321" in pickled
-        assert not any(secret.encode() in pickled for secret in secrets.values())
-
-
 # --- documentation and other connectors -----------------------------------------------
 
 
@@ -322,19 +304,6 @@ def test_the_options_of_a_query_for_glue_or_qubole_are_accepted() -> None:
         min_fetch_period=0.5,
         fail_on_data_loss=False,
     )
-
-
-def test_the_properties_of_a_table_are_no_options() -> None:
-    given = {"provider": "kinesumer", "owner": "me", "a": "b", "streams": "orders"}
-    source = KinesumerDataSource({**given, "option.streams": "orders"})
-    assert source.options == {"streams": "orders"}
-    assert "CREATE TEMPORARY VIEW" in refusal_of_nothing()
-
-
-def refusal_of_nothing() -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        parse_read({}, Connection())
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("name", FOREIGN_OPTIONS)

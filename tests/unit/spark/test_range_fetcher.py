@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -72,16 +71,6 @@ def test_a_closed_shard_is_read_to_its_end(bench: Bench) -> None:
     assert bench.read_numbers(bench.task((ONE, bench.after(ONE, 1), END))) == {
         ONE: bench.numbers[ONE][2:]
     }
-
-
-def test_a_start_by_time_skips_earlier_records(bench: Bench) -> None:
-    bench.put(20)
-    bench.loop.seconds += 0.4
-    before = len(bench.numbers[ONE])
-    bench.put(20)
-    start = Start.at(datetime.fromtimestamp(EPOCH + 0.3, UTC))
-    task = bench.task((ONE, start, bench.after(ONE, -1)))
-    assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][before:]}
 
 
 # --- aggregates -----------------------------------------------------------------------
@@ -194,14 +183,6 @@ def test_an_expired_record_before_the_range_is_not_lost(bench: Bench) -> None:
 def at(bench: Bench, shard: str, place: int) -> At:
     """Return the place just before a shard's record."""
     return At(bench.numbers[shard][place], EPOCH)
-
-
-def test_a_range_that_begins_at_a_record_holds_all_its_parts(bench: Bench) -> None:
-    bench.put(20, packed)
-    task = bench.task((ONE, at(bench, ONE, 2), bench.after(ONE, 4)))
-    rows = bench.rows(task)
-    assert {row["sequence_number"] for row in rows} == {*bench.numbers[ONE][2:5]}
-    assert len(rows) == 3 * 5
 
 
 def test_a_range_whose_first_record_is_gone_is_lost(bench: Bench) -> None:

@@ -28,7 +28,6 @@ from kinesumer.spark.sink import (
     WriteResult,
     parts,
 )
-from kinesumer.spark.source import KinesumerDataSource
 from kinesumer.wire.aggregation import open_records
 from tests.support.spark_reading import TYPES, schema
 
@@ -307,14 +306,6 @@ def test_data_may_be_text(kinesumer_aws: EmbeddedAws) -> None:
         rows = pa.record_batch({"data": data, "partition_key": ["k"]})
         writer(SCHEMA).write(iter([rows]))
     assert rows_of(read("a")) == [(text.encode(), "k")] * 3
-
-
-def test_a_stream_cant_be_overwritten() -> None:
-    source = KinesumerDataSource({"streams": "orders"})
-    with pytest.raises(ConfigurationError, match="append"):
-        source.writer(SCHEMA, overwrite=True)
-    with pytest.raises(ConfigurationError, match="append"):
-        source.streamWriter(SCHEMA, overwrite=True)
 
 
 # --- what the driver says -------------------------------------------------------------

@@ -18,7 +18,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from kinesumer.errors import PutFailedError
 from kinesumer.model.incidents import IncidentKind
-from kinesumer.model.rows import ISOLATING_DEATHS, Deaths
 from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ports import Polled
@@ -27,6 +26,7 @@ from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.telemetry import otel
 from kinesumer.telemetry.otel import Instruments, OpenTelemetry
 from kinesumer.wire.put_records import Entry, EntryResult, aggregate
+from tests.support.clients import Thinking
 from tests.support.put_targets import INFO, TAKEN, PutTarget
 from tests.support.world import ARN, World
 
@@ -71,16 +71,11 @@ class Sdk:
         return [(dict(point.attributes), point.value) for point in points]
 
     def client(
-        self, world: World, client_id: str, seconds_per_record: float = 0
+        self, world: World, client_id: str, **options: Any
     ) -> tuple[Client, OpenTelemetry]:
         """Start a client that consumes ``orders``, and watch its gauges."""
-
-        async def work(_: object) -> None:
-            await asyncio.sleep(seconds_per_record)
-
         telemetry = OpenTelemetry("app", world.clock, self.instruments)
-        client = world.client(client_id, telemetry=telemetry, handle=work)
-        return client, telemetry
+        return world.client(client_id, telemetry=telemetry, **options), telemetry
 
 
 def put(world: World, count: int, shards: int = 4) -> None:
@@ -137,31 +132,6 @@ async def test_a_small_run_records_every_metric(
     await one.stop()
 
 
-async def test_work_and_the_clients_that_it_needs_are_measured(world: World) -> None:
-    sdk = Sdk()
-    put(world, 4000)
-    one, _ = sdk.client(world, "one", seconds_per_record=0.01)
-    await asyncio.sleep(20)
-    [(attributes, work)] = sdk.values("work")
-    assert attributes == {"kinesumer.app": "app"}
-    # One loop handles the records of all shards, one after the other.
-    assert work == pytest.approx(1.0, rel=0.1)
-    assert sdk.values("clients.wanted") == [({"kinesumer.app": "app"}, 2)]
-    await one.stop()
-
-
-async def test_shards_that_are_read_in_isolation_are_counted(world: World) -> None:
-    sdk = Sdk()
-    put(world, 0)
-    one, _ = sdk.client(world, "one")
-    await world.until(lambda: len(one.held) == 4)
-    assert sdk.values("isolated_leases") == [(ORDERS, 0)]
-    owned = next(iter(one.group.owned_shards()))
-    owned.row = owned.row._replace(deaths=Deaths(ISOLATING_DEATHS))
-    assert sdk.values("isolated_leases") == [(ORDERS, 1)]
-    await one.stop()
-
-
 async def test_incidents_are_counted_by_kind_and_stream(world: World) -> None:
     sdk = Sdk()
     put(world, 0)
@@ -207,7 +177,7 @@ async def test_spans_cover_rounds_commits_and_hand_overs(world: World) -> None:
 async def test_records_of_a_slow_batch_are_counted_one_by_one(world: World) -> None:
     sdk = Sdk()
     put(world, 100, shards=1)
-    one, _ = sdk.client(world, "one", seconds_per_record=1)
+    one, _ = sdk.client(world, "one", handle=Thinking(1))
     await asyncio.sleep(30)
     ((_, records),) = sdk.values("records_processed")
     assert 10 < records < 40
