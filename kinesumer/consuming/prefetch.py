@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.core.congestion import CongestionWindow
 from kinesumer.core.turns import Turns
 from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Batch, memory_size
+from kinesumer.wire.records import CBOR_RECORD_BYTES, JSON_RECORD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Record
 
 SMALL_PAGE_BYTES = 64 * 1024  # a page that a caught-up shard is expected to have
-JSON_RECORD_BYTES = 150  # minimum size of a record in an answer in JSON
-CBOR_RECORD_BYTES = 136  # and in CBOR
 PAGE_RECORDS = 10_000  # the limit of GetRecords for one answer
 
 

@@ -14,6 +14,7 @@ kept meanwhile. If there are more, the message is read again, step by step.
 from __future__ import annotations
 
 from array import array
+from enum import IntEnum
 from functools import cache
 from io import SEEK_CUR, BytesIO
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,13 +34,33 @@ STEP_RECORDS, STEP_FIELDS = 2000, 1000
 KEPT_STEPS = 10
 # The fast reader reads no more entries in the tables of a message.
 TABLE_ENTRIES = 5000
-# So many decoded texts of a table are kept at a time.
+# So many decoded texts of a table are kept at a time, and so many results of checks of
+# partition keys.
 KEPT_TEXTS = 100_000
 # Groups within groups that are skipped. Protobuf's own readers have the same limit.
 MAX_GROUPS = 100
 
-_KEY, _HASH, _RECORD = 0x0A, 0x12, 0x1A
-_KEY_INDEX, _HASH_INDEX, _DATA = 0x08, 0x10, 0x1A
+
+class Kind(IntEnum):
+    """The kinds of protobuf's fields: how the value is written."""
+
+    VARINT = 0
+    EIGHT_BYTES = 1
+    SIZED = 2  # its size comes first
+    GROUP = 3
+    GROUP_END = 4
+    FOUR_BYTES = 5
+
+
+def _tags(*kinds: Kind) -> Iterator[int]:
+    """Yield the tags of the fields of a message, in the order of their numbers."""
+    return (number << 3 | kind for number, kind in enumerate(kinds, 1))
+
+
+# The fields of a message, and of a user record in it. As ``int`` in this module, they
+# are found faster than as members of an enumeration.
+_KEY, _HASH, _RECORD = _tags(Kind.SIZED, Kind.SIZED, Kind.SIZED)
+_KEY_INDEX, _HASH_INDEX, _DATA = _tags(Kind.VARINT, Kind.VARINT, Kind.SIZED)
 
 
 class Part(NamedTuple):
@@ -308,16 +329,17 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     skipped has the tag 0.
     """
     groups: list[int] = []  # the numbers of the groups that have begun
+    varint = Kind.VARINT
     while at < end:
         tag, at = _varint(data, at, min(end, at + 5))
         kind = tag & 7
         if not 8 <= tag < 1 << 32:
             raise ValueError
-        if kind == 0:
+        if kind == varint:
             value, at = _varint(data, at, end)
             yield 0 if groups else tag, value, at
             continue
-        if kind in (_GROUP, _GROUP_END):
+        if kind in _GROUPS:
             _nest(groups, tag)
             yield 0, at, at
             continue
@@ -332,15 +354,19 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
         raise ValueError
 
 
-_GROUP, _GROUP_END = 3, 4
+_GROUPS = Kind.GROUP, Kind.GROUP_END
 # The size of a value of each other kind; None if the value begins with its size.
-_SIZES: dict[int, int | None] = {1: 8, 2: None, 5: 4}
+_SIZES: dict[int, int | None] = {
+    Kind.EIGHT_BYTES: 8,
+    Kind.SIZED: None,
+    Kind.FOUR_BYTES: 4,
+}
 
 
 def _nest(groups: list[int], tag: int) -> None:
     """Begin a group, or end the last one."""
     number, kind = divmod(tag, 8)
-    if kind == _GROUP:
+    if kind == Kind.GROUP:
         groups.append(number)
     elif groups.pop() != number:
         raise ValueError

@@ -23,7 +23,12 @@ from hashlib import md5
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.wire.aggregate_readers import STEP_RECORDS, check_any, check_common
+from kinesumer.wire.aggregate_readers import (
+    KEPT_TEXTS,
+    STEP_RECORDS,
+    check_any,
+    check_common,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,14 +37,12 @@ if TYPE_CHECKING:
     from kinesumer.wire.aggregate_readers import Part
 
 MAGIC = b"\xf3\x89\x9a\xc2"
-DIGEST_BYTES = 16
+DIGEST_BYTES = md5(usedforsecurity=False).digest_size
 # So much data is opened in one step. Its digest takes about a millisecond.
 STEP_BYTES = 512 * 1024
 # Maximum number of a step's partition keys that are hashed, as long as none of them is
 # outside the shard's range.
 KEYS_HASHED = 8
-# So many results are kept of whether a key is outside the shard's range.
-KEPT_RESULTS = 100_000
 
 
 class OpenedRecords(NamedTuple):
@@ -236,7 +239,7 @@ class _OutsideCounter:
     def _is_outside(self, pair: tuple[str, str | None]) -> bool:
         known = self._known.get(pair)
         if known is None:
-            if len(self._known) >= KEPT_RESULTS:
+            if len(self._known) >= KEPT_TEXTS:
                 self._known.clear()
             known = not self._first <= hash_key_of(*pair) <= self._last
             self._known[pair] = known

@@ -8,6 +8,7 @@ https://smithy.io/2.0/aws/amazon-eventstream.html.
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -26,21 +27,43 @@ from kinesumer.wire.records import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PRELUDE_BYTES = 12
-_CRC_BYTES = 4
+_PRELUDE = struct.Struct(">III")
+_CRC = struct.Struct(">I")
+_LENGTH = struct.Struct(">H")
+PRELUDE_BYTES = _PRELUDE.size
 # Greatest accepted size of a frame. An event has at most 10 MiB of data, in Base64.
 MAX_FRAME_BYTES = 24 * 1024 * 1024
 # Kinesis sends about 100 bytes. More would only take time, which headers of two bytes
 # take most of.
 MAX_HEADERS_BYTES = 16 * 1024
-# The type of a header's value decides the value's size. Types 0 and 1 (true and false)
-# have no value.
-_FIXED_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-_BYTES, _STRING = 6, 7
 
-_PRELUDE = struct.Struct(">III")
-_CRC = struct.Struct(">I")
-_LENGTH = struct.Struct(">H")
+
+class _Header(IntEnum):
+    """The types of a header's value."""
+
+    TRUE = 0
+    FALSE = 1
+    BYTE = 2
+    SHORT = 3
+    INTEGER = 4
+    LONG = 5
+    BYTES = 6
+    STRING = 7
+    TIMESTAMP = 8
+    UUID = 9
+
+
+_FIXED_SIZES = {
+    _Header.TRUE: 0,
+    _Header.FALSE: 0,
+    _Header.BYTE: 1,
+    _Header.SHORT: 2,
+    _Header.INTEGER: 4,
+    _Header.LONG: 8,
+    _Header.TIMESTAMP: 8,
+    _Header.UUID: 16,
+}
+_TEXTS = _Header.BYTES, _Header.STRING  # their values begin with a length
 
 
 class Frame(NamedTuple):
@@ -96,14 +119,14 @@ def frame_size(prelude: Buffer) -> int:
         raise _corrupt("its prelude has a wrong checksum")
     if headers_size > MAX_HEADERS_BYTES:
         raise _corrupt(f"it has {headers_size:,} bytes of headers")
-    if not headers_size + PRELUDE_BYTES + _CRC_BYTES <= size <= MAX_FRAME_BYTES:
+    if not headers_size + PRELUDE_BYTES + _CRC.size <= size <= MAX_FRAME_BYTES:
         raise _corrupt(f"it has {size:,} bytes, {headers_size:,} of them headers")
     return int(size)
 
 
 def decode_frame(frame: Buffer) -> Frame:
     """Decode a complete frame. Raise SourceUnavailableError if it is corrupt."""
-    view, end = memoryview(frame), len(frame) - _CRC_BYTES
+    view, end = memoryview(frame), len(frame) - _CRC.size
     if crc32(view[:end]) != _CRC.unpack_from(view, end)[0]:
         raise _corrupt("it has a wrong checksum")
     headers_end = PRELUDE_BYTES + _PRELUDE.unpack_from(view)[1]
@@ -134,11 +157,11 @@ def _decode_headers(encoded: bytes) -> dict[str, str]:
             if kind in _FIXED_SIZES:
                 at += _FIXED_SIZES[kind]
                 continue
-            if kind not in (_BYTES, _STRING):
+            if kind not in _TEXTS:
                 raise _corrupt(f"a header has the unknown type {kind}")
             first = at + _LENGTH.size
             at = first + _LENGTH.unpack_from(encoded, at)[0]
-            if kind == _STRING:
+            if kind == _Header.STRING:
                 headers[name.decode()] = encoded[first:at].decode()
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise _corrupt(f"a header is malformed ({error})") from error

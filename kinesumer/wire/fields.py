@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 # A row of 400 KB, the limit of DynamoDB, has no room for more parts of a range with
 # whole hash keys.
 MAX_RANGE_PARTS = 5000
-# No version writes more letters than this into a text; the rest is ignored.
-MAX_READ_LETTERS = 1024
+# No version writes more letters than this into a text, not even loads: 60 entries of 9
+# letters, and 12 letters for each of 60 streams. More would only take time.
+MAX_READ_LETTERS = 4096
 # No counter reaches this number. DynamoDB's numbers can be greater.
 MAX_COUNT = 10**18
 

@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.model.failures import Load, LoadReport
 from kinesumer.model.streams import HASH_KEYS
+from kinesumer.wire.fields import MAX_READ_LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # A plan by load needs at least so many entries, even if they cost another write unit.
 LEAST_ENTRIES, MAX_ENTRIES = 10, 60
-# Members write at most 60 entries of 9 letters, and 12 letters for each of 60 streams.
-# A longer text is forged, and would only take time.
-MAX_TEXT_LETTERS = 4096
 KEY_SIZE, COUNT_SIZE, RATES_SIZE = 3, 2, 4
 # The letters of hash keys and of rates; the value of a letter is its place.
 KEY_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -102,7 +100,7 @@ def _rate_text(rate: float, scale: Scale) -> str:
 def read_loads(text: str, streams: frozenset[str]) -> list[LoadReport]:
     """Parse the stored text of loads. Return nothing if it is invalid."""
     # Loads only help to plan, so invalid ones are ignored.
-    head = _HEAD.match(text) if len(text) <= MAX_TEXT_LETTERS else None
+    head = _HEAD.match(text) if len(text) <= MAX_READ_LETTERS else None
     if head is None:
         return []
     size, names = int(head[1]), sorted(streams)

@@ -118,7 +118,7 @@ def decode_results(body: Body, count: int) -> list[EntryResult]:
 # More than an aggregate's user record takes beside its data, its keys and the record
 # itself: tags, lengths and indexes.
 AGGREGATED_RECORD_BYTES = 20
-HASH_KEY_DIGITS = 39
+HASH_KEY_DIGITS = len(str(HASH_KEYS))
 
 
 def aggregate(records: Sequence[Entry]) -> bytes:

@@ -17,9 +17,8 @@ HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 
 Body = bytes | bytearray  # the body of a response
 Buffer = bytes | bytearray | memoryview
-# Three quarters of the bytes that a record's JSON has at least, without its data, and
-# all of those that its CBOR has. For each record, ``payload_bytes()`` subtracts them.
-JSON_PER_RECORD, CBOR_PER_RECORD = 112, 136
+# The bytes that a record has at least in an answer, without its data.
+JSON_RECORD_BYTES, CBOR_RECORD_BYTES = 150, 136
 
 
 class HashKeyRange(msgspec.Struct, rename="pascal"):
@@ -124,8 +123,8 @@ def payload_bytes(page: Page) -> int:
     # Adding up the records' sizes would take a tenth of the time of decoding. Base64
     # turns three bytes into four.
     if page.is_cbor:
-        return max(0, page.wire_bytes - CBOR_PER_RECORD * len(page.records))
-    return max(0, page.wire_bytes * 3 // 4 - JSON_PER_RECORD * len(page.records))
+        return max(0, page.wire_bytes - CBOR_RECORD_BYTES * len(page.records))
+    return max(0, (page.wire_bytes - JSON_RECORD_BYTES * len(page.records)) * 3 // 4)
 
 
 def check_records(records: list[Record], body: Buffer, call: str) -> None:

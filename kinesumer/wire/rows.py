@@ -9,6 +9,7 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kinesumer.config import MAX_LEASE_SECONDS
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.rows import (
@@ -56,7 +57,6 @@ STREAM_PREFIX = "stream#"
 # The greatest number of clients that is valid in a row. It is limited, since the
 # heartbeat interval grows with it.
 MAX_CLIENTS = 1_000_000
-MAX_LEASE_MS = 86_400_000
 # The lease that is assumed for a member whose row has no valid one. It is longer than
 # most leases.
 UNKNOWN_LEASE_MS = 60_000
@@ -208,7 +208,7 @@ def read_member(row: Row) -> MemberRow:
         session=get(row, "session", str),
         incarnation=count(row, "incarnation"),
         beat=count(row, "beat"),
-        lease_ms=count(row, "lease_ms", first=1, last=MAX_LEASE_MS),
+        lease_ms=count(row, "lease_ms", first=1, last=1000 * MAX_LEASE_SECONDS),
         weight=count(row, "weight", 1, first=1),
         state=get(row, "state", str, "up"),
         dead=get(row, "dead", bool, False),
@@ -236,7 +236,7 @@ def read_member(row: Row) -> MemberRow:
 def read_liveness(row: Row) -> LivenessRow:
     """Return the liveness fields of any member's row, even of a corrupt one."""
     lease = row.get("lease_ms")
-    if type(lease) is not int or not 0 < lease <= MAX_LEASE_MS:
+    if type(lease) is not int or not 0 < lease <= 1000 * MAX_LEASE_SECONDS:
         lease = UNKNOWN_LEASE_MS
     return LivenessRow(
         client_id=str(row.get("sk", "")),

@@ -17,6 +17,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.text import safe_str
+from kinesumer.wire.put_records import KEY_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,8 +31,6 @@ LONGEST_ERROR = 2_000
 LONGEST_TRACEBACK = 16_000
 # The limits of the smallest letter, for queues that accept 1 KiB.
 SHORT_ERROR = 200
-# Kinesis's limit for a record's partition key; those within aggregates have none.
-LONGEST_KEY = 256
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
@@ -124,7 +123,8 @@ def smaller_letters(letter: DeadLetter) -> Iterator[DeadLetter]:
     """Yield a letter, and then what to store of it if its target accepts no more."""
     yield letter
     fields = msgspec.structs.asdict(letter) | {"data": b""}
-    if len(letter.partition_key or "") > LONGEST_KEY:
+    # Kinesis has no limit for the keys within aggregates.
+    if len(letter.partition_key or "") > KEY_CHARACTERS:
         fields["partition_key"] = None
     without = LetterWithoutData(**fields, data_bytes=len(letter.data))
     yield without

@@ -35,7 +35,7 @@ from kinesumer.testing.kinesis.limits import MIB, UNTHROTTLED, Bucket, Limits
 from kinesumer.testing.kinesis.service import STREAM_OPERATIONS, Caller, stream_arn
 from kinesumer.testing.kinesis.streams import AUTO, Stream
 from kinesumer.testing.kinesis.tokens import GrowingNumbers, hash_key
-from kinesumer.wire.records import JSON_PER_RECORD
+from kinesumer.wire.records import JSON_RECORD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -351,7 +351,7 @@ def _page(page: ReadPage) -> Page:
     stored = page.records
     # Approximate length of the answer's body, which is JSON with base64 data.
     data_bytes = sum([len(record.data) for record in stored])
-    size = data_bytes * 4 // 3 + JSON_PER_RECORD * 4 // 3 * len(stored)
+    size = data_bytes * 4 // 3 + JSON_RECORD_BYTES * len(stored)
     records = [
         Record(r.sequence_number, r.data, r.partition_key, r.arrived_at) for r in stored
     ]

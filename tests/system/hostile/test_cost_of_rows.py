@@ -18,7 +18,8 @@ from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import report
 from kinesumer.wire import rows
-from kinesumer.wire.loads import MAX_TEXT_LETTERS, read_loads
+from kinesumer.wire.fields import MAX_READ_LETTERS
+from kinesumer.wire.loads import read_loads
 from tests.support.clients import counts, numbers, settled, spread
 from tests.support.row_edits import member_key, spoil
 from tests.support.steps import growth, peak_bytes
@@ -63,7 +64,7 @@ def test_counts_of_loads_are_compared_with_the_length_before_they_are_expanded()
     None
 ):
     text = text_of_counts(500)
-    assert len(text) < MAX_TEXT_LETTERS
+    assert len(text) < MAX_READ_LETTERS
     assert peak_bytes(lambda: read_loads(text, ONE)) < 100 * len(text)
 
 

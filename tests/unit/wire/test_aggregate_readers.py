@@ -289,7 +289,7 @@ def test_texts_of_a_table_are_decoded_again_if_there_are_too_many(
 ) -> None:
     monkeypatch.setattr(aggregate_readers, "KEPT_TEXTS", 3)
     monkeypatch.setattr(aggregate_readers, "TABLE_ENTRIES", 2)
-    monkeypatch.setattr(aggregation, "KEPT_RESULTS", 2)
+    monkeypatch.setattr(aggregation, "KEPT_TEXTS", 2)
     put = [User(f"k{n % 8}", n % 5, b"") for n in range(20)]
     assert users_in(frame(message(put))) == put
     assert count_outside(put, Source(WHOLE.fence, 1, 9)) == 4

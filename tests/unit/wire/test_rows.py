@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesumer.config import MAX_LEASE_SECONDS
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.positions import Position, Tip
@@ -226,7 +227,7 @@ def test_liveness_is_read_from_any_row(changes: Row) -> None:
     assert member.client_id == "c1"
     for name in ("session", "beat", "incarnation"):
         assert getattr(member, name) == row[name]
-    assert 0 < member.lease_ms <= rows.MAX_LEASE_MS
+    assert 0 < member.lease_ms <= 1000 * MAX_LEASE_SECONDS
     assert member.dead is (row.get("dead", False) is not False)
 
 
