@@ -80,7 +80,7 @@ async def wait(records: Records) -> None:
 
 async def idle(records: Records) -> None:
     """Print the cost of waiting while shards are read at the lowest rate."""
-    pacing.IDLE_AFTER_SECONDS = pacing.IDLE_SLOWING_SECONDS = 0.5
+    pacing.IDLE_AFTER_SECONDS = 0.5
     await wait(records)
 
 

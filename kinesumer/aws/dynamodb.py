@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kinesumer.aws.dynamodb_calls import RefusedError, TableCalls
 from kinesumer.aws.errors import translated_errors
 from kinesumer.aws.expressions import attribute_of, item_of, request_of, row_of
+from kinesumer.core.backoff import LOOK_SECONDS
 from kinesumer.errors import (
     StateStoreMissingError,
     StateStoreSchemaError,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-POLL_SECONDS = 0.5
 
 
 async def open_store(clients: ClientFactory, table: str) -> DynamoStateStore:
@@ -233,7 +232,7 @@ async def _until_ready(call: Callable[[], Awaitable[T]], wait_seconds: float) ->
                     f"the table isn't active after {wait_seconds:g} s: {error}; try "
                     "again later"
                 ) from error
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def _verified(table: str, description: Mapping[str, Any]) -> str:

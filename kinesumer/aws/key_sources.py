@@ -24,6 +24,7 @@ from botocore.utils import parse_to_aware_datetime
 
 from kinesumer.aws.credentials import FrozenCredentials, Keys
 from kinesumer.aws.errors import KEY_KINDS, failure_of
+from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.secrets import SECRETS
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 
-# How often a renewal looks whether that of another event loop is over.
-POLL_SECONDS = 0.02
 # The packages whose sessions get their credentials from providers.
 LIBRARIES = ("aiobotocore", "aioboto3", "boto3", "botocore")
 # The files with tokens that variables name.
@@ -108,9 +107,9 @@ class SessionKeys:
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Hold the session's lock, without blocking the event loop."""
-        lock = self._shared.lock
+        lock = self._shared.lock  # the renewal of another event loop may hold it
         while not lock.acquire(blocking=False):
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
         try:
             yield
         finally:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from kinesumer.aws.errors import translated_errors
+from kinesumer.core.backoff import LOOK_SECONDS
 from kinesumer.errors import (
     ConfigurationError,
     FatalError,
@@ -21,9 +22,7 @@ from kinesumer.ports import StreamSource
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The longest wait for a consumer to become ACTIVE, and the time between two looks.
-ACTIVE_SECONDS = 60.0
-LOOK_SECONDS = 1.0
+ACTIVE_SECONDS = 60.0  # the longest wait for a consumer to become ACTIVE
 MAX_CONSUMERS = 20  # AWS's default quota of a stream
 QUOTA = (
     f"AWS permits {MAX_CONSUMERS} for a stream, or 50 in the mode On-demand Advantage, "

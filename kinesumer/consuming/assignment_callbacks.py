@@ -12,7 +12,7 @@ from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.owned import AssignedShard, OnAssigned, OnRevoked, RevokeReason
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.threads import Threads
+from kinesumer.runtime.threads import MAX_THREADS, Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock
     from kinesumer.runtime.context import ClientContext
 
-# Maximum number of threads for callbacks that aren't async.
-MAX_THREADS = 32
-# Time that calls have at the end of the client, after ``drain_timeout_seconds``.
+# Time that calls of user code have to end, after ``drain_timeout_seconds`` or when they
+# are cancelled.
 LAST_SECONDS = 5.0
 
 

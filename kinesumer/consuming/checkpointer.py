@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 # Half of the writes that PacedStore sends in parallel. The other half is left for
 # claims and releases.
 PARALLEL_COMMITS = 16
-# How many tips of shards without new records are stored in one interval. A tip can wait
-# for hours, so a client with many such shards spreads the writes over many intervals.
-MAX_TIPS = 16
 
 
 class CommitRequester(Protocol):
@@ -107,7 +104,9 @@ class Checkpointer:
         due = [owned for owned in able if owned.position is not None]
         quiet = [h for h in able if h.position is None and h.due_tip is not None]
         ends = [h for h in quiet if h.is_end_due]  # other clients wait for these
-        few = [h for h in quiet if not h.is_end_due][:MAX_TIPS]
+        # A tip can wait for hours, so a client with many shards without new records
+        # spreads the writes over many intervals.
+        few = [h for h in quiet if not h.is_end_due][:PARALLEL_COMMITS]
         answers = await asyncio.gather(*map(self._note_tip, ends + few))
         read = [h for h in able if h.position is None and h.may_forget_deaths]
         answers += await asyncio.gather(*map(self._forget_deaths, read))

@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING, Any, cast
 
 from kinesumer.consuming.watchdog import InFlightWork, task_stack
+from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.core.delivery import (
-    CHECK_SECONDS,
     AwaitStored,
     Delivery,
     Finish,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from kinesumer.core.failures import OutcomeMeter
 from kinesumer.core.load import LoadMeter
 from kinesumer.core.progress import Progress
-from kinesumer.model.positions import BEFORE_ALL, Tip
+from kinesumer.model.positions import BEFORE_ALL, TIP_SHARE, Tip
 from kinesumer.model.records import Fence, Source
 
 if TYPE_CHECKING:
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.rows import Deaths, ShardRow
     from kinesumer.model.streams import Shard, ShardKey
-
-
-# The tip of a shard without new records is stored again after this share of the
-# retention. If a client stops for less than the rest of the retention, the tip tells it
-# afterwards that no records were lost.
-TIP_SHARE = 1 / 24
 
 
 class State(Enum):

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 # A description of a stream stays valid for this time, since deleting a stream and
 # creating it again takes longer. AWS allows only 20 descriptions a second.
 FRESH_SECONDS = 30.0
-# A caught-up shard's next page is not expected to be larger.
-CAUGHT_UP_PAGE_BYTES = 16 * SMALL_PAGE_BYTES
-# The memory that is reserved for a reader's first page. Most first pages are small: if
-# each reserved a full page, few of thousands of shards could be read at a time.
-FIRST_PAGE_BYTES = 4 * 1024 * 1024
+# The memory that is reserved at most for a page that is probably small: a reader's
+# first one, or one of a caught-up shard. If each reserved a full page, few of thousands
+# of shards could be read at a time.
+PARTIAL_PAGE_BYTES = 4 * 1024 * 1024
 
 
 class Failure(Enum):
@@ -58,7 +57,7 @@ class ReadPlace:
         self.iterator: str | None = None
         self.is_pushed: bool = False  # whether Kinesis sends the records unasked
         self.is_answered = False  # whether Kinesis answered the last call
-        self.reserve = FIRST_PAGE_BYTES
+        self.reserve = PARTIAL_PAGE_BYTES
         # Before the next iterator is requested, the stream's identity must have been
         # checked at this time or later. None means that no check is needed.
         self._confirm_since: float | None = None
@@ -115,7 +114,7 @@ class ReadPlace:
     def after_page(self, began: float, page: Page) -> float:
         """Return when to read again after a page whose request began at ``began``."""
         # If the reader is behind, the next page may be full. Otherwise it is small.
-        most = FULL_PAGE_BYTES if page.millis_behind else CAUGHT_UP_PAGE_BYTES
+        most = FULL_PAGE_BYTES if page.millis_behind else PARTIAL_PAGE_BYTES
         expected = answer_memory(2 * page.wire_bytes)
         self.reserve = max(SMALL_PAGE_BYTES, min(expected, most))
         if page.millis_behind and not page.records:

@@ -7,6 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.aws.kinesis import DESCRIBE_SECONDS
+from kinesumer.consuming.prefetch import PAGE_RECORDS
+from kinesumer.core.backoff import LOOK_SECONDS
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.lineage import leaves
 from kinesumer.errors import (
@@ -33,10 +36,6 @@ if TYPE_CHECKING:
 
 StreamLike = str | Stream
 Streams = StreamLike | Sequence[StreamLike]
-CREATING_SECONDS = 0.5
-CONFIRM_SECONDS = 1.0
-# The first estimate of a record's size: 10,000 such records fill a page.
-FIRST_RECORD_BYTES = FULL_PAGE_BYTES // 10_000
 
 
 class ReadFailure(NamedTuple):
@@ -79,8 +78,9 @@ class OpenStream:
         self.answered_at = -math.inf  # when Kinesis last answered a read
         self.throttled_at: float = -math.inf  # when Kinesis last throttled a read
         self.apps: int = 1  # how many apps of the state store poll the stream
-        # The estimated bytes of one record in an answer.
-        self.record_bytes: int = FIRST_RECORD_BYTES
+        # The estimated bytes of one record in an answer. At first, as many records as
+        # an answer may have fill a page.
+        self.record_bytes: int = FULL_PAGE_BYTES // PAGE_RECORDS
         self._is_measured = False
         # The listing for which all rows exist, as far as this client knows.
         self.synced_listing: Sequence[Shard] | None = None
@@ -103,7 +103,7 @@ class OpenStream:
         async with self._confirming:
             if self.confirmed_at >= since:
                 return
-            wait = self._requested_at + CONFIRM_SECONDS - clock.now()
+            wait = self._requested_at + DESCRIBE_SECONDS - clock.now()
             await asyncio.sleep(max(0.0, wait))
             requested_at = self._requested_at = clock.now()
             info = await self.source.describe()
@@ -269,7 +269,7 @@ async def _open(
         logger.info(
             "%s is being created, waiting", label, extra={"stream": stream.name}
         )
-        await asyncio.sleep(CREATING_SECONDS)
+        await asyncio.sleep(LOOK_SECONDS)
         info = await context.until_available(source.describe, label)
     if info.status == "DELETING":
         raise StreamMissingError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from kinesumer.coordination.membership import DEAD_ROW_SECONDS
 from kinesumer.errors import AccessDeniedError
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import admin_writes, app_rows
@@ -21,8 +22,6 @@ COUNT_SECONDS, LEAST_SECONDS = 60.0, 10.0
 # A client writes its app's row if no client did so for this time. If a row is older
 # than ALIVE_SECONDS, the app has ended, or all its clients failed to write it twice.
 WRITE_SECONDS, ALIVE_SECONDS = 100.0, 240.0
-# The row of an app is deleted if it is as old as this.
-PRUNE_SECONDS = 86_400.0
 
 
 class StreamUser(Protocol):
@@ -79,7 +78,7 @@ class AppCount:
         if not own or wall - own[0].updated_at >= WRITE_SECONDS:
             await self._announce(own[0] if own else None, wall)
         for app in apps:
-            if wall - app.updated_at >= PRUNE_SECONDS:
+            if wall - app.updated_at >= DEAD_ROW_SECONDS:
                 await context.write(admin_writes.delete(app_rows.app_key(app.app)))
 
     async def _announce(self, stored: AppRow | None, wall: float) -> None:

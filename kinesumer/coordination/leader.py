@@ -18,7 +18,11 @@ from kinesumer.coordination.membership import (
     SessionRenewed,
 )
 from kinesumer.coordination.paced_store import PacedStore
-from kinesumer.coordination.store_queries import read_shards
+from kinesumer.coordination.store_queries import (
+    POLL_SECONDS,
+    REREAD_SECONDS,
+    read_shards,
+)
 from kinesumer.core import lineage, plan
 from kinesumer.core.liveness import interval_seconds
 from kinesumer.core.load import KnownLoads
@@ -41,11 +45,6 @@ if TYPE_CHECKING:
 LEADER_POLL_SECONDS = 10.0
 # A new group's first plan waits until no client has joined for this long.
 FIRST_PLAN_DELAY_SECONDS = 1.0
-FIRST_PLAN_POLL_SECONDS = 0.25
-# The interval at which the leader reads all shard rows, to see if the clients' shares
-# have become too unequal. If other clients sync some of the streams, or if clients have
-# ``max_shards``, the leader reads all rows at each listing interval instead.
-SHARD_READ_SECONDS = 300.0
 
 
 class Leader:
@@ -154,7 +153,7 @@ class Leader:
     def _interval(self) -> float:
         config = self._context.config
         if self._awaits_first_plan:
-            return FIRST_PLAN_POLL_SECONDS
+            return POLL_SECONDS
         if self.is_leading:
             return config.leader_interval_seconds
         if self._polls_leader_only():
@@ -295,9 +294,11 @@ class Leader:
         if now < self._next_shards and requested <= known:
             return
         if now >= self._next_shards:
+            # If clients have ``max_shards``, or if other clients sync some of the
+            # streams, what the plan depends on changes more often.
             is_soon = has_limits or requested - self.reachable
             listing = self._context.config.listing_interval_seconds
-            interval = listing if is_soon else SHARD_READ_SECONDS
+            interval = listing if is_soon else REREAD_SECONDS
             self._next_shards = now + interval
             known = set()
         for arn in await self._complete_streams(requested - known):

@@ -16,7 +16,7 @@ from kinesumer.coordination.paced_store import PARALLEL_WRITES
 from kinesumer.coordination.pauses import PauseCache
 from kinesumer.coordination.shard_end import ShardEndHandler
 from kinesumer.coordination.shard_sync import check_identity
-from kinesumer.coordination.store_queries import read_range
+from kinesumer.coordination.store_queries import POLL_SECONDS, read_range
 from kinesumer.core import claims
 from kinesumer.core.liveness import interval_seconds
 from kinesumer.errors import CorruptRowError, StoreThrottledError, StoreUnavailableError
@@ -40,12 +40,10 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
 # While shards in the range are unclaimed, the rows are read at this interval. After
-# some reads, the slow interval applies.
-POLL_SECONDS = 0.25
+# some reads, the slow interval applies, which also interrupts many claims.
 SLOW_POLL_SECONDS = 1.0
 POLLS_BEFORE_SLOW = 40
 FULL_POLL_SECONDS = 60.0  # the interval if all shards are claimed
-CLAIMING_SECONDS = 1.0  # maximum time for claims between two reads of the rows
 
 
 class Claim(NamedTuple):
@@ -244,7 +242,7 @@ class LeaseCoordinator:
         The time is limited, since the loop must also release shards.
         """
         clock, waiting = self._context.clock, deque(pending)
-        until = clock.now() + CLAIMING_SECONDS
+        until = clock.now() + SLOW_POLL_SECONDS
 
         async def claim() -> None:
             while waiting:

@@ -19,6 +19,7 @@ from kinesumer.runtime.failure_log import FailureLog, logger
 from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.runtime.refusals import is_refusal
 from kinesumer.runtime.stop_signals import StopSignals
+from kinesumer.runtime.threads import RETRY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from kinesumer.coordination.connections import Identity, Ports
     from kinesumer.model.streams import Start, StartLike, Stream
     from kinesumer.model.times import Until, UntilLike
-
-# The wait for a thread, a descriptor or memory that the system has refused. It only has
-# to be long enough to cost little.
-REFUSED_SECONDS = 1.0
 
 
 class Runner(DeliveryProtocol, Protocol):
@@ -247,7 +244,7 @@ class ClientLifecycle:
                     error,
                     extra={"client_id": self._identity.client_id},
                 )
-            await asyncio.sleep(REFUSED_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _build_group(self, delivery: DeliveryProtocol) -> GroupConsumer:
         ports, incidents = self._ports, IncidentLog(self._ports.clock)

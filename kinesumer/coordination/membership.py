@@ -29,12 +29,11 @@ SILENT_LEASE_SHARE = 0.625
 # Minimum time between two checks of the same owner.
 VERIFY_SECONDS = 1.0
 PRUNE_SECONDS = 600.0
-# The row of a dead member stays for a while, so that people can see it.
+# The row of a dead member or app stays for a while, so that people can see it.
 DEAD_ROW_SECONDS = 3600.0
 # How many rows are deleted per poll. More would delay the leader's next read of the
 # members.
 PRUNE_BATCH_ROWS = 25
-MAX_PRUNE_KEYS = 10_000
 
 
 class SessionRenewed(NamedTuple):
@@ -254,8 +253,9 @@ class Pruner:
         now = context.clock.now()
         if now >= self._next:
             self._next = now + PRUNE_SECONDS
-            self._due = (await self._long_dead(context))[:MAX_PRUNE_KEYS]
-        due, self._due = self._due[:PRUNE_BATCH_ROWS], self._due[PRUNE_BATCH_ROWS:]
+            self._due = await self._long_dead(context)
+        due = self._due[:PRUNE_BATCH_ROWS]
+        del self._due[:PRUNE_BATCH_ROWS]
         for key in due:
             row = await context.read(key)
             member = rows.read_liveness(row) if row else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.core.write_rate import WriteRate
 from kinesumer.errors import StoreThrottledError
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock, StateStore, Write, WriteResult
 
 PARALLEL_WRITES = 32  # maximum concurrent writes of one client
-THROTTLE_CHECK_SECONDS = 0.05
 
 
 class PacedStore:
@@ -60,7 +60,7 @@ class PacedStore:
         async with self._turn:
             while True:
                 if self._must_wait():
-                    await asyncio.sleep(THROTTLE_CHECK_SECONDS)
+                    await asyncio.sleep(CHECK_SECONDS)
                     continue
                 now = self._clock.now()
                 wait = self.rate.wait_seconds(now)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.coordination.shard_sync import write_all
 from kinesumer.coordination.startup_checks import require_no_spark_query
 from kinesumer.coordination.store_queries import (
+    REREAD_SECONDS,
     find_shard,
     find_stream,
     read_all,
@@ -160,9 +161,6 @@ async def live_members(context: ClientContext) -> list[MemberRow]:
     return [member for member in members if not member.dead]
 
 
-PAUSE_REFRESH_SECONDS = 600.0  # how often pauses are read without a notice
-
-
 async def read_pauses(context: ClientContext, *, consistent: bool) -> Pauses:
     """Return the paused streams, and whether all are. Raises StoreUnavailableError."""
     partition = rows.group_key(context.app).pk
@@ -210,4 +208,4 @@ class PauseCache:
         now = self._context.clock.now()
         if noticed or now >= self._next_read:
             self.pauses = await read_pauses(self._context, consistent=noticed)
-            self._next_read = now + PAUSE_REFRESH_SECONDS
+            self._next_read = now + REREAD_SECONDS

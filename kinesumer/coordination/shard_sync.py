@@ -8,7 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from kinesumer.coordination.store_queries import read_shards, read_stream_row
+from kinesumer.coordination.store_queries import (
+    REREAD_SECONDS,
+    read_shards,
+    read_stream_row,
+)
 from kinesumer.core import lineage
 from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.errors import CorruptRowError, StreamRecreatedError
@@ -28,10 +32,6 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Shard, StreamInfo
     from kinesumer.ports import Write
     from kinesumer.runtime.context import ClientContext
-
-# The time for which rows count as synced while the listing stays the same. It is
-# limited, since operators may open shards again.
-RESYNC_SECONDS = 300.0
 
 
 class SyncClient(Protocol):
@@ -143,7 +143,7 @@ async def _sync_shards(context: ClientContext, stream: OpenStream) -> bool:
     is_open = all(row.ready or row.ended for row in found)
     is_synced = is_open and not (unreadable or any(repairs))
     stream.synced_listing = shards if is_synced else None
-    stream.synced_until = context.clock.now() + RESYNC_SECONDS
+    stream.synced_until = context.clock.now() + REREAD_SECONDS
     # Report a change also on the first pass: the leader may have read older rows.
     return before != stream.open_shard_starts or bool(repairs.create or repairs.ready)
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core import lineage
+from kinesumer.core.backoff import LOOK_SECONDS
 from kinesumer.core.claims import contains
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.streams import Interval, stream_name
@@ -83,10 +84,13 @@ def find_shard(known: Iterable[ShardRow], arn: str, shard_id: str) -> ShardRow:
     )
 
 
-LISTING_SECONDS = 0.5
 MAX_LISTINGS = 240  # attempts in two minutes, which is longer than a reshard takes
 
 
+POLL_SECONDS = 0.25  # the interval of reads of rows that will soon change
+# Rows are read again after this time if nothing tells that they may have changed. For
+# example, an operator may open shards again, or the clients' shares become unequal.
+REREAD_SECONDS = 300.0
 # With more intervals, one query that reads all of a stream's rows costs less: DynamoDB
 # bills each query as at least 4 KB, which is about ten rows.
 MAX_STREAM_QUERIES = 100
@@ -139,7 +143,7 @@ async def read_with_listing(
         if lineage.is_current(listed, known):
             return known, listed
         newest = max((row.key.shard_id for row in known), default="")
-        await asyncio.sleep(LISTING_SECONDS)
+        await asyncio.sleep(LOOK_SECONDS)
     raise KinesumerError(
         f"{stream.label}: ListShards was incomplete or omitted shard {newest} for two "
         "minutes; delete the row of that shard if Kinesis doesn't have it"

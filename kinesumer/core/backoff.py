@@ -1,4 +1,4 @@
-"""Compute the waits of all retry loops, with exponential backoff."""
+"""Compute the waits of all loops that retry or look again."""
 
 from typing import NamedTuple
 
@@ -30,3 +30,9 @@ class Backoff(NamedTuple):
 CALL_BACKOFF = Backoff(0.15, 3.0)
 # For what a person or a pipeline has to repair: soon tries would only cost requests.
 REPAIR_BACKOFF = Backoff(1.0, 30.0)
+
+# Between two looks at what AWS is changing, such as a stream that is being created.
+LOOK_SECONDS = 0.5
+# Between two looks at what this process is changing, such as a lapsed lease. It is
+# short beside a lease, and costs little beside a request.
+CHECK_SECONDS = 0.05

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.batch_limits import Sample, admit
 from kinesumer.core.batch_ranges import still_needed
+from kinesumer.model.positions import TIP_SHARE
 from kinesumer.model.query_offsets import After, End, StreamOffset
 from kinesumer.model.streams import Start
 
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from kinesumer.model.query_offsets import ShardPosition
     from kinesumer.model.streams import Shard, ShardKey
 
-# The time of a position in a quiet shard is renewed after this share of the retention.
-# So a query can be stopped for the rest of the retention without data loss.
-STALE_SHARE = 1 / 24
 # The maximum error of the estimate of Kinesis's clock, by which records get their
 # arrival times.
 SEEN_SLACK_SECONDS = 60.0
@@ -231,7 +229,7 @@ def end_at(
 
 def is_stale(shard: Readable, retention_seconds: float, now: float) -> bool:
     """Return whether a position's time is so old that it must be renewed."""
-    return now - shard.seen > retention_seconds * STALE_SHARE
+    return now - shard.seen > retention_seconds * TIP_SHARE
 
 
 def confirmed(

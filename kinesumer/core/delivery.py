@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from kinesumer.core.turns import Turns
 
 
-# Time between two checks whether a lapsed lease is valid again, or whether a position
-# is stored. It is short beside a lease, and costs little beside a request.
-CHECK_SECONDS = 0.05
-
-
 class HandOver(NamedTuple, Generic[S]):
     """Give the loop the batch's rest, one by one or whole."""
 

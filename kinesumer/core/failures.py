@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kinesumer.model.failures import LastError, Outcomes, StreamFailures
+from kinesumer.model.incidents import QUIET_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import ShardKey
 
 K = TypeVar("K")
-
-# Twice the longest default wait between two calls of a failing handler, so that a
-# handler that fails again and again always has failures.
-WINDOW_SECONDS = 60.0
 
 
 class FailedRecord(NamedTuple):
@@ -77,7 +74,7 @@ class _Stream:
     def add(self, outcomes: Outcomes, now: float, wall: float) -> Outcomes:
         """Add counts, and return the sums of the window."""
         self.added.append((now, outcomes))
-        while now - self.added[0][0] >= WINDOW_SECONDS:
+        while now - self.added[0][0] >= QUIET_SECONDS:
             self.added.popleft()
         sums = Outcomes(*map(sum, zip(*(one for _, one in self.added), strict=True)))
         if not sums.problems:
@@ -136,7 +133,7 @@ class MinuteCounts:
         """Add counts by stream ARN, and return the sums that are due now."""
         for arn, count in counts.items():
             if count:
-                due, before = self._counts.get(arn, (now + WINDOW_SECONDS, 0))
+                due, before = self._counts.get(arn, (now + QUIET_SECONDS, 0))
                 self._counts[arn] = due, before + count
         found = {arn: n for arn, (due, n) in self._counts.items() if now >= due}
         for arn in found:

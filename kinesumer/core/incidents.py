@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kinesumer.model.incidents import MAX_ERROR_LETTERS, Incident, IncidentKind
+from kinesumer.model.incidents import (
+    MAX_ERROR_LETTERS,
+    QUIET_SECONDS,
+    Incident,
+    IncidentKind,
+)
 
-# An incident begins with this many notes within this time. One failure may be chance,
-# and a client repeats a lasting one every few seconds.
-BEGINNING_NOTES, BEGINNING_SECONDS = 3, 60.0
-# Notes about further shards are ignored, since people read only a few.
+# An incident begins with this many notes within QUIET_SECONDS. One failure may be
+# chance, and a client repeats a lasting one every few seconds.
+BEGINNING_NOTES = 3
+# Notes about further shards or rows are ignored, since people read only a few.
 MAX_SUBJECTS = 1000
 
 
@@ -62,7 +67,7 @@ class IncidentTracker:
             self._notes[subject] = _Notes(incident, (now,), True)
             return None
         times = (*before.times[1 - BEGINNING_NOTES :], now)
-        is_many = len(times) == BEGINNING_NOTES and now - times[0] <= BEGINNING_SECONDS
+        is_many = len(times) == BEGINNING_NOTES and now - times[0] <= QUIET_SECONDS
         begins = is_many or subject.kind.about.begins_at_once
         self._notes[subject] = _Notes(incident, times, begins)
         return incident if begins else None

@@ -30,7 +30,7 @@ class Change(NamedTuple):
 # So noise is averaged out over minutes, but changes are followed within seconds.
 # Averages of noise differ less if they cover a longer time.
 CHANGES = (Change(10.0, 30), Change(30.0, 15), Change(60.0, 10))
-# The least time between two counts that are kept.
+# The least time between two counts that are kept, and between two comparisons of plans.
 COUNTS_SECONDS = 5.0
 # A shard's load counts as known after it has been measured for this long.
 MIN_MEASURED_SECONDS = 6.0

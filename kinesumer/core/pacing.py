@@ -8,8 +8,7 @@ from kinesumer.core.fair_share import CALL_SECONDS, Share, retry_seconds
 CAUGHT_UP_SECONDS = 0.25
 IDLE_SECONDS = 1.0
 # A shard without records for this time is read less and less often.
-IDLE_AFTER_SECONDS = 10.0
-IDLE_SLOWING_SECONDS = 10.0  # after so much more time, reads are IDLE_SECONDS apart
+IDLE_AFTER_SECONDS = 10.0  # after as much again, reads are IDLE_SECONDS apart
 BACKOFF = Backoff(0.5, 5.0)
 # If all reads are refused for this time, a longer wait follows, as in an outage.
 RETRY_FOR_SECONDS = 8.0
@@ -143,5 +142,5 @@ class Pacing:
 
     def _caught_up_wait(self, now: float) -> float:
         idle = now - self._last_record - IDLE_AFTER_SECONDS
-        slowed = min(max(idle / IDLE_SLOWING_SECONDS, 0.0), 1.0)
+        slowed = min(max(idle / IDLE_AFTER_SECONDS, 0.0), 1.0)
         return CAUGHT_UP_SECONDS + slowed * (IDLE_SECONDS - CAUGHT_UP_SECONDS)

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kinesumer.core import plan
+from kinesumer.core.load import COUNTS_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 # know the plan, and after 1.1 more intervals they have released their shards. The rest
 # is a margin.
 MOVING_BEATS = 2.5
-# The interval at which the leader looks at the loads that the members report.
-LOAD_LOOK_SECONDS = 5.0
 # Another plan must be better at each look for this long. So noise moves less, and when
 # loads change, the plan is made from the new averages.
 LASTING_SECONDS = 10.0
@@ -92,7 +91,7 @@ class LoadSchedule:
         """Return whether to look at the loads now."""
         if now < self._next_look:
             return False
-        self._next_look = now + LOAD_LOOK_SECONDS
+        self._next_look = now + COUNTS_SECONDS
         return True
 
     def is_due(self, now: float, *, is_better: bool) -> bool:

@@ -17,7 +17,6 @@ UNITS_PER_SECOND = 1000.0
 # Maximum commits per second for one stream, by all clients together. The rest of
 # DynamoDB's limit is for claims, and for marking shards as ended.
 COMMITS_PER_SECOND = 800.0
-BURST_SECONDS = 1.0  # a burst may send as many writes as the rate allows in this time
 # While writes have to wait, the rate grows each second by this part of its initial
 # value.
 GAIN = 0.25
@@ -26,8 +25,6 @@ MIN_PER_SECOND = 0.5
 MAX_PAUSE_SECONDS = 0.25  # maximum pause after a throttled write
 # If no write has had to wait in this time, the rate returns to its initial value.
 FORGET_SECONDS = 5.0
-# Sums of floats are inexact: waiting for a full 1.0 might never end.
-ALMOST_ONE = 1.0 - 1e-6
 
 
 class WriteRate:
@@ -49,7 +46,7 @@ class WriteRate:
     def __init__(self, now: float) -> None:
         self._writers = 1
         self._rate = self._share
-        self._saved = self._share * BURST_SECONDS
+        self._saved = self._share  # a burst may send a second's writes
         self._saved_at = now
         self._limited_at = self._cut_at = self._resume_at = -math.inf
 
@@ -67,15 +64,17 @@ class WriteRate:
         if now - self._limited_at > FORGET_SECONDS:
             self._rate = self._share
         gained = (now - self._saved_at) * self._rate
-        maximum = max(1.0, self._rate * BURST_SECONDS)
+        maximum = max(1.0, self._rate)
         self._saved, self._saved_at = min(maximum, self._saved + gained), now
         if now < self._resume_at:
             return self._resume_at - now
-        if self._saved >= ALMOST_ONE:
+        wait = (1.0 - self._saved) / self._rate
+        # A clock can't show a shorter wait, so waiting for it might never end.
+        if now + wait <= now:
             self._saved -= 1.0
             return 0.0
         self._limited_at = now
-        return (1.0 - self._saved) / self._rate
+        return wait
 
     def accepted(self, now: float) -> None:
         """Note a write that the store accepted."""

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.core.work_queue import MAX_AT_ONCE
 from kinesumer.errors import DecodeError
 from kinesumer.model.records import decode_error
 from kinesumer.runtime.decompression import DECOMPRESSED, DecompressionRoom
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
     from kinesumer.handlers.shard_queue import WorkItem
     from kinesumer.model.records import Record
     from kinesumer.ports import Clock
-
-# A handler of single records gets so many decoded records at once. Decoded values are
-# not part of the memory limit, so few of them exist at a time.
-MAX_DECODED = 100
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class RecordDecoding:
         self.release(item)
         first = item.done
         if not self._whole:
-            stop = min(stop, first + MAX_DECODED)
+            stop = min(stop, first + MAX_AT_ONCE)
         decoded: list[Record[Any]] = []
         failed: dict[int, DecodeError] = {}
         began = self._clock.now()

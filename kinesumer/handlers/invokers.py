@@ -8,7 +8,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.core.delivery import CHECK_SECONDS
+from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.core.turns import TURN_SECONDS, Turns
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.shard_queue import ShardStopped

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
 
+from kinesumer.consuming.assignment_callbacks import LAST_SECONDS
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
 from kinesumer.errors import HandlerFailedError
 from kinesumer.handlers.failure_policy import log_end
@@ -16,7 +17,7 @@ from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped
 from kinesumer.handlers.stream_callers import StreamCallers, Tools
 from kinesumer.runtime.decompression import DecompressionRoom
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.threads import Threads
+from kinesumer.runtime.threads import MAX_THREADS, Threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Set
@@ -33,12 +34,6 @@ if TYPE_CHECKING:
     from kinesumer.handlers.stream_handlers import StreamHandlers
     from kinesumer.model.times import Until
     from kinesumer.ports import Clock
-
-# Maximum number of threads for handlers that aren't async. The watchdog ignores calls
-# that wait for a thread.
-MAX_THREADS = 128
-# Time that a cancelled handler has to end.
-CANCEL_SECONDS = 5.0
 
 
 class HandlerRunner:
@@ -275,7 +270,7 @@ class HandlerRunner:
             task.cancel()
         if not tasks:
             return
-        _, late = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+        _, late = await asyncio.wait(tasks, timeout=LAST_SECONDS)
         if late:
             logger.error(
                 "%d handlers continue although they were cancelled; their records "

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from kinesumer.model.streams import stream_name
 
-# An incident ends if it isn't noted for this long. A client that still fails retries
-# at least every few seconds.
+# An incident ends if it isn't noted for this long, and failures are over. A client that
+# still fails retries sooner: this is twice the longest default wait between two calls
+# of a failing handler.
 QUIET_SECONDS = 60.0
 # The length to which an error in a row is cut: enough for the code and the reason.
 MAX_ERROR_LETTERS = 160

@@ -78,6 +78,10 @@ BEFORE_ALL = Position("0")  # lower than the position of any record of Kinesis
 # Stands for None as the sub-sequence number of a position that covers a whole record.
 # It is greater than any index within an aggregate.
 WHOLE_RECORD = 1 << 53
+# The time of a position in a shard without new records is stored again after this share
+# of the retention. If a client or a query stops for less than the rest of the
+# retention, the position tells it afterwards that no records were lost.
+TIP_SHARE = 1 / 24
 _POSITION = re.compile(r"([0-9]{1,129})(?::([0-9]{1,15}))?")
 
 

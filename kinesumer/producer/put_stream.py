@@ -7,6 +7,7 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from kinesumer.aws.kinesis import DESCRIBE_SECONDS
 from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.errors import (
     RecordRefusedError,
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from kinesumer.producer.pending import PendingRecord
     from kinesumer.telemetry.api import Telemetry
     from kinesumer.wire.put_records import Entry, EntryResult
-
-# A program may try many records that the stream refuses. For each second of that, the
-# stream is described once, since AWS allows an account 20 descriptions a second.
-FRESH_SECONDS = 1.0
 
 
 class PutTarget(Protocol):
@@ -96,7 +93,7 @@ class PutStream:
         """Return why the stream refuses a record at present, or None if it takes it."""
         if refusal(entry, self.info) is None:
             return None
-        return refusal(entry, await self.reread(self._now() - FRESH_SECONDS))
+        return refusal(entry, await self.reread(self._now() - DESCRIBE_SECONDS))
 
     def _warn(self) -> None:
         if self._by_key and not self.info.routes_by_key:

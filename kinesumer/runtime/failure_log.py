@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from kinesumer.core.incidents import MAX_SUBJECTS
 from kinesumer.errors import SourceThrottledError, StoreThrottledError
 from kinesumer.telemetry.api import Telemetry
 
@@ -25,7 +26,6 @@ RECOVERY_SECONDS = 5.0
 THROTTLE_RECOVERY_SECONDS = 300.0
 # A line that repeats for one subject is logged at this interval.
 LOG_REPEAT_SECONDS = 60.0
-MAX_CORRUPT = 1000
 
 
 class _Failures:
@@ -125,7 +125,7 @@ class FailureLog:
         now = self._clock.now()
         if now < self._corrupt.get(what, now):
             return False
-        if len(self._corrupt) >= MAX_CORRUPT:
+        if len(self._corrupt) >= MAX_SUBJECTS:
             self._corrupt.clear()
         self._corrupt[what] = now + LOG_REPEAT_SECONDS
         return True

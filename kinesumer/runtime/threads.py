@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The wait for a refused thread. It only has to be long enough to cost little.
+# The wait for a thread, a descriptor or memory that the system has refused. It only has
+# to be long enough to cost little.
 RETRY_SECONDS = 1.0
+# Maximum number of threads for one kind of user code that isn't async. The watchdog
+# ignores calls that wait for a thread.
+MAX_THREADS = 128
 
 
 class NoThreadError(KinesumerError):

@@ -53,7 +53,7 @@ class _Header(IntEnum):
     UUID = 9
 
 
-_FIXED_SIZES = {
+_FIXED_SIZES: dict[int, int] = {
     _Header.TRUE: 0,
     _Header.FALSE: 0,
     _Header.BYTE: 1,

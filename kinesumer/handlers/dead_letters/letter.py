@@ -15,6 +15,7 @@ from kinesumer.errors import (
     CorruptDeadLetterError,
     DecodeError,
 )
+from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.text import safe_str
 from kinesumer.wire.put_records import KEY_CHARACTERS
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 # default.
 LONGEST_ERROR = 2_000
 LONGEST_TRACEBACK = 16_000
-# The limits of the smallest letter, for queues that accept 1 KiB.
-SHORT_ERROR = 200
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, tag_field="version", tag=1):
@@ -128,7 +127,8 @@ def smaller_letters(letter: DeadLetter) -> Iterator[DeadLetter]:
         fields["partition_key"] = None
     without = LetterWithoutData(**fields, data_bytes=len(letter.data))
     yield without
-    error = _shortened(letter.error, SHORT_ERROR)
+    # The smallest letter is for queues that accept 1 KiB.
+    error = _shortened(letter.error, MAX_ERROR_LETTERS)
     yield msgspec.structs.replace(without, error=error, traceback="")
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.consuming.owned_shard import TIP_SHARE
 from kinesumer.coordination.membership import DeadSessions
 from kinesumer.coordination.shard_sync import sync_shards, write_all
 from kinesumer.coordination.store_queries import read_shards, read_stream_row
 from kinesumer.core import claims, lineage
-from kinesumer.model.positions import Tip
+from kinesumer.model.positions import TIP_SHARE, Tip
 from kinesumer.model.query_offsets import BEGINNING, After, End
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import ShardKey, Start

@@ -241,7 +241,7 @@ async def test_what_is_wrong_with_a_table_is_named(
 async def test_a_table_is_created_and_waited_for(
     aws: AwsStub, store: DynamoStateStore, environment: pytest.MonkeyPatch
 ) -> None:
-    environment.setattr(dynamodb, "POLL_SECONDS", 0.0)
+    environment.setattr(dynamodb, "LOOK_SECONDS", 0.0)
     aws.refuse("DescribeTable", "ResourceNotFoundException")
     aws.answer("CreateTable", {})
     aws.refuse("DescribeTable", "ResourceNotFoundException")

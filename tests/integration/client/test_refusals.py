@@ -49,7 +49,7 @@ async def test_it_starts_when_its_thread_and_the_descriptors_are_granted(
 ) -> None:
     kinesumer_aws.create_stream("orders", shards=1)
     kinesumer_aws.put("orders", b"one", "key")
-    monkeypatch.setattr(lifecycle, "REFUSED_SECONDS", 0.05)
+    monkeypatch.setattr(lifecycle, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(leader, "FIRST_PLAN_DELAY_SECONDS", 0.0)
     refusals = Refusals(monkeypatch, times=3)
     config = Config(rebalance_delay_seconds=0.1, leader_interval_seconds=0.1)

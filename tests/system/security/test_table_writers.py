@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.coordination import pauses
-from kinesumer.coordination.pauses import PAUSE_REFRESH_SECONDS
+from kinesumer.coordination.store_queries import REREAD_SECONDS
 from kinesumer.errors import (
     GroupBusyError,
     StateStoreRecreatedError,
@@ -186,7 +186,7 @@ async def test_rows_of_others_that_seem_to_live_keep_clients_from_starting(
 async def test_a_pause_stops_reading_until_somebody_ends_it(world: World) -> None:
     client = await reading(world, "a")
     await forge(world, rows.group_key(APP), paused=True, pause_reason="forged")
-    await asyncio.sleep(PAUSE_REFRESH_SECONDS)
+    await asyncio.sleep(REREAD_SECONDS)
     world.put("b")
     await asyncio.sleep(60)
     assert client.texts == ["a"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.consuming.checkpointer import MAX_TIPS
+from kinesumer.consuming.checkpointer import PARALLEL_COMMITS
 from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.streams import Stream
@@ -50,12 +50,12 @@ async def test_the_tip_of_a_quiet_shard_is_stored_once_in_an_hour(world: World) 
 
 
 async def test_few_tips_are_stored_at_a_time(world: World) -> None:
-    quiet = await Quiet(world, 3 * MAX_TIPS).begin()
+    quiet = await Quiet(world, 3 * PARALLEL_COMMITS).begin()
     quiet.read(1e6)
     await asyncio.sleep(6)
-    assert len(quiet.store.sent) == MAX_TIPS
+    assert len(quiet.store.sent) == PARALLEL_COMMITS
     await asyncio.sleep(60)
-    assert len(quiet.store.sent) == 3 * MAX_TIPS
+    assert len(quiet.store.sent) == 3 * PARALLEL_COMMITS
 
 
 async def test_a_tip_comes_with_the_position_where_that_moves(world: World) -> None:

@@ -10,9 +10,9 @@ from kinesumer.coordination.app_count import (
     ALIVE_SECONDS,
     COUNT_SECONDS,
     LEAST_SECONDS,
-    PRUNE_SECONDS,
     AppCount,
 )
+from kinesumer.coordination.membership import DEAD_ROW_SECONDS
 from kinesumer.errors import AccessDeniedError
 from kinesumer.wire import app_rows
 
@@ -87,7 +87,7 @@ async def test_an_app_that_has_ended_no_longer_counts(world: World) -> None:
     second.task.cancel()
     await asyncio.sleep(ALIVE_SECONDS + COUNT_SECONDS + LEAST_SECONDS)
     assert first.apps == [1]
-    await asyncio.sleep(PRUNE_SECONDS)
+    await asyncio.sleep(DEAD_ROW_SECONDS)
     assert stored(world) == ["a"]
 
 

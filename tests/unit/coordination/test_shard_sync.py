@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.coordination.shard_sync import RESYNC_SECONDS, sync_shards, write_all
+from kinesumer.coordination.shard_sync import sync_shards, write_all
+from kinesumer.coordination.store_queries import REREAD_SECONDS
 from kinesumer.core import lineage
 from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.errors import AccessDeniedError, StreamRecreatedError
@@ -257,7 +258,7 @@ async def test_an_open_shard_that_was_marked_as_ended_is_read_again(
     await syncer.sync()
     await syncer.sync()
     await change(world, P, ended=True, sequence_number="7")
-    await asyncio.sleep(RESYNC_SECONDS)
+    await asyncio.sleep(REREAD_SECONDS)
     await syncer.sync()
     assert world.shard_rows()[P].ended  # a listing may be older than the rows
     assert await syncer.sync()

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from kinesumer.core.failures import (
-    WINDOW_SECONDS,
     FailureWindows,
     MinuteCounts,
     OutcomeMeter,
 )
 from kinesumer.model.failures import LastError, Outcomes, StreamFailures
+from kinesumer.model.incidents import QUIET_SECONDS
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 
@@ -76,8 +76,8 @@ def test_failures_end_after_a_minute_without_one() -> None:
     shards = Shards(ONE)
     shards.fail()
     assert shards.at(0)
-    assert shards.at(WINDOW_SECONDS - 1)
-    assert shards.at(WINDOW_SECONDS) == []
+    assert shards.at(QUIET_SECONDS - 1)
+    assert shards.at(QUIET_SECONDS) == []
     shards.fail()
     [found] = shards.at(100)
     assert found.since == WALL + 100

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesumer.aws.kinesis import DESCRIBE_SECONDS
 from kinesumer.errors import PutFailedError, RecordRefusedError
 from kinesumer.producer import put_stream
-from kinesumer.producer.put_stream import FRESH_SECONDS
 from kinesumer.producer.record_producer import STRATEGY_SECONDS
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry
@@ -202,7 +202,7 @@ def test_a_key_may_be_missing_as_soon_as_the_stream_needs_none() -> None:
         stream.distribute(by_key=False)
         # The stream is described at most once a second.
         assert await producer.stream.refusal(keyless) is not None
-        await asyncio.sleep(FRESH_SECONDS)
+        await asyncio.sleep(DESCRIBE_SECONDS)
         assert await producer.stream.refusal(keyless) is None
         await (await producer.add(keyless))
         # The next records follow the strategy that was read for this one.

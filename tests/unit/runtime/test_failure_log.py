@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kinesumer.core.incidents import MAX_SUBJECTS
 from kinesumer.errors import (
     CorruptRowError,
     ShardThrottledError,
@@ -13,7 +14,6 @@ from kinesumer.errors import (
 )
 from kinesumer.runtime.failure_log import (
     LOG_REPEAT_SECONDS,
-    MAX_CORRUPT,
     RECOVERY_SECONDS,
     THROTTLE_RECOVERY_SECONDS,
     FailureLog,
@@ -108,7 +108,7 @@ async def test_the_memory_of_corrupt_rows_is_bounded(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = FailureLog(world.clock)
-    for number in range(3 * MAX_CORRUPT):
+    for number in range(3 * MAX_SUBJECTS):
         log.record_corrupt_row(CorruptRowError(f"row {number}"))
-    assert len(log._corrupt) <= MAX_CORRUPT
-    assert len(caplog.records) == 3 * MAX_CORRUPT
+    assert len(log._corrupt) <= MAX_SUBJECTS
+    assert len(caplog.records) == 3 * MAX_SUBJECTS
