@@ -283,7 +283,7 @@ class PutFailedError(KinesumerError):
         )
 
 
-MAX_REASONS = 3  # number of different reasons in the message
+MAX_REASONS = 3  # number of different reasons in a message
 
 
 class RecordRefusedError(FatalError):

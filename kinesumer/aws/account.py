@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from kinesumer.aws.endpoints import service_time
 from kinesumer.aws.errors import call_errors, failure_of
+from kinesumer.aws.kinesis import ANSWER_SECONDS
 from kinesumer.errors import FatalError, SourceUnavailableError
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from kinesumer.aws.clients import OpenClient
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
-
-ANSWER_SECONDS = 10.0  # time limit of a call, even if bytes keep arriving
 
 
 class CallerIdentity(NamedTuple):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from botocore.exceptions import CredentialRetrievalError
 
 from kinesumer.aws.errors import KeysMissingError, cause_of
+from kinesumer.aws.key_trouble import WAIT_SECONDS
 from kinesumer.core.backoff import REPAIR_BACKOFF, Backoff
 from kinesumer.errors import KinesumerError
 from kinesumer.runtime.secrets import SECRETS
@@ -34,9 +35,6 @@ MAX_FILE_PAUSE_SECONDS = 5.0
 # A source that has not answered after this time fails, e.g. a process that hangs. AWS's
 # SDKs wait as long for an answer of STS.
 FETCH_SECONDS = 60.0
-# How long a call that AWS has refused waits for other keys. STS answers faster, and if
-# it doesn't, callers repeat the call. The state store's calls take at most 5 s.
-WAIT_SECONDS = 2.0
 # How long a thread waits for the other event loop, which user code may block.
 BORROW_SECONDS = 0.25
 

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("kinesumer")
 
-# Refusals are logged if they last for this long.
-LASTING_SECONDS = 1.0
+# How long a call that AWS has refused waits for other keys. STS answers faster, and if
+# it doesn't, callers repeat the call. The state store's calls take at most 5 s. If the
+# refusals last longer, they are logged.
+WAIT_SECONDS = 2.0
 
 
 class KeyTrouble:
@@ -63,7 +65,7 @@ class KeyTrouble:
             self._begin()
             if not self._refusals:
                 # The first call that is refused reports that itself.
-                self._log_at = self._now() + LASTING_SECONDS
+                self._log_at = self._now() + WAIT_SECONDS
             self._refusals[by] = reason
             text = f"{self._text()}; trying again, calls wait for other keys"
             self._log(logging.ERROR, text)

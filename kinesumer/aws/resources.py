@@ -14,7 +14,7 @@ from botocore import xform_name
 
 from kinesumer.aws.errors import call_errors, failure_of, foreign
 from kinesumer.aws.kinesis_errors import NOT_FOUND
-from kinesumer.core.backoff import CALL_BACKOFF
+from kinesumer.core.backoff import CALL_BACKOFF, CALL_TRIES
 from kinesumer.errors import (
     KinesumerError,
     SourceUnavailableError,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kinesumer.aws.roles import Role
     from kinesumer.aws.session import ClientFactory
 
-MAX_TRIES = 12
 UNAVAILABLE: dict[str, type[TransientError]] = {
     "kinesis": SourceUnavailableError,
     "dynamodb": StoreUnavailableError,
@@ -61,7 +60,7 @@ class _Calls:
                 ):
                     return await call(**values)
             except TransientError:
-                if attempt == MAX_TRIES:
+                if attempt == CALL_TRIES:
                     raise
             except KinesumerError as error:
                 if missing_ok and _is_missing(error):

@@ -42,9 +42,7 @@ def parse_stream_name(text: str) -> StreamName:
     return StreamName(parts[5].removeprefix("stream/"), parts[3], text)
 
 
-# Limits of the search for a similar name. A page has at most 100 names.
-MAX_PAGES = 10
-SEARCH_SECONDS = 5.0
+SEARCH_SECONDS = 5.0  # the longest search for a similar name
 _ACCOUNT = re.compile(r"under account (\d{12})")
 
 
@@ -83,7 +81,7 @@ async def _stream_names(client: Any) -> list[str] | None:
     arguments: dict[str, object] = {}
     try:
         async with timeout(SEARCH_SECONDS):
-            for _ in range(MAX_PAGES):
+            while True:
                 with translated_errors("ListStreams", SourceUnavailableError):
                     page = await client.list_streams(**arguments)
                     names += page["StreamNames"]

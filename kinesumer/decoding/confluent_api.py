@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
@@ -27,7 +28,7 @@ REQUEST_SECONDS = 5.0
 MAX_ANSWER_BYTES = 8 << 20
 # The registry's error codes for a schema, a subject or a version that does not exist.
 NOT_FOUND = 40401, 40402, 40403
-BUSY = 408, 429
+BUSY = HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS
 
 
 class Reference(msgspec.Struct):

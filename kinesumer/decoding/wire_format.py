@@ -8,18 +8,26 @@ docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop.
 
 from __future__ import annotations
 
+import struct
 import zlib
+from enum import IntEnum
 from uuid import UUID
 
 from kinesumer.runtime.decompression import DECOMPRESSED
 
 GLUE_VERSION = 3
-GLUE_HEADER_BYTES = 18
-NO_COMPRESSION, ZLIB = 0, 5
 CONFLUENT_MAGIC = 0
-CONFLUENT_HEADER_BYTES = 5
+_GLUE_HEADER = struct.Struct(">BB16s")
+_CONFLUENT_HEADER = struct.Struct(">BI")
 # No Protobuf message is nested deeper: protoc allows 32 levels.
 MAX_INDEXES = 100
+
+
+class Compression(IntEnum):
+    """How a serializer of the Glue Schema Registry has compressed the data."""
+
+    NONE = 0
+    ZLIB = 5
 
 
 def parse_glue(data: bytes, max_decompressed_bytes: int) -> tuple[UUID, bytes]:
@@ -29,25 +37,26 @@ def parse_glue(data: bytes, max_decompressed_bytes: int) -> tuple[UUID, bytes]:
     a UUID of 16 bytes. Raises ValueError if the header or the compressed data is
     invalid, or if the decompressed data exceeds ``max_decompressed_bytes``.
     """
-    if len(data) < GLUE_HEADER_BYTES:
+    if len(data) < _GLUE_HEADER.size:
         raise ValueError(
             f"{len(data)} bytes are too short for the header of the Glue Schema "
-            f"Registry, which has {GLUE_HEADER_BYTES} bytes"
+            f"Registry, which has {_GLUE_HEADER.size} bytes"
         )
-    if data[0] != GLUE_VERSION:
+    version, compression, id = _GLUE_HEADER.unpack_from(data)
+    if version != GLUE_VERSION:
         raise ValueError(
-            f"the first byte is {data[0]}, but data of the Glue Schema Registry begins "
+            f"the first byte is {version}, but data of the Glue Schema Registry begins "
             f"with {GLUE_VERSION}"
         )
-    id, payload = UUID(bytes=data[2:GLUE_HEADER_BYTES]), data[GLUE_HEADER_BYTES:]
-    if data[1] == NO_COMPRESSION:
-        return id, payload
-    if data[1] != ZLIB:
+    payload = data[_GLUE_HEADER.size :]
+    if compression == Compression.NONE:
+        return UUID(bytes=id), payload
+    if compression != Compression.ZLIB:
         raise ValueError(
-            f"the compression byte is {data[1]}, but the Glue Schema Registry has only "
-            f"{NO_COMPRESSION} (none) and {ZLIB} (zlib)"
+            f"the compression byte is {compression}, but the Glue Schema Registry has "
+            f"only {Compression.NONE} (none) and {Compression.ZLIB} (zlib)"
         )
-    return id, _decompressed(payload, max_decompressed_bytes)
+    return UUID(bytes=id), _decompressed(payload, max_decompressed_bytes)
 
 
 def _decompressed(data: bytes, max_bytes: int) -> bytes:
@@ -76,18 +85,18 @@ def parse_confluent(data: bytes) -> tuple[int, bytes]:
     The header is a zero byte and the id, 4 bytes in big-endian order. Raises ValueError
     if the header is invalid.
     """
-    if len(data) < CONFLUENT_HEADER_BYTES:
+    if len(data) < _CONFLUENT_HEADER.size:
         raise ValueError(
             f"{len(data)} bytes are too short for Confluent's header, which has "
-            f"{CONFLUENT_HEADER_BYTES} bytes"
+            f"{_CONFLUENT_HEADER.size} bytes"
         )
-    if data[0] != CONFLUENT_MAGIC:
+    magic, id = _CONFLUENT_HEADER.unpack_from(data)
+    if magic != CONFLUENT_MAGIC:
         raise ValueError(
-            f"the first byte is {data[0]}, but Confluent's header begins with "
+            f"the first byte is {magic}, but Confluent's header begins with "
             f"{CONFLUENT_MAGIC}"
         )
-    id = int.from_bytes(data[1:CONFLUENT_HEADER_BYTES], "big")
-    return id, data[CONFLUENT_HEADER_BYTES:]
+    return id, data[_CONFLUENT_HEADER.size :]
 
 
 def skip_glue_index(payload: bytes) -> bytes:

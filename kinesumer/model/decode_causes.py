@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
+from kinesumer.errors import MAX_REASONS
 from kinesumer.model.json_types import field_names
 
 MAX_CAUSE_CHARACTERS = 500
-MAX_NAMED_ERRORS = 3  # a model may refuse each value of a long list
 
 # The texts of msgspec that tell about the type, and not about the data.
 _OF_THE_TYPE = re.compile(
@@ -63,7 +63,8 @@ def _text_of_msgspec(text: str) -> str:
 def _text_of_pydantic(error: Any) -> str:
     found = error.errors(include_input=False, include_url=False, include_context=False)
     names = field_names(error.title)
-    shown = [_refusal(one, names) for one in found[:MAX_NAMED_ERRORS]]
+    # A model may refuse each value of a long list.
+    shown = [_refusal(one, names) for one in found[:MAX_REASONS]]
     more = len(found) - len(shown)
     return "; ".join(shown) + (f"; and {more:,} more" if more else "")
 

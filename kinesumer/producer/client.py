@@ -8,7 +8,7 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from kinesumer.core.backoff import CALL_BACKOFF
+from kinesumer.core.backoff import CALL_BACKOFF, CALL_TRIES
 from kinesumer.errors import (
     ConfigurationError,
     KinesumerError,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-START_TRIES = 8
 # The longest wait for buffered records to be put, if an error has ended the block.
 ABORT_SECONDS = 30.0
 
@@ -299,7 +298,7 @@ async def open_record_producer(
 
 async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
     """Make a call and return its result. Retry temporary errors."""
-    for tries in range(1, START_TRIES):
+    for tries in range(1, CALL_TRIES):
         try:
             return await call()
         except SourceUnavailableError:

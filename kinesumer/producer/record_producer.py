@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kinesumer.producer.put_stream import PutCounts, PutTarget
     from kinesumer.wire.put_records import Entry, EntryResult
 
-MIN_REQUESTS, FIRST_REQUESTS, MAX_REQUESTS = 1.0, 4.0, 8.0  # at once
+FIRST_REQUESTS, MAX_REQUESTS = 4.0, 8.0  # at once
 LINGER_SECONDS = 0.1
 MAX_BUFFER_BYTES = 64 << 20
 # About the memory that a record takes beside its data and its partition key.
@@ -309,7 +309,7 @@ class RecordProducer:
                 # TCP.
                 self._window = min(MAX_REQUESTS, self._window + 1 / self._window)
                 break
-            self._window = max(MIN_REQUESTS, self._window / 2)
+            self._window = max(1.0, self._window / 2)
             # After a partial success, begin with the shortest wait again.
             tries = tries + 1 if len(failed) == len(records) else 0
             self._patience.require_progress(began, reason)

@@ -84,9 +84,9 @@ class LoopClock:
 
 
 TIMER_SECONDS = 0.05
-# The timer's delay as a share of the time that user code has run. Code that runs for
-# minutes thus needs few timers.
-TIMER_SHARE = 0.1
+# The part of user code's time that its pauses take. A timer waits for as long, so that
+# code that runs for minutes needs few timers.
+YIELD_SHARE = 1 / 20
 
 
 class LoopLag:
@@ -121,14 +121,12 @@ class LoopLag:
         if since is None:
             self._due = None
         else:
-            self._set(max(TIMER_SECONDS, TIMER_SHARE * (self._now() - since)))
+            self._set(max(TIMER_SECONDS, YIELD_SHARE * (self._now() - since)))
 
 
 # Steps of the loop that suffice to receive an answer and send the next request.
 YIELD_STEPS = 10
-# If user code held the loop for less than this time, YIELD_STEPS are enough.
-SHORT_HOLD_SECONDS = 0.25
-YIELD_SHARE = 1 / 20
+# The longest pause. If user code held the loop for no longer, YIELD_STEPS are enough.
 MAX_YIELD_SECONDS = 0.25
 
 
@@ -146,6 +144,6 @@ async def yield_to_loop(held_seconds: float) -> None:
 
 def yield_seconds(held_seconds: float) -> float:
     """Return how long to sleep after user code has held the event loop."""
-    if held_seconds <= SHORT_HOLD_SECONDS:
+    if held_seconds <= MAX_YIELD_SECONDS:
         return 0.0
     return min(YIELD_SHARE * held_seconds, MAX_YIELD_SECONDS)

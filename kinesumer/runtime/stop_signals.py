@@ -91,9 +91,6 @@ class StopSignals:
             self._on_second()
 
 
-STATUS = 1
-
-
 class _FailedExit:
     """Ends the process when the interpreter deletes it."""
 
@@ -101,7 +98,7 @@ class _FailedExit:
         self._exit = os._exit  # this module may be gone by then
 
     def __del__(self) -> None:
-        self._exit(STATUS)
+        self._exit(1)
 
 
 def fail_at_exit() -> None:

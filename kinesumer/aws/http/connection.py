@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 16 * 1024  # greatest size of a response's head
 RECEIVE_BYTES = 256 * 1024  # what asyncio receives of a TLS connection at a time
-# Greatest accepted size of a response's body. Kinesis sends at most a fifth of this.
+# Greatest accepted size of a response's body. Kinesis sends at most a fifth of this. No
+# dead letter in S3 is larger, either, since records have at most 10 MiB.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})[ \r]")

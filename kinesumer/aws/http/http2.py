@@ -23,6 +23,7 @@ from h2.events import (
 from h2.exceptions import H2Error
 from h2.settings import SettingCodes, Settings
 
+from kinesumer.aws.http.connection import RECEIVE_BYTES
 from kinesumer.aws.http.event_stream import FrameQueue, RefusedError
 from kinesumer.errors import SourceUnavailableError
 
@@ -33,17 +34,15 @@ if TYPE_CHECKING:
 
     from kinesumer.wire.event_stream import Frame
 
-# Bytes that the server may send of one stream before its reader has taken them.
-STREAM_WINDOW_BYTES = 256 * 1024
+# Bytes that the server may send of one stream before its reader has taken them, in one
+# frame or in several, and the greatest part of a refusal's body that is kept.
+STREAM_WINDOW_BYTES = RECEIVE_BYTES
 # The window of the whole connection never limits it, since each stream has a limit.
 CONNECTION_WINDOW_BYTES = (1 << 31) - 1
-MAX_FRAME_BYTES = 128 * 1024
 # So many frames are examined in one step of the event loop. ``h2`` takes up to 25 µs
 # for the smallest, which has nine bytes.
 STEP_FRAMES = 500
 _HEAD_BYTES = 9
-# The greatest part of a refusal's body that is kept.
-MAX_REFUSAL_BYTES = 64 * 1024
 # After GOAWAY, the open streams continue (RFC 9113, 6.8). ``h2`` would end them.
 _TRANSITIONS = {
     **H2ConnectionStateMachine._transitions,
@@ -93,7 +92,7 @@ class Http2Stream:
         """Take a piece of the body, which used ``size`` bytes of the window."""
         self._unacknowledged += size
         if self._status != 200:
-            self._refusal += data[: MAX_REFUSAL_BYTES - len(self._refusal)]
+            self._refusal += data[: STREAM_WINDOW_BYTES - len(self._refusal)]
         else:
             self.queue.feed(data)
         self._acknowledge()
@@ -210,10 +209,10 @@ class Http2Connection(asyncio.Protocol):
             initial_values={
                 SettingCodes.ENABLE_PUSH: 0,
                 SettingCodes.INITIAL_WINDOW_SIZE: STREAM_WINDOW_BYTES,
-                SettingCodes.MAX_FRAME_SIZE: MAX_FRAME_BYTES,
+                SettingCodes.MAX_FRAME_SIZE: STREAM_WINDOW_BYTES,
             },
         )
-        self._http.max_inbound_frame_size = MAX_FRAME_BYTES
+        self._http.max_inbound_frame_size = STREAM_WINDOW_BYTES
         self._http.initiate_connection()
         self._http.increment_flow_control_window(CONNECTION_WINDOW_BYTES - 65_535)
         self._flush()

@@ -6,7 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import open_source
-from kinesumer.core.backoff import CALL_BACKOFF
+from kinesumer.consuming.prefetch import PAGE_RECORDS
+from kinesumer.core.backoff import CALL_BACKOFF, CALL_TRIES
 from kinesumer.errors import (
     ConfigurationError,
     DeadLettersUnavailableError,
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page, Record
     from kinesumer.model.streams import StreamInfo
     from kinesumer.wire.put_records import EntryResult
-
-PAGE_RECORDS = 1_000
-TRIES = 8
 
 
 def _unavailable(error: SourceUnavailableError) -> DeadLettersUnavailableError:
@@ -131,7 +129,7 @@ class KinesisLetters(ReadableDeadLetters):
             iterator = page.next_iterator if page.millis_behind else None
 
     async def _page(self, iterator: str) -> Page:
-        for attempt in range(1, TRIES):
+        for attempt in range(1, CALL_TRIES):
             try:
                 return await self._source.get_records(iterator, PAGE_RECORDS)
             except SourceThrottledError:

@@ -10,6 +10,7 @@ import io
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from kinesumer.aws.http.connection import MAX_ANSWER_BYTES
 from kinesumer.errors import AccessDeniedError, FatalError
 from kinesumer.handlers.dead_letters.base import (
     ReadableDeadLetters,
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 PARALLEL_READS = 16
 # S3 deletes at most this many objects per call.
 DELETED_AT_ONCE = 1_000
-# No letter is larger, since records have at most 10 MiB. Larger objects aren't letters,
-# and reading them would take too much memory.
-MAX_BYTES = 1 << 26
 
 
 async def open_bucket(clients: ClientFactory, place: str) -> S3Letters:
@@ -107,8 +105,8 @@ class S3Letters(ReadableDeadLetters):
                     answer = await self._s3.get_object(Bucket=self._bucket, Key=key)
                     size = answer["ContentLength"]
                     async with answer["Body"] as body:
-                        content = await body.read() if size <= MAX_BYTES else b""
-            if size > MAX_BYTES:
+                        content = await body.read() if size <= MAX_ANSWER_BYTES else b""
+            if size > MAX_ANSWER_BYTES:
                 problem = f"{place}: not a dead letter, as it has {size:,} bytes"
                 return StoredEntry(key, None, f"{problem}: remove it from the prefix")
             return read_entry(key, content, place)

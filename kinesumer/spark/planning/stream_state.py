@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
+from kinesumer.aws.fan_out import CALL_SECONDS, REPLACE_SECONDS
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.consuming.read_place import FRESH_SECONDS
 from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND
@@ -41,11 +42,12 @@ FLEET_RECORDS = 20_000
 # A subscription has 2 MB/s of a shard for itself. But Kinesis permits a shard's next
 # subscription only five seconds after the last one began. A page of GetRecords has up
 # to 10 MB, so polling reads a small range at once if no other app reads the shard.
-# Ranges of fewer bytes are polled, unless other apps read the shard.
-POLLED_BYTES = 1_000_000
+# Ranges of fewer bytes than producers put in a second are polled, unless other apps
+# read the shard.
+POLLED_BYTES = int(MAX_BYTES_PER_SECOND)
 # The time between two subscriptions of a shard. The tasks begin some time after their
 # plan, so this is longer than Kinesis's five seconds.
-SUBSCRIPTION_SECONDS = 6.0
+SUBSCRIPTION_SECONDS = REPLACE_SECONDS + CALL_SECONDS
 
 
 class StreamState:

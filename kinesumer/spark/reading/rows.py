@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from kinesumer.wire.records import Body
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-MICROSECONDS = 1e6
 
 
 class Columns:
@@ -187,7 +186,7 @@ class TableRows:
     def arrived(self, index: int) -> float | None:
         """Return when a record arrived."""
         micros: int = self._arrivals[index].value
-        return micros / MICROSECONDS
+        return micros / 1e6
 
     def batch(self, shard: ShardKey, columns: Columns, slice_: Slice) -> pa.RecordBatch:
         """Return the user records of a slice as rows."""
@@ -245,7 +244,7 @@ def _rows_of(
     records: list[Record], shard: ShardKey, columns: Columns
 ) -> pa.RecordBatch:
     seconds = [record.approximate_arrival_timestamp for record in records]
-    micros = [None if s is None else round(s * MICROSECONDS) for s in seconds]
+    micros = [None if s is None else round(s * 1e6) for s in seconds]
     values = {
         "sequence_number": [record.sequence_number for record in records],
         "sub_sequence_number": [record.sub_sequence_number for record in records],

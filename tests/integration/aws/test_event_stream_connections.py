@@ -12,7 +12,6 @@ from h2.connection import H2Connection
 
 from kinesumer.aws.http.event_stream import EventStreamConnection, RefusedError
 from kinesumer.aws.http.http2 import (
-    MAX_REFUSAL_BYTES,
     STREAM_WINDOW_BYTES,
     Http2Connection,
     Http2Stream,
@@ -329,14 +328,14 @@ async def test_an_end_that_arrives_with_a_corrupt_frame_does_not_hide_it() -> No
 async def test_a_refusal_has_the_status_and_a_part_of_the_body() -> None:
     pair = Http2Pair()
     stream = await pair.open(status=400)
-    body = b"{}" * MAX_REFUSAL_BYTES
+    body = b"{}" * STREAM_WINDOW_BYTES
     pair.send(stream, body)
     pair.server.end_stream(stream.stream_id)
     pair.exchange()
     with pytest.raises(RefusedError) as found:
         await stream.begin()
     assert found.value.status == 400
-    assert found.value.body == body[:MAX_REFUSAL_BYTES]
+    assert found.value.body == body[:STREAM_WINDOW_BYTES]
 
 
 async def test_a_corrupt_frame_ends_its_stream_and_no_other() -> None:

@@ -159,7 +159,7 @@ async def leave(clients: ClientFactory, target: str, name: str, content: bytes) 
 async def test_invalid_objects_are_named_and_remain(
     clients: ClientFactory, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinesumer.handlers.dead_letters.s3.MAX_BYTES", 1 << 17)
+    monkeypatch.setattr("kinesumer.handlers.dead_letters.s3.MAX_ANSWER_BYTES", 1 << 17)
     letters = await open_readable(target, clients)
     await letters.put(LETTER)
     large = b"x" * (1 << 18)
