@@ -10,6 +10,7 @@ from kinesumer.consuming.page_fetch import PageFetch, Retry
 from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.core.shard_end import records_before
 from kinesumer.errors import SourceUnavailableError
+from kinesumer.model.positions import SEEN_SLACK_SECONDS
 from kinesumer.model.records import memory_size
 from kinesumer.wire.aggregation import has_aggregates
 
@@ -20,12 +21,9 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Page, Record
     from kinesumer.runtime.context import ClientContext
 
-# A read that reaches the newest record may still miss records that arrived up to this
-# long before it.
-SLACK_SECONDS = 60.0
 # An event of a subscription may also have waited for the reader, at most as long as a
 # subscription lasts.
-PUSHED_SLACK_SECONDS = SLACK_SECONDS + 300.0
+PUSHED_SLACK_SECONDS = SEEN_SLACK_SECONDS + 300.0
 
 
 class ShardReader:
@@ -82,7 +80,7 @@ class ShardReader:
         await self._queue(records, page.millis_behind, fetch)
         reached = self._stream.service_time.earliest(began)
         if not page.millis_behind:
-            slack = PUSHED_SLACK_SECONDS if place.is_pushed else SLACK_SECONDS
+            slack = PUSHED_SLACK_SECONDS if place.is_pushed else SEEN_SLACK_SECONDS
             owned.caught_up(reached - slack, self._stream.retention_seconds)
         ends_here = is_cut or (not page.millis_behind and reached >= until)
         if owned.suspects is not None and (ends_here or not page.millis_behind):

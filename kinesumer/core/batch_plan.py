@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer.core.batch_limits import Sample, admit
 from kinesumer.core.batch_ranges import still_needed
-from kinesumer.model.positions import TIP_SHARE
+from kinesumer.model.positions import SEEN_SLACK_SECONDS, TIP_SHARE
 from kinesumer.model.query_offsets import After, End, StreamOffset
 from kinesumer.model.streams import Start
 
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.query_offsets import ShardPosition
     from kinesumer.model.streams import Shard, ShardKey
-
-# The maximum error of the estimate of Kinesis's clock, by which records get their
-# arrival times.
-SEEN_SLACK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,10 @@ WHOLE_RECORD = 1 << 53
 # of the retention. If a client or a query stops for less than the rest of the
 # retention, the position tells it afterwards that no records were lost.
 TIP_SHARE = 1 / 24
+# A read that reaches the newest record may still miss records that arrived up to this
+# long before it. It is also the maximum error of the estimate of Kinesis's clock, by
+# which records get their arrival times.
+SEEN_SLACK_SECONDS = 60.0
 _POSITION = re.compile(r"([0-9]{1,129})(?::([0-9]{1,15}))?")
 
 

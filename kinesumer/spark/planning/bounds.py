@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesumer.core.batch_plan import SEEN_SLACK_SECONDS
 from kinesumer.core.lineage import ancestors
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.positions import SEEN_SLACK_SECONDS
 from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
 from kinesumer.model.streams import Start, stream_name
 from kinesumer.spark.planning.search import last_position
