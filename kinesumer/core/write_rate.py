@@ -25,6 +25,8 @@ MIN_PER_SECOND = 0.5
 MAX_PAUSE_SECONDS = 0.25  # maximum pause after a throttled write
 # If no write has had to wait in this time, the rate returns to its initial value.
 FORGET_SECONDS = 5.0
+# Sums of floats are inexact: waiting for a full 1.0 might never end.
+ALMOST_ONE = 1.0 - 1e-6
 
 
 class WriteRate:
@@ -68,13 +70,11 @@ class WriteRate:
         self._saved, self._saved_at = min(maximum, self._saved + gained), now
         if now < self._resume_at:
             return self._resume_at - now
-        wait = (1.0 - self._saved) / self._rate
-        # A clock can't show a shorter wait, so waiting for it might never end.
-        if now + wait <= now:
+        if self._saved >= ALMOST_ONE:
             self._saved -= 1.0
             return 0.0
         self._limited_at = now
-        return wait
+        return (1.0 - self._saved) / self._rate
 
     def accepted(self, now: float) -> None:
         """Note a write that the store accepted."""

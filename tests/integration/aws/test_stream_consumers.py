@@ -65,7 +65,7 @@ async def test_a_registered_consumer_that_is_never_listed_ends_the_wait(
     world: World,
 ) -> None:
     calls = ScriptedCalls()
-    calls.answers.extend([MISSING, REGISTERED, *[MISSING] * 100])
+    calls.answers.extend([MISSING, REGISTERED, *[MISSING] * 200])
     with pytest.raises(FatalError, match="is missing after"):
         await StreamConsumers(calls).require_active("billing")
     assert calls.consumer_calls.count(REGISTER) == 1
@@ -79,7 +79,7 @@ async def test_a_kinesis_that_answers_again_is_waited_for(world: World) -> None:
 
 async def test_a_kinesis_that_does_not_answer_ends_the_wait(world: World) -> None:
     calls = ScriptedCalls()
-    calls.answers.extend(SourceUnavailableError("timed out") for _ in range(100))
+    calls.answers.extend(SourceUnavailableError("timed out") for _ in range(200))
     with pytest.raises(SourceUnavailableError, match="timed out"):
         await StreamConsumers(calls).require_active("billing")
 
