@@ -191,7 +191,7 @@ class StreamSource(Protocol):
 
 
 class Polled:
-    """The part of a StreamSource that only a source with subscriptions has."""
+    """The answers of a StreamSource that has no subscriptions."""
 
     def fan_out(self) -> FanOutUse | None:
         """Return None: the stream is polled."""

@@ -261,11 +261,6 @@ class _Producer(asynchronous.Producer):
         if failed:
             raise PutFailedError(failed) from cause
 
-    async def inbox_is_empty(self) -> None:
-        """Wait until all records that threads have put before are accepted."""
-        if self._inbox_task is not None:
-            await asyncio.shield(self._inbox_task)
-
     def _start(self) -> None:
         self._inbox_task = asyncio.ensure_future(self._accept_all())
 

@@ -13,18 +13,12 @@ from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import deaths, rows, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.consuming.streams import OpenStream
     from kinesumer.coordination.held_shards import HeldShards
     from kinesumer.model.rows import ShardRow
-    from kinesumer.runtime.context import ClientContext
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.streams import OpenStream
     from kinesumer.runtime.context import ClientContext
 
 

@@ -7,12 +7,12 @@ from itertools import zip_longest
 from math import inf
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from kinesumer.model.failures import Load
+from kinesumer.model.loads import Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kinesumer.model.failures import LoadReport
+    from kinesumer.model.loads import LoadReport
 
 K = TypeVar("K")
 

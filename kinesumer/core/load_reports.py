@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING
 from kinesumer.core.load import work_of
 from kinesumer.core.load_assignor import LABELS_SLACK, MEMBERS_SLACK, assign_load
 from kinesumer.core.plan import previous_ranges, receivers_of
-from kinesumer.model.failures import Load, LoadReport
+from kinesumer.model.loads import Load, LoadReport
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kinesumer.model.streams import ShardKey
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kinesumer.core.load_assignor import Verdict
     from kinesumer.core.plan import Work
     from kinesumer.model.rows import MemberRow
+    from kinesumer.model.streams import ShardKey
 
 
 def report_loads(

@@ -12,8 +12,7 @@ from kinesumer.model.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-if TYPE_CHECKING:
-    from kinesumer.model.positions import Position
+
     from kinesumer.model.rows import Deaths, ShardRow
 
 

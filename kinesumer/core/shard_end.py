@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kinesumer.model.records import Page
-    from kinesumer.model.streams import Shard, Start
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.model.records import Page
     from kinesumer.model.rows import ShardRow
+    from kinesumer.model.streams import Shard, Start
 
 
 class NextStep(Enum):

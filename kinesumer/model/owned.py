@@ -50,7 +50,8 @@ class ShardAssignment(NamedTuple):
     """The shard's epoch: it grows with each claim, and is part of each fence."""
     state: Literal["delivering", "releasing", "stopped"]
     """``releasing`` if the client gives the shard up and waits for user code.
-    ``stopped`` if a record kills the processes that receive it."""
+    ``stopped`` if a record kills the processes that receive it, or if a handler with
+    ``on_failure="stop-shard"`` failed."""
 
 
 class ShardPositions(NamedTuple):

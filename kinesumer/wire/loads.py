@@ -16,7 +16,7 @@ from collections import Counter
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesumer.model.failures import Load, LoadReport
+from kinesumer.model.loads import Load, LoadReport
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire.fields import MAX_READ_LETTERS
 

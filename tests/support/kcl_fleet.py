@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.aws.kcl_table import KclLeaseTable
 from kinesumer.config import Config
 from kinesumer.model.streams import Shard
 from kinesumer.ops.group.connect import operator_context
+from kinesumer.ops.migration.kcl_table import KclLeaseTable
 from kinesumer.testing.kinesis.limits import UNTHROTTLED
 from kinesumer.testing.kinesis.shards import Shard as MemoryShard
 from kinesumer.testing.kinesis.shards import StoredRecord
@@ -22,7 +22,7 @@ from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.support.clock import StillClock
 
 if TYPE_CHECKING:
-    from kinesumer.aws.kcl_table import Item, LeaseWrite
+    from kinesumer.ops.migration.kcl_table import Item, LeaseWrite
     from kinesumer.runtime.context import ClientContext
     from kinesumer.testing.memory import MemorySource
 

@@ -10,7 +10,7 @@ from kinesumer.wire.loads import MAX_ENTRIES, load_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesumer.model.failures import Load
+    from kinesumer.model.loads import Load
     from kinesumer.model.streams import ShardKey
 
 

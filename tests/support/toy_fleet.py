@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kinesumer.model.failures import Load
+from kinesumer.model.loads import Load
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import GroupRow, LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from kinesumer.aws.kcl_table import open_leases
 from kinesumer.aws.kinesis import open_source
 from kinesumer.coordination.store_queries import unknown_app_text
 from kinesumer.errors import KinesumerError
@@ -22,6 +21,7 @@ from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.migration import positions
 from kinesumer.ops.migration.apply import plan_file_import
 from kinesumer.ops.migration.kcl_positions import plan_kcl_export, plan_kcl_import
+from kinesumer.ops.migration.kcl_table import open_leases
 from kinesumer.runtime.files import write_atomically
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.rows import timestamp_text

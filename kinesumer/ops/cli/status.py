@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from kinesumer.aws.dynamodb import open_store
-from kinesumer.aws.kcl_table import open_leases
 from kinesumer.errors import ConfigurationError, TransientError
 from kinesumer.model.validation import validate_name
 from kinesumer.ops.cli.console import (
@@ -37,6 +36,7 @@ from kinesumer.ops.group.lag import LagMonitor
 from kinesumer.ops.group.observation import MIN_INTERVAL_SECONDS, check_client
 from kinesumer.ops.group.status import StatusQuery
 from kinesumer.ops.migration.kcl import distribution_of, read_table
+from kinesumer.ops.migration.kcl_table import open_leases
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.text import escape_unprintable
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kinesumer.core import plan
 from kinesumer.core.load import work_of
-from kinesumer.core.ranking import greatest
 from kinesumer.core.scale import DemandEstimator, ShardSample, clients_wanted
 from kinesumer.errors import KinesumerError, TransientError
 from kinesumer.ops.exporter.metrics import (
@@ -26,7 +25,7 @@ from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.group.status import report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from prometheus_client.core import Metric
 
@@ -37,6 +36,12 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock, StateStore
 
 
+K = TypeVar("K", bound="ShardKey | str")
+
+# A value replaces a selected one if it is greater by more than this factor.
+KEEP_RATIO = 1.5
+
+
 class ScaleOptions(NamedTuple):
     """The options of ``kinesumer metrics`` for scaling."""
 
@@ -45,6 +50,22 @@ class ScaleOptions(NamedTuple):
     catch_up_seconds: float = 600.0
     # This many shards have metrics of their own: the busiest and the furthest behind.
     top_shards: int = 20
+
+
+def greatest(
+    values: Mapping[K, float], selected: Collection[K], count: int
+) -> tuple[K, ...]:
+    """Return the keys of the ``count`` greatest values, the greatest first.
+
+    ``selected`` are the keys that were selected before. They are preferred, so that
+    noise rarely changes the selection.
+    """
+
+    def order(key: K) -> tuple[float, bool, K]:
+        is_new = key not in selected
+        return -values[key] * (1 if is_new else KEEP_RATIO), is_new, key
+
+    return tuple(sorted(values, key=order)[:count])
 
 
 class ScaleObserver:

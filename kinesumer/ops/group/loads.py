@@ -10,14 +10,14 @@ import msgspec
 from kinesumer.core import lineage, plan
 from kinesumer.core.load import KnownLoads, work_of, work_of_report
 from kinesumer.core.load_reports import load_reason
-from kinesumer.model.failures import Load
+from kinesumer.model.loads import Load
 from kinesumer.runtime.text import first_three
 from kinesumer.wire.loads import read_loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from kinesumer.model.failures import LoadReport
+    from kinesumer.model.loads import LoadReport
     from kinesumer.model.rows import LeaderRow, MemberRow
     from kinesumer.model.streams import ShardKey
     from kinesumer.ops.group.snapshot import Snapshot

@@ -25,7 +25,7 @@ from kinesumer.wire.fields import SHARD_ID, is_sequence_number
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kinesumer.aws.kcl_table import Item, KclLeaseTable
+    from kinesumer.ops.migration.kcl_table import Item, KclLeaseTable
 
 SHARD_END, AT_TIMESTAMP = "SHARD_END", "AT_TIMESTAMP"
 SENTINELS = (SHARD_END, AT_TIMESTAMP, "TRIM_HORIZON", "LATEST")

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.aws.kcl_table import LeaseWrite
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_streams
 from kinesumer.core.shard_end import find, is_past_end
@@ -27,6 +26,7 @@ from kinesumer.ops.migration.kcl import (
     require_no_workers,
     resume_point_of_lease,
 )
+from kinesumer.ops.migration.kcl_table import LeaseWrite
 from kinesumer.ops.migration.plan import (
     ResumePoint,
     children_of,
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from kinesumer.aws.expressions import Attribute
-    from kinesumer.aws.kcl_table import KclLeaseTable
     from kinesumer.model.rows import ShardRow
     from kinesumer.model.streams import Shard
     from kinesumer.ops.migration.apply import Open
     from kinesumer.ops.migration.kcl import Lease, StreamId, Table
+    from kinesumer.ops.migration.kcl_table import KclLeaseTable
     from kinesumer.ops.migration.plan import StreamPlan
     from kinesumer.ports import StreamSource
     from kinesumer.runtime.context import ClientContext

@@ -18,13 +18,13 @@ from aiobotocore.session import AioSession
 from botocore.loaders import create_loader
 
 from kinesumer.aws.dynamodb import ensure_table, open_store
-from kinesumer.aws.resources import StreamResources, TableResources
 from kinesumer.aws.session import ClientFactory
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.testing.trial.acceptance.account import PREFIX, TAG
 from kinesumer.testing.trial.acceptance.check import CheckSkippedError
 from kinesumer.testing.trial.acceptance.contract.streams import Streams
+from kinesumer.testing.trial.acceptance.resources import StreamResources, TableResources
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import deviation
 from tests.integration.contract.streams import EmbeddedStreams

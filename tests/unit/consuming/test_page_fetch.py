@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from kinesumer.model.positions import Position
     from kinesumer.model.streams import Start
+    from tests.support.world import World
 
 
 from typing import TYPE_CHECKING
@@ -30,9 +31,6 @@ from typing import TYPE_CHECKING
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.links import ANSWER_SECONDS, Crowd
-
-if TYPE_CHECKING:
-    from tests.support.world import World
 
 MB = 1_000_000
 PAGE = 10 * MB  # bytes of records

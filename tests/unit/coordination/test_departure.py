@@ -23,9 +23,6 @@ from anyio import move_on_after
 from kinesumer.errors import CommitTimeoutError
 from tests.support.one_shard import consume, place, shard
 
-if TYPE_CHECKING:
-    from tests.support.world import World
-
 
 async def test_leaving_the_block_commits_releases_and_leaves(world: World) -> None:
     world.put("a", "b", "c")

@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kinesumer.model.failures import Load
+from kinesumer.model.loads import Load
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import read_snapshot

@@ -20,7 +20,7 @@ from kinesumer.core.load import (
     work_of,
     work_of_report,
 )
-from kinesumer.model.failures import Load, LoadReport
+from kinesumer.model.loads import Load, LoadReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from kinesumer.aws.resources import StreamResources, TableResources
 from kinesumer.aws.session import ClientFactory
 from kinesumer.runtime.partitions import is_aws_host
 from kinesumer.testing.trial.acceptance.contract.streams import Streams
+from kinesumer.testing.trial.acceptance.resources import StreamResources, TableResources
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.cells import cell_len
 
-from kinesumer.model.failures import Load
+from kinesumer.model.loads import Load
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import GroupRow, LeaderRow
 from kinesumer.model.streams import ShardKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.model.failures import Load
+from kinesumer.model.loads import Load
 from kinesumer.model.rows import LeaderRow
 from kinesumer.ops.group.loads import Rates
 from kinesumer.ops.group.observation import FleetView

@@ -25,12 +25,12 @@ from kinesumer.testing.trial.acceptance.check import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from kinesumer.aws.resources import StreamResources
     from kinesumer.aws.session import ClientFactory
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page, Record
     from kinesumer.model.streams import Shard, Start
     from kinesumer.ports import StreamSource
+    from kinesumer.testing.trial.acceptance.resources import StreamResources
 
 READ_PAUSE_SECONDS = 0.21  # Kinesis allows five reads a second for each shard
 ACTIVE_SECONDS = 180.0

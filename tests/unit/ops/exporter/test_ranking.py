@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.core.ranking import KEEP_RATIO, greatest
+from kinesumer.ops.exporter.collector import KEEP_RATIO, greatest
 
 values = st.dictionaries(st.text(max_size=3), st.floats(0, 100), max_size=20)
 
