@@ -19,7 +19,12 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start, stream_name
 from kinesumer.model.times import as_until, parse_until
 from kinesumer.ops.cli.options import READING, ROLES, FiniteFloat, command
-from kinesumer.ops.cli.record_output import FORMATS, ClosedOutputError, Output
+from kinesumer.ops.cli.record_output import (
+    FORMATS,
+    TICK_SECONDS,
+    ClosedOutputError,
+    Output,
+)
 from kinesumer.ops.cli.signals import SignalHandler, run_until_signal
 from kinesumer.ops.group.connect import with_fan_out
 from kinesumer.ops.group.tail import Tail
@@ -36,9 +41,6 @@ if TYPE_CHECKING:
     from kinesumer.ops.cli.options import CommonOptions
     from kinesumer.ops.cli.record_output import Format
 
-CONSOLE_MILLISECONDS = 10_000
-# Nothing is said about waiting if records come sooner.
-SILENT_SECONDS = 1.0
 # The longest time for an export with its retries. The last export delays the end of
 # the command.
 OTLP_SECONDS = 2.0
@@ -161,7 +163,8 @@ async def _say_what_is_awaited(
     names = ", ".join(stream_name(stream) for stream in streams)
     said: int | None = None
     while sys.stderr.isatty():
-        await asyncio.sleep(SILENT_SECONDS)
+        # Nothing is said if records come sooner.
+        await asyncio.sleep(TICK_SECONDS)
         count = len(client.assignment())
         # A client that leaves gives its shards up. It no longer waits for records.
         if count == said or (said and not count):
@@ -230,7 +233,7 @@ def _providers(*, otlp: bool, console: bool) -> tuple[MeterProvider, TracerProvi
     if console:
         reader = PeriodicExportingMetricReader(
             ConsoleMetricExporter(out=sys.stderr),
-            export_interval_millis=CONSOLE_MILLISECONDS,
+            export_interval_millis=10_000,
         )
         readers.append(reader)
     return MeterProvider(readers, resource=resource), tracers

@@ -13,6 +13,7 @@ import click
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters.letter import LetterWithoutData
+from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.times import parse_time
 from kinesumer.ops.cli.console import escape_lines, print_json, progress
 from kinesumer.ops.cli.options import ROLES, command
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from kinesumer.handlers.dead_letters.letter import DeadLetter
     from kinesumer.ops.cli.options import CommonOptions
     from kinesumer.ops.group.redrive import Contents, RedriveResult, StoredLetter
-
-# The maximum number of characters of an error in a list.
-MAX_ERROR_CHARACTERS = 100
 
 
 @click.group()
@@ -187,7 +185,7 @@ def _letter_report(letter: DeadLetter) -> dict[str, Any]:
 
 def _list_line(held: StoredLetter) -> str:
     letter = held.letter
-    error = shorten(letter.error, MAX_ERROR_CHARACTERS)
+    error = shorten(letter.error, MAX_ERROR_LETTERS)
     failed = letter.failed_at.astimezone(UTC).isoformat(timespec="seconds")
     source = f"{letter.app}  {letter.stream}/{letter.shard_id}"
     attempts = counted(letter.attempts, "attempt")

@@ -71,11 +71,13 @@ COMMANDS = {
         "Check on your AWS account what the library promises.",
     ),
 }
-FAILURE, WRONG_USE, INTERRUPTED = 1, 2, 130
-# The exit status that shells report for a program that wrote into a closed pipe.
-CLOSED_PIPE = 128 + signal.SIGPIPE
 # Disk errors that the user has to fix. They aren't defects of the program.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def ended_by(number: signal.Signals) -> int:
+    """Return the status that shells report for a program that a signal has ended."""
+    return 128 + number
 
 
 class LazyGroup(click.Group):
@@ -110,12 +112,12 @@ class LazyGroup(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
-            ctx.exit(INTERRUPTED)
+            ctx.exit(ended_by(signal.SIGINT))
         except BrokenPipeError:
             # The reader closed the pipe, as `head -1` does. Python flushes standard
             # output at exit, and would report that it can't write the rest.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(CLOSED_PIPE)
+            ctx.exit(ended_by(signal.SIGPIPE))
         except Exception as error:
             if ctx.params.get("debug"):
                 traceback.print_exception(error)
@@ -126,7 +128,8 @@ class LazyGroup(click.Group):
                 click.echo(f"error: {text}", err=True)
             is_wrong_use = isinstance(error, ConfigurationError)
             is_wrong_use &= not isinstance(error, CredentialsError)
-            ctx.exit(WRONG_USE if is_wrong_use else FAILURE)
+            shown = click.UsageError if is_wrong_use else click.ClickException
+            ctx.exit(shown.exit_code)
 
     def _options(self, ctx: click.Context) -> dict[str, str]:
         """Return the invoked command's options by the names of their values."""

@@ -27,6 +27,7 @@ from kinesumer.ops.group.produce import (
     sample_orders,
 )
 from kinesumer.producer.client import open_record_producer
+from kinesumer.producer.record_producer import TURN_BYTES
 from kinesumer.runtime.refusals import start_thread
 from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.text import counted, escape_unprintable
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
     from kinesumer.ops.cli.options import CommonOptions
     from kinesumer.ops.group.produce import FailedLines, ProduceResult
-
-CHUNK_BYTES = 1 << 18
-STDIN = 0
 
 
 @command("region", "as_json", *ROLES)
@@ -243,7 +241,8 @@ class InputLines:
 
     def __init__(self, path: str | None) -> None:
         try:
-            self._file = STDIN if path is None else os.open(path, os.O_RDONLY)
+            # Standard input is descriptor 0.
+            self._file = 0 if path is None else os.open(path, os.O_RDONLY)
         except OSError as error:
             raise ConfigurationError(
                 f"can't read {path}: {error.strerror}; pass a readable file"
@@ -290,10 +289,10 @@ class InputLines:
         while chunk:
             self._requests.acquire()
             try:
-                chunk = os.read(self._file, CHUNK_BYTES)
+                chunk = os.read(self._file, TURN_BYTES)
             except OSError as error:
                 yield error
                 return
             yield chunk
-        if self._file != STDIN:
+        if self._file != 0:
             os.close(self._file)

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
     from kinesumer import Record
 
-TICK_SECONDS = 1.0
-# PIPE_BUF: a pipe that is reported as writable takes this many bytes without blocking.
-WRITE_BYTES = 4096
+TICK_SECONDS = 1.0  # the interval of news about records that come, or don't come
 
 
 class LineFormat:
@@ -134,7 +132,8 @@ class Output:
         try:
             while rest:
                 await self._ready()
-                rest = rest[os.write(self._file, rest[:WRITE_BYTES]) :]
+                # A pipe that is reported as writable takes PIPE_BUF without blocking.
+                rest = rest[os.write(self._file, rest[: select.PIPE_BUF]) :]
         except BrokenPipeError:
             raise ClosedOutputError from None
 

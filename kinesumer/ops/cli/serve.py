@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from kinesumer.ops.cli.options import CommonOptions
 
 LISTEN = "127.0.0.1:9466"
-INTERVAL_SECONDS = 10.0
 # Without a time-out, a dead peer would occupy its connection's thread forever.
 IDLE_TIMEOUT_SECONDS = 10.0
 
@@ -134,7 +133,7 @@ async def dashboard(
 @click.option(
     "--every",
     type=FiniteFloat(min=1.0),
-    default=INTERVAL_SECONDS,
+    default=10.0,
     show_default=True,
     help="Seconds between two reads, independent of the scrapes.",
 )

@@ -16,14 +16,13 @@ from kinesumer.ops.group.connect import operator_context
 from kinesumer.ops.group.drain import still_held_in
 from kinesumer.ops.group.seek import SeekTarget, parse_position, plan_seeks
 from kinesumer.ops.group.seek_counts import (
-    READ_INTERVAL_SECONDS,
     count_seek,
     describe_count,
     describe_seek,
     first_lines,
     total,
 )
-from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.ops.group.shard_reads import READ_INTERVAL_SECONDS, PacedReader
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.runtime.text import counted, escape_unprintable

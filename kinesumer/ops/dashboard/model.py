@@ -108,7 +108,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     history: History = History(times=[], millis_behind=[], records_per_second=[])
 
 
-HUES, PATTERNS = 8, 4  # the page's palette; the first pattern is plain
+SLOTS = 32  # the page's palette: eight hues, each plain and with three patterns
 
 
 def build_state(
@@ -226,7 +226,7 @@ def assign_slots(known: Mapping[str, int], names: Iterable[str]) -> dict[str, in
     used = Counter(slots.values())
     for name in ordered:
         if name not in slots:
-            slots[name] = min(range(PATTERNS * HUES), key=lambda slot: used[slot])
+            slots[name] = min(range(SLOTS), key=lambda slot: used[slot])
             used[slots[name]] += 1
     return slots
 

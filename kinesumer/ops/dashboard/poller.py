@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kinesumer.core.liveness import interval_seconds
 from kinesumer.errors import KinesumerError
 from kinesumer.ops.dashboard import events
 from kinesumer.ops.dashboard.model import StreamHistory, assign_slots, build_state
@@ -18,6 +19,7 @@ from kinesumer.ops.group.observation import (
     Observation,
     observe,
 )
+from kinesumer.ops.group.record_query import MAX_RECORDS
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.ops.group.status import report
 from kinesumer.runtime.text import escape_unprintable
@@ -32,12 +34,9 @@ if TYPE_CHECKING:
 # The interval while no page is open. These polls keep the history and the events, and
 # cost little. A chart draws values up to a minute apart as one line.
 IDLE_SECONDS = 30.0
-# A poll reads every shard's row, so larger fleets are polled less often.
-SHARDS_PER_SECOND = 250
 # The time for which a poll waits for results from Kinesis. Later ones are shown by
 # the next poll.
 MEASURING_SECONDS = 1.0
-RETAINED_EVENTS = 200
 
 
 class StoreFleetSource:
@@ -78,7 +77,7 @@ class Poller:
         self._measured_at: float | None = None
         self._measuring: asyncio.Task[Lags] | None = None
         self._history = StreamHistory()
-        self._events: deque[Event] = deque(maxlen=RETAINED_EVENTS)
+        self._events: deque[Event] = deque(maxlen=MAX_RECORDS)
         self._event_count = 0
         self._slots: dict[str, int] = {}
         self._stream_slots: dict[str, int] = {}
@@ -150,7 +149,9 @@ class Poller:
     def _interval_seconds(self) -> float:
         snapshot = self._observation.snapshot if self._observation else NO_ROWS
         shards = sum(1 for _ in snapshot.rows)
-        return max(MIN_INTERVAL_SECONDS, shards / SHARDS_PER_SECOND)
+        # A poll reads every shard's row, so larger fleets are polled less often: the
+        # rows are read at the rate at which the rows of clients are written.
+        return interval_seconds(MIN_INTERVAL_SECONDS, shards)
 
     async def _poll(self) -> bytes:
         error_text = None

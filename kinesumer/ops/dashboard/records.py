@@ -19,7 +19,6 @@ from kinesumer.model.streams import Start, stream_name
 from kinesumer.ops.group.connect import operator_context
 from kinesumer.ops.group.record_query import (
     MAX_RECORDS,
-    READ_INTERVAL_SECONDS,
     RecordQuery,
     find_records,
 )
@@ -30,7 +29,7 @@ from kinesumer.ops.group.redrive import (
     read_letters,
 )
 from kinesumer.ops.group.seek import parse_position, position_text
-from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.ops.group.shard_reads import READ_INTERVAL_SECONDS, PacedReader
 from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 SHOWN_BYTES = 16 * 1024
 # JSON is shown without indentation if it has more arrays and objects, or gets larger.
 MAX_NESTED, INDENTED_BYTES = 500, 64 * 1024
-DEFAULT_RECORDS = 50
 
 
 class RecordsRequest(
@@ -61,7 +59,7 @@ class RecordsRequest(
     shard: str
     # LATEST, TRIM_HORIZON, a time, or a position; empty for the last records.
     start: str = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = DEFAULT_RECORDS
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = 50
     contains: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     partition_key: Annotated[str, msgspec.Meta(max_length=256)] = ""
     with_data: bool = False  # also return all data of the records, for a download

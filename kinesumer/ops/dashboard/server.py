@@ -40,7 +40,6 @@ TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-RETRY_MILLIS = 1000  # the time after which a browser reconnects
 # Browsers keep connections open, so the command waits only briefly for their end.
 SHUTDOWN_SECONDS = 1.0
 
@@ -151,7 +150,8 @@ class Server:
         response.charset = "utf-8"
         await response.prepare(request)
         with suppress(ConnectionResetError):  # the page was closed
-            await response.write(b"retry: %d\n\n" % RETRY_MILLIS)
+            # The milliseconds after which a browser reconnects.
+            await response.write(b"retry: 1000\n\n")
             async with aclosing(self._poller.states()) as states:
                 async for state in states:
                     await response.write(b"data: %b\n\n" % state)

@@ -15,6 +15,7 @@ from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.sampling import SHARD_ERRORS, ShardSampler, sample_shards
 from kinesumer.ops.group.snapshot import read_known_snapshot
 from kinesumer.ops.group.status import report as report_group
+from kinesumer.runtime.text import MAX_NAMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     ClusterOf = Callable[["Consumer"], str]
 
-BUSIEST_SHARDS = 10  # the number of shards that the report lists
 
 # A zone's name, such as us-east-1a, or its id, such as use1-az2.
 _ZONE = re.compile(r"[a-z]+(?:-[a-z]+)+-[0-9]+[a-z]|[a-z]{3,}[0-9]+-az[0-9]+")
@@ -220,7 +220,7 @@ def _busiest(shards: Iterable[ShardLoad], total_work: int) -> list[BusyShard]:
             work_share=round(shard.work / total_work, 4),
             hot=shard.hot,
         )
-        for shard in sorted(shards, key=lambda shard: -shard.work)[:BUSIEST_SHARDS]
+        for shard in sorted(shards, key=lambda shard: -shard.work)[:MAX_NAMED]
         if shard.key is not None and shard.load is not None
     ]
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from kinesumer.ops.group.snapshot import Snapshot
     from kinesumer.ports import StateStore
 
-WINDOW_SECONDS = 60.0  # --watch shows the trend of about this time
+# Progress is judged over about this time: by --watch, and of shards that seem stuck.
+WINDOW_SECONDS = 60.0
 CAUGHT_UP, FALLING, STEADY = "caught up", "falling", "steady"
 GROWING, STALLED, UNKNOWN = "growing", "stalled", "unknown"
 
@@ -139,9 +140,14 @@ def find_trend(
         return Trend(STALLED, speed)
     if change > noise:
         return Trend(GROWING, speed)
-    if change < -noise or speed <= -500:
+    if change < -noise or moves_fast(-speed):
         return Trend(FALLING, speed, after.millis / -speed)
     return Trend(STEADY, speed)
+
+
+def moves_fast(millis_per_second: float) -> bool:
+    """Return whether a lag moves by half of the time that passes, not by chance."""
+    return 2 * millis_per_second >= 1000
 
 
 class LagMonitor:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from kinesumer.config import Config
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.model.rows import CLIENT
-from kinesumer.ops.group.lag import NO_LAGS, Lags
+from kinesumer.ops.group.lag import NO_LAGS, WINDOW_SECONDS, Lags
 from kinesumer.ops.group.loads import FleetLoads, plan_reasons
+from kinesumer.ops.group.sampling import NOISE_MILLIS
 from kinesumer.ops.group.snapshot import read_members
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
@@ -30,18 +32,19 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
-STUCK_SECONDS = 60.0
-STUCK_MIN_LAG_MILLIS = 10_000
-# Clients send a heartbeat every two seconds, so a shorter interval shows nothing new.
-MIN_INTERVAL_SECONDS = 2.0
+# Clients send heartbeats in this interval, so a shorter one shows nothing new.
+MIN_INTERVAL_SECONDS = Config().heartbeat_interval_seconds
 POLL_SECONDS = 0.5
-READS_PER_LEASE = 8  # two reads for each heartbeat
+
+
+def heartbeat_seconds(member: MemberRow | LivenessRow) -> float:
+    """Return a client's interval of heartbeats: one in each quarter of its lease."""
+    return member.lease_ms / 4000
 
 
 def stall_limit_seconds(member: MemberRow) -> float:
     """Return the age above which a heartbeat is overdue: one and a half intervals."""
-    # Clients send a heartbeat in each quarter of their lease.
-    return 1.5 * member.lease_ms / 4000
+    return 1.5 * heartbeat_seconds(member)
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ def observe(
             row.key
             for row in rows
             if _should_advance(row, snapshot, lags)
-            and now - positions[row.key][1] >= STUCK_SECONDS
+            and now - positions[row.key][1] >= WINDOW_SECONDS
         ),
         {
             key: old.unconsumed.get(key, now)
@@ -184,8 +187,8 @@ def observe(
 
 
 def _should_advance(row: ShardRow, snapshot: Snapshot, lags: Lags) -> bool:
-    least = max(STUCK_MIN_LAG_MILLIS, snapshot.expected_lag_millis(row.owner))
-    return bool(row.owner) and lags.millis.get(row.key, 0) >= least
+    expected = max(NOISE_MILLIS, snapshot.expected_lag_millis(row.owner))
+    return bool(row.owner) and lags.millis.get(row.key, 0) > expected
 
 
 class HeartbeatObserver:
@@ -249,11 +252,11 @@ async def check_client(
         return ClientHealth(False, False, None, "no client of this id has registered")
     before = rows.read_liveness(first)
     lease = before.lease_ms / 1000
-    began, pause = clock.now(), 2 * lease / READS_PER_LEASE
+    began, pause = clock.now(), heartbeat_seconds(before)
     failure: StoreUnavailableError | None = None
     while clock.now() - began < lease:
         await asyncio.sleep(pause)
-        pause = lease / READS_PER_LEASE
+        pause = heartbeat_seconds(before) / 2
         try:
             row = await store.get(key)
         except StoreUnavailableError as error:

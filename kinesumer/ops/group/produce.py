@@ -310,11 +310,6 @@ def number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return ranges
 
 
-# Customers are the partition keys. That many spread over the shards evenly.
-CUSTOMERS = 1000
-MAX_CENTS = 50_000
-
-
 class Order(msgspec.Struct):
     """A sample order."""
 
@@ -345,8 +340,9 @@ def sample_order(order_id: int, chance: random.Random, now: float) -> bytes:
     moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
     order = Order(
         order_id=order_id,
-        customer=f"customer-{chance.randrange(CUSTOMERS):03}",
-        total=chance.randrange(100, MAX_CENTS) / 100,
+        # Customers are the partition keys. That many spread over the shards evenly.
+        customer=f"customer-{chance.randrange(1000):03}",
+        total=chance.randrange(100, 50_000) / 100,
         ordered_at=moment.replace("+00:00", "Z"),
     )
     return msgspec.json.encode(order)

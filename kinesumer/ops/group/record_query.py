@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.core.fair_share import SHARED_PAGE_BYTES
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.ops.group.sampling import (
     ShardSampler,
@@ -12,6 +13,7 @@ from kinesumer.ops.group.sampling import (
     page_end,
     sample_limit,
 )
+from kinesumer.ops.group.shard_reads import MAX_READS
 
 if TYPE_CHECKING:
     from kinesumer.model.positions import Position
@@ -20,20 +22,11 @@ if TYPE_CHECKING:
     from kinesumer.ops.group.shard_reads import PacedReader
     from kinesumer.ports import StreamSource
 
-# Consumers share a shard's five reads and 2 MB per second. At this interval and page
-# size, a query takes at most two reads and about half of the bytes.
-READ_INTERVAL_SECONDS = 0.5
-PAGE_BYTES = 512 * 1024
-# The limits of one query. The last page may exceed the limit of bytes.
-MAX_READS = 16
-MAX_BYTES = MAX_READS * PAGE_BYTES
+# Limits of one query, beside MAX_READS. The last page may exceed the limit of bytes.
+MAX_BYTES = MAX_READS * SHARED_PAGE_BYTES
 MAX_RECORDS = 200
-# The last records are searched within a second before now, then within ten times as
-# long, until they are found.
-FIRST_WINDOW_SECONDS, WINDOW_GROWTH = 1.0, 10.0
-# Empty pages have no record to continue after, so the time of their end is used, less
-# the possible difference between the clocks.
-CLOCK_MARGIN_SECONDS = 1.0
+# Kinesis reports its time in whole seconds, so no shorter time is searched.
+CLOCK_SECONDS = 1.0
 
 
 class RecordQuery(NamedTuple):
@@ -117,15 +110,19 @@ async def _search(
         if is_at_tip(page) or (until is not None and end >= until):
             ended_by = "tip" if page.next_iterator else "end"
         if not scanned and (until is not None or ended_by == "budget"):
-            position = _at(min(end, until or end) - CLOCK_MARGIN_SECONDS)
+            # Without a record to continue after, use the time, which may be late.
+            position = _at(min(end, until or end) - CLOCK_SECONDS)
     return FoundRecords(list(found), scanned, scan.reads, position, ended_by)
 
 
 async def _find_last(
     scan: _Scan, query: RecordQuery, retention_seconds: float
 ) -> FoundRecords:
-    """Search ever longer times before now. Return what the longest complete one has."""
-    began, seconds = scan.now(), FIRST_WINDOW_SECONDS
+    """Search times before now, each ten times as long as the one before.
+
+    Return what the longest complete one has.
+    """
+    began, seconds = scan.now(), CLOCK_SECONDS
     best = FoundRecords([], 0, 0, _at(began), "budget", began)
     while not scan.is_spent:
         is_all = seconds >= retention_seconds
@@ -137,7 +134,7 @@ async def _find_last(
         best = found._replace(since=since)
         if is_all or len(best.records) == query.limit:
             return best
-        seconds *= WINDOW_GROWTH
+        seconds *= 10
     return best._replace(reads=scan.reads, ended_by="budget")
 
 
@@ -167,7 +164,7 @@ class _Scan:
         self._bytes += page.wire_bytes
         if page.records:
             record_bytes = page.wire_bytes / len(page.records)
-            self._page_records = sample_limit(record_bytes, PAGE_BYTES)
+            self._page_records = sample_limit(record_bytes, SHARED_PAGE_BYTES)
         return page
 
 

@@ -16,8 +16,9 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import FatalError, KinesumerError, PutFailedError
 from kinesumer.handlers.dead_letters.letter import LetterWithoutData
 from kinesumer.handlers.dead_letters.targets import open_readable
-from kinesumer.ops.group.connect import NO_ROLES, Roles
+from kinesumer.ops.group.connect import NO_ROLES, RETRY_SECONDS, Roles
 from kinesumer.ops.group.produce import reported_by_its_future
+from kinesumer.producer.pending import REQUEST_RECORDS
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.wire.put_records import Entry, refusal
 
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
     from kinesumer.handlers.dead_letters.letter import DeadLetter
     from kinesumer.model.streams import StreamInfo
     from kinesumer.producer.pending import PutFuture
-
-# The number of letters removed together; after a crash their records may be repeated.
-BATCH_LETTERS = 500
-GIVE_UP_SECONDS = 60.0
 
 
 class Filter(NamedTuple):
@@ -202,8 +199,10 @@ class Redrive:
                 fitting.append(held)
             else:
                 self._fail([held], reason)
-        for start in range(0, len(fitting), BATCH_LETTERS):
-            await self._put(source, info, fitting[start : start + BATCH_LETTERS])
+        # The letters of a request are removed together. After a crash their records may
+        # be repeated.
+        for start in range(0, len(fitting), REQUEST_RECORDS):
+            await self._put(source, info, fitting[start : start + REQUEST_RECORDS])
 
     async def _put(
         self, source: KinesisSource, info: StreamInfo, letters: list[StoredLetter]
@@ -214,7 +213,7 @@ class Redrive:
             ordered=info.routes_by_key,
             chance=self._chance,
             on_refused=reported_by_its_future,
-            give_up_seconds=GIVE_UP_SECONDS,
+            give_up_seconds=RETRY_SECONDS,
         )
         futures: dict[str, PutFuture] = {}
         reason = ""  # why letters without a future weren't put

@@ -7,6 +7,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from kinesumer.core.batch_limits import MAX_ROWS_PER_SECOND
 from kinesumer.errors import (
     InvalidPositionError,
     ShardMissingError,
@@ -14,6 +15,7 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
+from kinesumer.model.rows import DEFAULT_COMMIT_MS
 from kinesumer.model.streams import Start
 from kinesumer.ops.group.shard_reads import (
     PacedReader,
@@ -21,6 +23,7 @@ from kinesumer.ops.group.shard_reads import (
     for_each_stream,
     gather_by_key,
 )
+from kinesumer.ops.group.snapshot import COMMIT_MILLIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -36,15 +39,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Clients store positions every five seconds, so even a steady lag varies this much.
-NOISE_MILLIS = 6_000
-MAX_RECORDS_PER_SECOND = 1_000.0  # Kinesis's limit for a shard
+# Clients store positions at intervals, so even a steady lag varies this much.
+NOISE_MILLIS = DEFAULT_COMMIT_MS + COMMIT_MILLIS
 # The size of one sample: a small part of the 2 MB/s that a shard's readers share.
 SAMPLE_BYTES = 256 * 1024
-SAMPLE_RECORDS = int(MAX_RECORDS_PER_SECOND)
+SAMPLE_RECORDS = int(MAX_ROWS_PER_SECOND)
 DEFAULT_RECORD_BYTES = 1024
 TIP_SECONDS = 10.0  # the current rate is measured over this time
-LAG_PAGES = 2  # a lag counts so many pages, of which the first has one record
 # Errors that affect a single shard.
 SHARD_ERRORS = (
     InvalidPositionError,
@@ -75,8 +76,8 @@ class ArrivalSample(NamedTuple):
     @property
     def records_per_second(self) -> float:
         """The rate, limited to Kinesis's maximum; a burst may exceed it in a sample."""
-        if self.records > MAX_RECORDS_PER_SECOND * self.seconds:
-            return MAX_RECORDS_PER_SECOND
+        if self.records > MAX_ROWS_PER_SECOND * self.seconds:
+            return MAX_ROWS_PER_SECOND
         return self.records / self.seconds if self.records else 0.0
 
     @property
@@ -232,7 +233,8 @@ class ShardSampler:
             millis = page_millis_behind(first.page, self.now())
             if not (count or is_at_tip(first.page)):
                 return LagSample(at, millis, after)
-            records, exact = await self.count(first, None, LAG_PAGES)
+            # Beside the page of one record, one more is counted.
+            records, exact = await self.count(first, None, 2)
         except SHARD_ERRORS as error:
             return LagSample(time.monotonic(), None, after, problem=str(error))
         return LagSample(at, millis, after, records, exact)

@@ -10,7 +10,12 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.sampling import ShardSampler
 from kinesumer.ops.group.seek import position_text
-from kinesumer.ops.group.shard_reads import PacedReader, gather_by_key
+from kinesumer.ops.group.shard_reads import (
+    MAX_READS,
+    READ_INTERVAL_SECONDS,
+    PacedReader,
+    gather_by_key,
+)
 from kinesumer.runtime.text import (
     MAX_NAMED,
     MAX_STREAM_LETTERS,
@@ -27,12 +32,6 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import Start
     from kinesumer.ops.group.sampling import ReadPoint
     from kinesumer.ops.group.seek import SeekPlan
-
-# The number of small pages that are counted before the rest is estimated.
-COUNTED_PAGES = 12
-MAX_POSITION_LETTERS = 24
-# The time between two reads of a shard, since consumers share its five reads a second.
-READ_INTERVAL_SECONDS = 0.25
 
 
 class Count(NamedTuple):
@@ -95,7 +94,7 @@ async def _count_step(
         if first is None or (other is not None and other < first):
             count = await _repeated(sampler, then, now)
             return count._replace(seconds_behind=behind)
-        skipped, exact = await sampler.count(now, then, COUNTED_PAGES)
+        skipped, exact = await sampler.count(now, then, MAX_READS)
         return Count(skipped, 0, exact, seconds_behind=behind)
     except KinesumerError as error:
         return Count(problem=str(error))
@@ -104,7 +103,7 @@ async def _count_step(
 async def _repeated(
     sampler: ShardSampler, first: ReadPoint, last: ReadPoint | None
 ) -> Count:
-    records, exact = await sampler.count(first, last, COUNTED_PAGES)
+    records, exact = await sampler.count(first, last, MAX_READS)
     return Count(0, records, exact, repeated_since=first.at if records else None)
 
 
@@ -169,7 +168,7 @@ def describe_seek(
     name = shorten(escape_unprintable(stream_name(plan.stream.arn)), MAX_STREAM_LETTERS)
     to = position_text(plan.to)
     if isinstance(plan.to, Position):
-        to = f"position {shorten(to, MAX_POSITION_LETTERS)}"
+        to = f"position {shorten(to, MAX_STREAM_LETTERS)}"
     lines = [f"stream {name}: {counted(len(steps), 'shard')} to {to}{ended}"]
     if counts is not None:
         lines.append(describe_count(total(list(counts.values())), now))

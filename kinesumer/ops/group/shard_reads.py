@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesumer.aws.kinesis import open_source
-from kinesumer.core.backoff import Backoff
+from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.errors import (
     ExpiredIteratorError,
     KinesumerError,
@@ -18,7 +18,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Fence, Page, Source
 from kinesumer.model.streams import HASH_KEYS, Start
-from kinesumer.ops.group.connect import NO_ROLES, Roles
+from kinesumer.ops.group.connect import NO_ROLES, RETRY_SECONDS, Roles
 from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.wire.aggregation import open_in_steps
 
@@ -44,9 +44,10 @@ T = TypeVar("T")
 
 PARALLEL_READS = 16
 MAX_ATTEMPTS = 6
-PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.4, 2.0
-# A read isn't retried after this time, since a person waits for the command.
-GIVE_UP_SECONDS = 20.0
+# Consumers share a shard's five reads and 2 MB per second. At this interval and with
+# pages of SHARED_PAGE_BYTES, a command takes two reads and half of the bytes.
+READ_INTERVAL_SECONDS = 0.5
+MAX_READS = 16  # of a shard for one answer: they take eight seconds
 
 
 class PacedReader:
@@ -80,7 +81,7 @@ class PacedReader:
                 except (SourceThrottledError, SourceUnavailableError) as error:
                     self.throttled[key] += isinstance(error, SourceThrottledError)
                     elapsed = time.monotonic() - began
-                    if attempt == MAX_ATTEMPTS or elapsed > GIVE_UP_SECONDS:
+                    if attempt == MAX_ATTEMPTS or elapsed > RETRY_SECONDS:
                         # Throttling shows that the stream is available.
                         if not isinstance(error, SourceThrottledError):
                             self._outages[key.stream_arn] = error, time.monotonic()
@@ -88,14 +89,13 @@ class PacedReader:
                 else:
                     self._outages.pop(key.stream_arn, None)
                     return page
-                backoff = Backoff(PAUSE_SECONDS, MAX_PAUSE_SECONDS)
-                await asyncio.sleep(backoff.limit_seconds(attempt))
+                await asyncio.sleep(CALL_BACKOFF.limit_seconds(attempt))
         raise AssertionError("the last attempt returns or raises")
 
     def _require_no_outage(self, arn: str) -> None:
         # Without this check, a command would wait for each of a thousand shards.
         error, at = self._outages.get(arn, (None, 0.0))
-        if error is not None and time.monotonic() - at < GIVE_UP_SECONDS:
+        if error is not None and time.monotonic() - at < RETRY_SECONDS:
             raise SourceUnavailableError(
                 f"not read, because another shard gave no answer: {error}"
             )

@@ -17,6 +17,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
+from kinesumer.ops.group.observation import POLL_SECONDS
 from kinesumer.ops.group.problems import Severity
 from kinesumer.ops.group.sampling import Presence, ShardSampler
 from kinesumer.ops.group.shard_reads import PacedReader, for_each_stream
@@ -248,10 +249,6 @@ def decide_verdict(position: Position, peek: Peek, oldest: str | None) -> Verdic
     return UNKNOWN if older else EXPIRED
 
 
-# Rows may change between reads, so a contradiction must be found twice.
-RECHECK_SECONDS = 1.0
-
-
 class Verification:
     """The verification of all positions of an app."""
 
@@ -309,7 +306,8 @@ class Verification:
         )
         problems = list(contradictions(rows, listing))
         if problems:
-            await asyncio.sleep(RECHECK_SECONDS)
+            # Rows may change between reads, so a contradiction must be found twice.
+            await asyncio.sleep(POLL_SECONDS)
             later = (await read_snapshot(store, self._app)).shards.get(stream.arn, [])
             again = set(contradictions(later, listing))
             problems = [problem for problem in problems if problem in again]

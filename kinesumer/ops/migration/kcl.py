@@ -38,7 +38,6 @@ PENDING = (
 # A worker takes a lease without these attributes at once. Before it takes any other
 # lease, it watches for some time that the lease's counter doesn't grow.
 OWNERS = ("leaseOwner", "checkpointOwner")
-KIB = 1024
 
 _STREAM = re.compile(r"([0-9]{12}):([\w.-]{1,128}):([0-9]+)", re.ASCII)
 
@@ -278,11 +277,12 @@ def by_stream(leases: Iterable[Lease]) -> dict[StreamId | None, list[Lease]]:
 def distribution_of(table: Table) -> Distribution:
     """Return the workers and their shards, except workers without a lease.
 
-    The throughput is the estimate that workers of KCL 3 store in their leases.
+    The throughput is the estimate, in KiB a second, that workers of KCL 3 store in
+    their leases.
     """
     leases = [lease for lease in table.leases if lease.checkpoint != SHARD_END]
     owners = sorted({lease.owner for lease in leases if lease.owner})
-    rates = [x.throughput and x.throughput * KIB for x in leases]
+    rates = [x.throughput and x.throughput * 1024 for x in leases]
     return Distribution(
         [Consumer(owner) for owner in owners],
         [

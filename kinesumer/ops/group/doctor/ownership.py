@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from kinesumer.config import Config
 from kinesumer.core.lineage import ended_but_open, is_complete
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.group.problems import Check, Finding, Severity
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 HASH_SPACE = Check("hash space")
 ORPHAN_SHARDS = Check("orphan shards")
 HAND_OVERS = Check("hand-overs")
-CRITICAL_SECONDS = 30.0  # shards without an owner for this time are critical
 
 
 def uncovered_hash_keys(app: AppObservation) -> Iterator[Finding]:
@@ -215,7 +215,8 @@ def _unowned(arn: str, app: AppObservation) -> Iterator[Finding]:
     else:
         planned = {app.second.planned.get(key) for key in lasting} - {None}
         owners = first_three(sorted(str(p) for p in planned)) or "no client"
-        is_critical = app.seconds >= CRITICAL_SECONDS
+        # A takeover takes less than two leases, even after a crash of the leader.
+        is_critical = app.seconds >= 2 * Config().lease_duration_seconds
         yield Finding(
             ORPHAN_SHARDS,
             Severity.CRITICAL if is_critical else Severity.WARNING,

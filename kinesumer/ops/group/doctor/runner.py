@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.aws.account import CallerIdentity, read_caller, read_limits
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.coordination.startup_checks import live_go_clients
+from kinesumer.core.pacing import IDLE_SECONDS
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.ops.group import problems
 from kinesumer.ops.group.client_reports import uses_of_stream
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from kinesumer.ops.group.connect import Roles
     from kinesumer.ops.group.problems import Finding
 
-# AWS allows five reads of a shard a second. A client that has caught up uses four of
-# them, so the doctor takes at most one.
-READ_INTERVAL_SECONDS = 1.0
 GENERAL_CHECKS = (
     permission_probe.CREDENTIALS,
     permission_probe.PERMISSIONS,
@@ -210,7 +208,9 @@ async def _observe(
     names = list(dict.fromkeys([*arns, *options.streams]))
     await _probe_streams(clients, options, names, log, first.alive)
     readable = log.usable(names)
-    reader = PacedReader(READ_INTERVAL_SECONDS)
+    # AWS allows five reads of a shard a second. A client that has caught up uses four
+    # of them, so the doctor reads only as often as an idle client.
+    reader = PacedReader(IDLE_SECONDS)
     shards = {arn: first.shards[arn] for arn in arns if arn in readable}
     heartbeats = HeartbeatObserver(app)
     # Heartbeats and shards are watched at the same time, since a person waits.

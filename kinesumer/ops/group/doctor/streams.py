@@ -14,11 +14,20 @@ from kinesumer.aws.stream_consumers import (
     StreamConsumer,
     StreamConsumers,
 )
+from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND, MAX_ROWS_PER_SECOND
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.client_reports import read_live_uses
-from kinesumer.ops.group.lag import CAUGHT_UP, FALLING, GROWING, STALLED, find_trend
+from kinesumer.ops.group.lag import (
+    CAUGHT_UP,
+    FALLING,
+    GROWING,
+    STALLED,
+    WINDOW_SECONDS,
+    find_trend,
+    moves_fast,
+)
 from kinesumer.ops.group.problems import FAN_OUT, Check, Severity
-from kinesumer.ops.group.sampling import MAX_RECORDS_PER_SECOND, NOISE_MILLIS
+from kinesumer.ops.group.sampling import NOISE_MILLIS
 from kinesumer.ops.group.verify import UNCHECKED
 from kinesumer.runtime.text import duration_text, first_three
 
@@ -39,23 +48,20 @@ if TYPE_CHECKING:
 
 HOT_SHARDS, LIMITS = Check("hot shards"), Check("shard limits")
 POSITIONS, RETENTION = Check("positions"), Check("retention")
-# The write limit of a shard; the read limit is twice as much.
-MAX_BYTES_PER_SECOND = 1 << 20
-HOT_SHARE = 0.8  # a shard is hot from this share of its write limit on
-UNEVEN_FACTOR = 4.0  # a shard with this many times the median load is uneven
-UNEVEN_MIN_SHARE = 0.1  # shards with a lower share of the limit aren't reported
-MIN_THROTTLED_READS = 2  # a single throttled read may be a coincidence
-FULL_SHARE = 0.9  # warn when this share of the account's shards is in use
-# A lag above the first share of the retention is a warning, and one above the second
-# is critical. A falling lag is a warning above the second share.
-WARNING_SHARE, CRITICAL_SHARE = 0.5, 0.8
+# A shard with this many times the median load is uneven, if it would be near its limit
+# with this many times its load.
+UNEVEN_FACTOR = 4.0
+# What reaches this share of a limit is near it: a shard's load, the quotas of shards
+# and consumers, and the age of unread records, whose limit is the retention. A lag is
+# a warning from the lower share on unless it falls.
+NEAR_SHARE, WARNING_SHARE = 0.8, 0.5
 
 
 def hot_shards(app: AppObservation) -> Iterator[Finding]:
     """Yield findings about shards with a load near the limit or far above others."""
     for arn, stream in app.streams.items():
         loads = {shard: _load(sample) for shard, sample in stream.arriving.items()}
-        full = {shard: load for shard, load in loads.items() if load >= HOT_SHARE}
+        full = {shard: load for shard, load in loads.items() if load >= NEAR_SHARE}
         if full:
             names = (f"{shard} ({load:.0%})" for shard, load in full.items())
             yield HOT_SHARDS.warning(
@@ -68,7 +74,7 @@ def hot_shards(app: AppObservation) -> Iterator[Finding]:
         above = [
             f"{shard} ({load:.0%} of a shard's limit, the median is {middle:.0%})"
             for shard, load in loads.items()
-            if load >= max(UNEVEN_MIN_SHARE, UNEVEN_FACTOR * middle)
+            if load >= max(NEAR_SHARE / UNEVEN_FACTOR, UNEVEN_FACTOR * middle)
             and shard not in full
         ]
         if above and len(loads) > 1:
@@ -83,7 +89,7 @@ def _load(arriving: ArrivalSample) -> float:
     """Return a shard's load as a share of its write limit."""
     return max(
         arriving.bytes_per_second / MAX_BYTES_PER_SECOND,
-        arriving.records_per_second / MAX_RECORDS_PER_SECOND,
+        arriving.records_per_second / MAX_ROWS_PER_SECOND,
     )
 
 
@@ -95,9 +101,8 @@ def throttled_shards(app: AppObservation) -> Iterator[Finding]:
             for key, lag in stream.second.items()
             if lag.millis is None or lag.millis > NOISE_MILLIS
         }
-        throttled = {
-            s for s, count in stream.throttled.items() if count >= MIN_THROTTLED_READS
-        }
+        # A single throttled read may be a coincidence.
+        throttled = {s for s, count in stream.throttled.items() if count > 1}
         if others := sorted(throttled - behind):
             yield LIMITS.warning(
                 arn,
@@ -119,7 +124,7 @@ def throttled_shards(app: AppObservation) -> Iterator[Finding]:
 
 def shard_quota(limits: AccountLimits | None) -> Iterator[Finding]:
     """Yield a finding if the account has nearly all its shards in use."""
-    if limits is not None and limits.open_shards >= FULL_SHARE * limits.shard_limit:
+    if limits is not None and limits.open_shards >= NEAR_SHARE * limits.shard_limit:
         yield LIMITS.warning(
             "the account",
             f"{limits.open_shards:,} of {limits.shard_limit:,} shards are open in this "
@@ -179,7 +184,7 @@ def _expiring(
     before = max(stream.first.values(), key=_millis, default=None)
     trend = find_trend(before, slowest)
     falling = trend.trend == FALLING
-    threshold = CRITICAL_SHARE if falling else WARNING_SHARE
+    threshold = NEAR_SHARE if falling else WARNING_SHARE
     if share < threshold or trend.trend == CAUGHT_UP:
         return
     text = f"the oldest unread record is {share:.0%} of its retention old"
@@ -188,7 +193,7 @@ def _expiring(
     elif trend.trend in (GROWING, STALLED) and trend.millis_per_second:
         left = max(retention - _millis(slowest), 0) / trend.millis_per_second
         text += f"; at this rate records are lost in {left / 3600:.1f} h"
-    is_critical = share >= CRITICAL_SHARE and not falling
+    is_critical = share >= NEAR_SHARE and not falling
     yield (RETENTION.critical if is_critical else RETENTION.warning)(
         arn,
         text,
@@ -198,10 +203,6 @@ def _expiring(
 
 
 LAG = Check("lag")
-# A shorter lag may come from commits, or from a short burst of records.
-GROWING_LAG_MILLIS = 60_000
-# A lag that grows by half of the time that passes doesn't grow by chance.
-GROWING_MILLIS_PER_SECOND = 500
 
 
 def growing_lags(app: AppObservation) -> Iterator[Finding]:
@@ -222,18 +223,15 @@ def growing_lags(app: AppObservation) -> Iterator[Finding]:
 
 def _grows(app: AppObservation, stream: StreamObservation, row: ShardRow) -> bool:
     after = stream.second.get(row.key)
-    if after is None or (after.millis or 0) < GROWING_LAG_MILLIS:
+    # A shorter lag may come from commits, or from a short burst of records.
+    if after is None or (after.millis or 0) < 1000 * WINDOW_SECONDS:
         return False
     if app.second.state(row) != "owned" or app.second.pause(row) is not None:
         return False  # other checks report shards that nobody reads
     trend = find_trend(stream.first.get(row.key), after)
     if trend.trend in (GROWING, STALLED):
         return True
-    return (trend.millis_per_second or 0) >= GROWING_MILLIS_PER_SECOND
-
-
-# With fewer free places, a deploy of one more app may fail.
-FREE_CONSUMERS = 3
+    return moves_fast(trend.millis_per_second or 0)
 
 
 class ConsumerObservation(NamedTuple):
@@ -293,7 +291,7 @@ def unused_consumers(observed: ConsumerObservation) -> Iterator[Finding]:
 def full_streams(observed: ConsumerObservation) -> Iterator[Finding]:
     """Yield a finding for each stream that can have few further consumers."""
     for arn, consumers in observed.registered.items():
-        if len(consumers) > MAX_CONSUMERS - FREE_CONSUMERS:
+        if len(consumers) >= NEAR_SHARE * MAX_CONSUMERS:
             yield FAN_OUT.note(
                 arn,
                 f"{len(consumers)} stream consumers are registered: {QUOTA}",

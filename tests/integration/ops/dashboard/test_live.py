@@ -160,7 +160,7 @@ async def test_seeking_everything_needs_a_position_and_shows_what_is_skipped(
 async def test_records_are_decoded_filtered_and_read_on(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinesumer.ops.group.record_query.READ_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr("kinesumer.ops.dashboard.records.READ_INTERVAL_SECONDS", 0.0)
     async with live_page(browser, monkeypatch, is_reading=False) as live:
         page = live.page
         entries = [Entry(b'{"total": 12345678901234567890}', "k2"), Entry(b"two", "k3")]

@@ -144,7 +144,7 @@ async def test_several_pages_are_counted(
 async def test_many_records_are_estimated(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinesumer.ops.group.seek_counts.COUNTED_PAGES", 3)
+    monkeypatch.setattr("kinesumer.ops.group.seek_counts.MAX_READS", 3)
     monkeypatch.setattr("kinesumer.ops.group.sampling.SAMPLE_RECORDS", 100)
     orders.put(1_250, every_seconds=0.5)
     await orders.read(1_250)

@@ -356,9 +356,9 @@ def test_the_doctor_names_streams_that_have_no_place_for_another_app() -> None:
         registered = [StreamConsumer(f"c{n}", "", "ACTIVE", 1.0) for n in range(count)]
         return ConsumerObservation({ARN: registered}, {}, "table")
 
-    assert not [*full_streams(observed(17))]
-    expected = "18 stream consumers are registered: AWS permits 20 for a stream, or 50"
-    check_finding(full_streams(observed(18)), Severity.NOTE, expected)
+    assert not [*full_streams(observed(15))]
+    expected = "16 stream consumers are registered: AWS permits 20 for a stream, or 50"
+    check_finding(full_streams(observed(16)), Severity.NOTE, expected)
 
 
 def test_the_doctor_names_consumers_that_nobody_uses() -> None:

@@ -165,7 +165,7 @@ FINDINGS: list[tuple[Check, Severity, str, AppObservation]] = [
         "shardId-0 have had no living owner for 10 s; planned for a",
         app(UNOWNED),
     ),
-    (orphan_shards, CRITICAL, "for 30 s", app(UNOWNED, seconds=30.0)),
+    (orphan_shards, CRITICAL, "for 16 s", app(UNOWNED, seconds=16.0)),
     (orphan_shards, WARNING, "no living owner", ORPHANED),
     (orphan_shards, CRITICAL, "own their max_shards", app(snapshot(FREE, [AT_LIMIT]))),
     (orphan_shards, WARNING, "kinesumer drain CLIENT", app(snapshot(FREE, [DRAINED]))),
@@ -173,7 +173,7 @@ FINDINGS: list[tuple[Check, Severity, str, AppObservation]] = [
     (stuck_hand_overs, WARNING, "a to b for 10 s → a waits for its", app(MOVING)),
     (stuck_hand_overs, WARNING, "a is stalled", app(MOVING, heartbeat_ages=AGES)),
     (stuck_hand_overs, WARNING, "shardId-1 still wait for parents", app(LATE)),
-    (hot_shards, WARNING, "a (90%), b (90%)", HOT),
+    (hot_shards, WARNING, "a (90%), b (94%)", HOT),
     (hot_shards, NOTE, "c (30% of a shard's limit", arriving(a=200, b=200, c=3_000)),
     # The clients have caught up, so other consumers must use up the read limit.
     (throttled_shards, WARNING, "shardId-0 throttled the doctor's reads", THROTTLED),
@@ -265,9 +265,9 @@ def test_a_row_of_an_unlisted_shard_means_lost_records() -> None:
 
 
 def test_an_account_that_is_nearly_full_is_reported() -> None:
-    [finding] = shard_quota(AccountLimits(450, 500))
-    assert "450 of 500 shards" in finding.text
-    assert not list(shard_quota(AccountLimits(449, 500)))
+    [finding] = shard_quota(AccountLimits(400, 500))
+    assert "400 of 500 shards" in finding.text
+    assert not list(shard_quota(AccountLimits(399, 500)))
     assert not list(shard_quota(None))
 
 

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import record_query
-from kinesumer.ops.group.record_query import MAX_READS, RecordQuery, find_records
-from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.ops.group.record_query import RecordQuery, find_records
+from kinesumer.ops.group.shard_reads import (
+    MAX_READS,
+    READ_INTERVAL_SECONDS,
+    PacedReader,
+)
 from kinesumer.testing.simulation.memory_kinesis import MemorySource
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.world import World, in_virtual_time
@@ -50,7 +54,7 @@ async def find(
     query = RecordQuery(start, limit, **only)  # type: ignore[arg-type]
     info = await source.describe()
     shard = next(s for s in await source.list_shards() if s.shard_id == SHARD)
-    reader = PacedReader(record_query.READ_INTERVAL_SECONDS)
+    reader = PacedReader(READ_INTERVAL_SECONDS)
     return await find_records(reader, source, info, shard, query)
 
 
@@ -132,7 +136,7 @@ async def test_records_are_filtered_by_key_and_by_text(world: World) -> None:
 async def test_few_and_small_reads_are_made_and_the_place_to_continue_is_returned(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_query, "PAGE_BYTES", 10_000)
+    monkeypatch.setattr(record_query, "SHARED_PAGE_BYTES", 10_000)
     for number in range(1000):
         world.kinesis.put("orders", b"%04d" % number + b"x" * 996)
         await asyncio.sleep(0.1)
@@ -142,7 +146,7 @@ async def test_few_and_small_reads_are_made_and_the_place_to_continue_is_returne
     assert found.reads == len(source.limits) == MAX_READS
     assert max(source.limits[1:]) <= 10
     gaps = [b - a for a, b in zip(source.times, source.times[1:], strict=False)]
-    assert min(gaps) >= record_query.READ_INTERVAL_SECONDS - 0.001
+    assert min(gaps) >= READ_INTERVAL_SECONDS - 0.001
     more = await find(source, found.next)
     assert more.records[0].data.startswith(b"%04d" % found.scanned)
     # The last records of a shard that the limits don't reach are unknown.

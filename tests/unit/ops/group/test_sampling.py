@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from kinesumer.core.batch_limits import MAX_ROWS_PER_SECOND
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import Start
 from kinesumer.ops.group.lag import find_trend
 from kinesumer.ops.group.sampling import (
-    MAX_RECORDS_PER_SECOND,
     ArrivalSample,
     LagSample,
     ShardSampler,
@@ -79,7 +79,7 @@ async def test_a_counted_lag_begins_at_the_arrival_of_its_first_record() -> None
 
 
 def test_a_rate_is_capped_at_the_limit_of_kinesis() -> None:
-    assert ArrivalSample(900, 9000, 0.0).records_per_second == MAX_RECORDS_PER_SECOND
+    assert ArrivalSample(900, 9000, 0.0).records_per_second == MAX_ROWS_PER_SECOND
     assert ArrivalSample(0, 0, 0.0).bytes_per_second == 0.0
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesumer.core.backoff import Backoff
 from kinesumer.errors import (
     KinesumerError,
     SourceThrottledError,
@@ -48,7 +49,7 @@ class Source:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_reads, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(shard_reads, "CALL_BACKOFF", Backoff(0.0, 0.0))
 
 
 async def read(source: Any, reader: PacedReader, key: ShardKey = KEY) -> Page:
@@ -72,7 +73,7 @@ async def test_it_gives_up_in_the_end() -> None:
 async def test_reads_without_an_answer_end_by_the_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shard_reads, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(shard_reads, "RETRY_SECONDS", 0.0)
     source = Source(*[UNAVAILABLE] * 2)
     with pytest.raises(SourceUnavailableError):
         await read(source, PacedReader())
@@ -91,7 +92,7 @@ async def test_an_outage_of_a_thousand_shards_is_detected_early(
     assert 10_000 - len(source.faults) <= 2 * PARALLEL_READS * MAX_ATTEMPTS
     assert "gave no answer: timed out" in str(results[-1])
     assert await read(Source(), reader, ShardKey("payments", "shardId-0")) == PAGE
-    monkeypatch.setattr(shard_reads, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(shard_reads, "RETRY_SECONDS", 0.0)
     assert await read(Source(), reader) == PAGE
 
 
