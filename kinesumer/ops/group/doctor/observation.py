@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.core import plan
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import ShardKey
@@ -73,8 +74,8 @@ class AppObservation:
 
     @cached_property
     def assignable(self) -> list[MemberRow]:
-        """The clients, without Spark queries, that a plan can assign shards to."""
-        return [m for m in self.clients if not m.drained and m.state == "up"]
+        """The clients, without Spark queries, that a plan assigns shards to."""
+        return plan.assignable(plan.live_clients(self.second.alive))
 
     def is_requested(self, arn: str) -> bool:
         """Return whether a live client consumes a stream."""

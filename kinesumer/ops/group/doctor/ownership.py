@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kinesumer.config import Config
+from kinesumer.core import plan
 from kinesumer.core.lineage import ended_but_open, is_complete
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.group.problems import Check, Finding, Severity
@@ -88,8 +89,8 @@ def _overlaps(parts: list[Part]) -> list[int]:
 
 def _planned(arn: str, snapshot: Snapshot) -> list[Part] | None:
     """Return the planned ranges of a stream; None while a client waits for a plan."""
-    members = [m for m in snapshot.alive if arn in m.streams]
-    assignable = [m for m in members if not m.drained and m.state == "up"]
+    members = [m for m in plan.live_clients(snapshot.alive) if arn in m.streams]
+    assignable = plan.assignable(members)
     if not assignable or any(member.range is None for member in assignable):
         return None
     return [

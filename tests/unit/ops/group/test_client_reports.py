@@ -241,9 +241,13 @@ def test_a_shard_that_nobody_reads_has_another_finding(changes: dict[str, Any]) 
 # --- plans and claims ---
 
 
-def test_clients_that_get_no_plan_are_found() -> None:
-    new = snapshot(members=[member("a"), member("b", range=None)])
-    check_finding(waiting_plans(app(new)), Severity.WARNING, "b got no plan for 10 s")
+# If most clients are degraded, plans give them shards nevertheless.
+@pytest.mark.parametrize("state", ["up", "degraded"])
+def test_clients_that_get_no_plan_are_found(state: str) -> None:
+    members = [member(name, state=state, range=None) for name in "bc"]
+    new = snapshot(members=[member("a", state=state), *members])
+    found = "b, c got no plan for 10 s"
+    check_finding(waiting_plans(app(new)), Severity.WARNING, found)
     assert list(waiting_plans(app(snapshot(), new))) == []
 
 
