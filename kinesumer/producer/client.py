@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
-from kinesumer.core.backoff import CALL_BACKOFF, CALL_TRIES
+from kinesumer.core.backoff import CALL_TRIES
 from kinesumer.errors import (
     ConfigurationError,
     KinesumerError,
     PutFailedError,
-    SourceUnavailableError,
     StreamMissingError,
 )
 from kinesumer.model.streams import Stream
@@ -31,10 +29,11 @@ from kinesumer.producer.record_producer import (
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.runtime.retries import Retries
 from kinesumer.runtime.wrong_client import ForAsyncio
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from types import TracebackType
 
     from kinesumer.aws.session import ClientFactory
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
     from kinesumer.telemetry.api import Telemetry
     from kinesumer.telemetry.otel import OpenTelemetry
 
-T = TypeVar("T")
-
+START_RETRIES = Retries(max_attempts=CALL_TRIES)
 # The longest wait for buffered records to be put, if an error has ended the block.
 ABORT_SECONDS = 30.0
 
@@ -140,7 +138,7 @@ class Producer(ForAsyncio):
         )
         try:
             source = await open_source(self._clients, self.stream)
-            info = await _patiently(source.describe)
+            info = await START_RETRIES.call(source.describe)
             self._telemetry = OpenTelemetry(None, SystemClock())
             records = await self._open(source, info, telemetry=self._telemetry)
         except BaseException:
@@ -280,7 +278,9 @@ async def open_record_producer(
         )
     shards = None
     if aggregate:
-        shards = await _patiently(target.list_shards) if info.routes_by_key else []
+        shards = (
+            await START_RETRIES.call(target.list_shards) if info.routes_by_key else []
+        )
     return RecordProducer(
         target,
         info,
@@ -294,16 +294,6 @@ async def open_record_producer(
         max_buffer_bytes=max_buffer_bytes,
         telemetry=telemetry,
     )
-
-
-async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """Make a call and return its result. Retry temporary errors."""
-    for tries in range(1, CALL_TRIES):
-        try:
-            return await call()
-        except SourceUnavailableError:
-            await asyncio.sleep(CALL_BACKOFF.wait_seconds(tries, random.random()))
-    return await call()
 
 
 def _check_number(name: str, value: object, least: float) -> None:

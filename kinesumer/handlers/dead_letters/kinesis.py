@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.consuming.prefetch import PAGE_RECORDS
-from kinesumer.core.backoff import CALL_BACKOFF, CALL_TRIES
+from kinesumer.core.backoff import CALL_TRIES
 from kinesumer.errors import (
     ConfigurationError,
     DeadLettersUnavailableError,
     DeadLetterTooLargeError,
     RecordRefusedError,
-    SourceThrottledError,
     SourceUnavailableError,
 )
 from kinesumer.handlers.dead_letters.base import (
@@ -23,8 +21,10 @@ from kinesumer.handlers.dead_letters.base import (
     read_entry,
 )
 from kinesumer.handlers.dead_letters.letter import encode_letter
-from kinesumer.model.streams import Start, Stream
+from kinesumer.model.streams import ShardKey, Start, Stream
+from kinesumer.runtime.retries import Retries
 from kinesumer.runtime.secrets import SECRETS
+from kinesumer.runtime.shard_pages import ShardPages
 from kinesumer.wire.put_records import Entry
 
 if TYPE_CHECKING:
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
     from kinesumer.handlers.dead_letters.letter import DeadLetter
-    from kinesumer.model.records import Page, Record
+    from kinesumer.model.records import Record
     from kinesumer.model.streams import StreamInfo
     from kinesumer.wire.put_records import EntryResult
+
+READ_RETRIES = Retries(max_attempts=CALL_TRIES)
 
 
 def _unavailable(error: SourceUnavailableError) -> DeadLettersUnavailableError:
@@ -119,19 +121,14 @@ class KinesisLetters(ReadableDeadLetters):
         """Do nothing: Kinesis removes records after the retention period."""
 
     async def _records(self, shard_id: str) -> AsyncIterator[Record]:
-        start = await self._source.get_iterator(shard_id, Start.TRIM_HORIZON)
-        iterator: str | None = start
-        while iterator is not None:
-            page = await self._page(iterator)
+        key = ShardKey(self._info.arn, shard_id)
+        pages = ShardPages(
+            self._source, key, Start.TRIM_HORIZON, self._info.now, READ_RETRIES.call
+        )
+        while True:
+            page = await pages.next(PAGE_RECORDS)
             for record in page.records:
                 yield record
             # Pages before the end may be empty, so only a lag of 0 shows the end.
-            iterator = page.next_iterator if page.millis_behind else None
-
-    async def _page(self, iterator: str) -> Page:
-        for attempt in range(1, CALL_TRIES):
-            try:
-                return await self._source.get_records(iterator, PAGE_RECORDS)
-            except SourceThrottledError:
-                await asyncio.sleep(CALL_BACKOFF.limit_seconds(attempt))
-        return await self._source.get_records(iterator, PAGE_RECORDS)
+            if page.next_iterator is None or not page.millis_behind:
+                return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from enum import Enum
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -19,11 +20,11 @@ from kinesumer.model.rows import DEFAULT_COMMIT_MS
 from kinesumer.model.streams import Start
 from kinesumer.ops.group.shard_reads import (
     PacedReader,
-    ShardPages,
     for_each_stream,
     gather_by_key,
 )
 from kinesumer.ops.group.snapshot import COMMIT_MILLIS
+from kinesumer.runtime.shard_pages import ShardPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -189,8 +190,8 @@ class ShardSampler:
 
     def pages(self, after: Position | Start, **options: Any) -> ShardPages:
         """Return the pages after a position; ``options`` are those of the pages."""
-        key, reader = self._key, self._reader
-        return ShardPages(self._source, key, after, self.now(), reader, **options)
+        call = partial(self._reader.call, self._key)
+        return ShardPages(self._source, self._key, after, self.now(), call, **options)
 
     async def read(self, after: Position | Start) -> ReadPoint:
         """Read a page with one record. Raises the errors of ``ShardPages.next()``."""

@@ -8,42 +8,29 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesumer.aws.kinesis import open_source
-from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.errors import (
-    ExpiredIteratorError,
     KinesumerError,
     SourceThrottledError,
     SourceUnavailableError,
 )
-from kinesumer.model.positions import Position
-from kinesumer.model.records import Fence, Page, Source
-from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.ops.group.connect import NO_ROLES, RETRY_SECONDS, Roles
+from kinesumer.runtime.retries import Retries
 from kinesumer.runtime.tasks import gather_or_cancel
-from kinesumer.wire.aggregation import open_in_steps
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Coroutine,
-        Iterable,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
     from kinesumer.aws.kinesis import KinesisSource
     from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.records import Record
+    from kinesumer.errors import TransientError
+    from kinesumer.model.records import Page
     from kinesumer.model.streams import ShardKey
-    from kinesumer.ports import StreamSource
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 PARALLEL_READS = 16
-MAX_ATTEMPTS = 6
+RETRIES = Retries(max_attempts=6, max_seconds=RETRY_SECONDS)
 # Consumers share a shard's five reads and 2 MB per second. At this interval and with
 # pages of SHARED_PAGE_BYTES, a command takes two reads and half of the bytes.
 READ_INTERVAL_SECONDS = 0.5
@@ -71,26 +58,22 @@ class PacedReader:
 
         Throttled and failed requests are made again. Raises the request's errors.
         """
+
+        def count(error: TransientError) -> None:
+            self.throttled[key] += isinstance(error, SourceThrottledError)
+
         await self._wait_turn(key)
         async with self._limit:
             self._require_no_outage(key.stream_arn)
-            began = time.monotonic()
-            for attempt in range(1, MAX_ATTEMPTS + 1):
-                try:
-                    page = await request()
-                except (SourceThrottledError, SourceUnavailableError) as error:
-                    self.throttled[key] += isinstance(error, SourceThrottledError)
-                    elapsed = time.monotonic() - began
-                    if attempt == MAX_ATTEMPTS or elapsed > RETRY_SECONDS:
-                        # Throttling shows that the stream is available.
-                        if not isinstance(error, SourceThrottledError):
-                            self._outages[key.stream_arn] = error, time.monotonic()
-                        raise
-                else:
-                    self._outages.pop(key.stream_arn, None)
-                    return page
-                await asyncio.sleep(CALL_BACKOFF.limit_seconds(attempt))
-        raise AssertionError("the last attempt returns or raises")
+            try:
+                page = await RETRIES.call(request, count)
+            except SourceThrottledError:
+                raise  # throttling shows that the stream is available
+            except SourceUnavailableError as error:
+                self._outages[key.stream_arn] = error, time.monotonic()
+                raise
+            self._outages.pop(key.stream_arn, None)
+            return page
 
     def _require_no_outage(self, arn: str) -> None:
         # Without this check, a command would wait for each of a thousand shards.
@@ -105,65 +88,6 @@ class PacedReader:
         turn = max(now, self._next.get(key, now))
         self._next[key] = turn + self._interval
         await asyncio.sleep(turn - now)
-
-
-class ShardPages:
-    """The pages of one shard, from a place on.
-
-    ``now`` is Kinesis's time. A ``reader`` limits the reads and repeats failed ones.
-    """
-
-    def __init__(
-        self,
-        source: StreamSource,
-        key: ShardKey,
-        after: Position | Start,
-        now: float,
-        reader: PacedReader | None = None,
-        hash_keys: tuple[int, int] = (0, HASH_KEYS - 1),
-    ) -> None:
-        self._source, self._key, self._reader = source, key, reader
-        self._page_source = Source(Fence(key, 0), *hash_keys)
-        self._position = after
-        self._began_at = now
-        self._iterator: str | None = None
-
-    async def next(self, limit: int) -> Page:
-        """Return the next page. Raises the source's errors."""
-        if self._reader is None:
-            return await self._next(limit)
-        return await self._reader.call(self._key, lambda: self._next(limit))
-
-    async def _next(self, limit: int) -> Page:
-        if self._iterator is None:
-            self._iterator = await self._source.get_iterator(
-                self._key.shard_id, self._position
-            )
-            if self._position == Start.LATEST:
-                # Another iterator at LATEST would skip what arrived since this one.
-                self._position = Start(type="AT_TIMESTAMP", timestamp=self._began_at)
-        try:
-            page = await self._source.get_records(self._iterator, limit)
-        except ExpiredIteratorError:
-            self._iterator = None
-            # This empty page makes the caller read again: it is neither the end of the
-            # shard nor its tip.
-            return Page([], "", 1)
-        self._iterator = page.next_iterator
-        if page.records:
-            self._position = Position(page.records[-1].sequence_number)
-        return page
-
-    async def opened(self, records: Sequence[Record]) -> AsyncIterator[list[Record]]:
-        """Yield the user records of a page's records, with aggregates opened."""
-        for step in open_in_steps(records, self._page_source):
-            await asyncio.sleep(0)  # opening takes long: let other tasks run
-            if step.opened.records:
-                yield step.opened.records
-
-    def restart(self) -> None:
-        """Continue with the oldest record that the shard still has."""
-        self._position, self._iterator = Start.TRIM_HORIZON, None
 
 
 async def for_each_stream(

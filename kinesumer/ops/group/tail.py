@@ -17,7 +17,8 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.ops.group.shard_reads import PARALLEL_READS, ShardPages
+from kinesumer.ops.group.shard_reads import PARALLEL_READS
+from kinesumer.runtime.shard_pages import ShardPages
 from kinesumer.wire.records import payload_bytes
 
 if TYPE_CHECKING:
@@ -155,11 +156,6 @@ class Tail:
             try:
                 async with self._held_pages:
                     page = await reader.next(pacing.page_records(PAGE_RECORDS))
-                    if page.is_unconfirmed:
-                        raise SourceUnavailableError(
-                            f"shard {shard.shard_id} is open, but GetRecords returned "
-                            "no NextShardIterator"
-                        )
                     count = records_before(page, self._until)
                     is_late = count < len(page.records)
                     async for records in reader.opened(page.records[:count]):

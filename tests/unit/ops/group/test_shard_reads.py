@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,11 +18,11 @@ from kinesumer.model.records import Page
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.ops.group import shard_reads
 from kinesumer.ops.group.shard_reads import (
-    MAX_ATTEMPTS,
     PARALLEL_READS,
+    RETRIES,
     PacedReader,
-    ShardPages,
 )
+from kinesumer.runtime.shard_pages import ShardPages
 from kinesumer.runtime.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 KEY = ShardKey("orders", "shardId-0")
 PAGE = Page([], "next", 0)
+MAX_READS = int(RETRIES.max_attempts)
 UNAVAILABLE = SourceUnavailableError("timed out")
 
 
@@ -49,11 +51,13 @@ class Source:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_reads, "CALL_BACKOFF", Backoff(0.0, 0.0))
+    retries = RETRIES._replace(backoff=Backoff(0.0, 0.0))
+    monkeypatch.setattr(shard_reads, "RETRIES", retries)
 
 
 async def read(source: Any, reader: PacedReader, key: ShardKey = KEY) -> Page:
-    return await ShardPages(source, key, Start.LATEST, 0.0, reader).next(1)
+    call = partial(reader.call, key)
+    return await ShardPages(source, key, Start.LATEST, 0.0, call).next(1)
 
 
 async def test_throttled_reads_are_retried_and_counted() -> None:
@@ -64,7 +68,7 @@ async def test_throttled_reads_are_retried_and_counted() -> None:
 
 
 async def test_it_gives_up_in_the_end() -> None:
-    faults = [SourceThrottledError("slow down")] * MAX_ATTEMPTS
+    faults = [SourceThrottledError("slow down")] * MAX_READS
     with pytest.raises(SourceThrottledError):
         await read(Source(*faults), PacedReader())
     assert await read(Source(*faults[1:]), PacedReader()) == PAGE
@@ -73,11 +77,11 @@ async def test_it_gives_up_in_the_end() -> None:
 async def test_reads_without_an_answer_end_by_the_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shard_reads, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(shard_reads, "RETRIES", RETRIES._replace(max_seconds=0.0))
     source = Source(*[UNAVAILABLE] * 2)
     with pytest.raises(SourceUnavailableError):
         await read(source, PacedReader())
-    assert len(source.faults) == 1
+    assert source.faults == [UNAVAILABLE]
 
 
 async def test_an_outage_of_a_thousand_shards_is_detected_early(
@@ -89,7 +93,7 @@ async def test_an_outage_of_a_thousand_shards_is_detected_early(
     calls = (read(source, reader, key) for key in keys)
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(each, SourceUnavailableError) for each in results)
-    assert 10_000 - len(source.faults) <= 2 * PARALLEL_READS * MAX_ATTEMPTS
+    assert 10_000 - len(source.faults) <= 2 * PARALLEL_READS * MAX_READS
     assert "gave no answer: timed out" in str(results[-1])
     assert await read(Source(), reader, ShardKey("payments", "shardId-0")) == PAGE
     monkeypatch.setattr(shard_reads, "RETRY_SECONDS", 0.0)
