@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,12 +13,14 @@ from tests.support.one_shard import OLDEST
 from tests.support.world import APP, InMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
     from kinesumer import AssignedShard, Record
     from kinesumer.model.owned import RevokeReason
     from kinesumer.ports import Write
     from tests.support.world import World
+
+    Way = Callable[..., Coroutine[object, object, None]]
 
 
 class CallbackUser:
@@ -27,7 +31,7 @@ class CallbackUser:
         self.world = world
         self.events: list[str] = []
         self.shards: list[AssignedShard] = []
-        self.acked_late: list[Record] = []
+        self.kept: list[Record] = []
         # What the callbacks and the loop do besides.
         self.on_assigned: Callable[[AssignedShard], Awaitable[None]] = nothing
         self.on_revoked: Callable[[AssignedShard], Awaitable[None]] = nothing
@@ -74,6 +78,20 @@ class CallbackUser:
                 on_revoked=self.revoked,
             )
 
+    @asynccontextmanager
+    async def running(
+        self, way: Way | None = None, streams: Any = "orders"
+    ) -> AsyncIterator[asyncio.Task[None]]:
+        """Consume during the block, and leave at its end."""
+        task = asyncio.create_task((way or CallbackUser.consume)(self, streams))
+        yield task
+        self.on_record = self.on_revoked = nothing
+        await self.client.leave()
+        await task
+
+    async def keep(self, record: Record) -> None:
+        self.kept.append(record)
+
     async def saw(self, event: str, seconds: float = 60.0) -> None:
         """Wait until an event was noted."""
         await self.world.until(lambda: event in self.events, seconds)
@@ -82,12 +100,15 @@ class CallbackUser:
 async def nothing(_: object) -> None: ...
 
 
+async def fail(_: object) -> None:
+    raise OSError("no disk")
+
+
 def _number(shard_id: str) -> int:
     return int(shard_id.removeprefix("shardId-"))
 
 
 WAYS = pytest.mark.parametrize("way", [CallbackUser.consume, CallbackUser.run])
-Way = "Callable[..., Awaitable[None]]"
 
 
 def death(world: World) -> Write:

@@ -60,6 +60,7 @@ class CheckpointDesk:
         *,
         shards: int = 1,
         row: ShardRow | None = None,
+        share: float = 1.0,
         **config: Any,
     ) -> None:
         self.world = world
@@ -72,7 +73,7 @@ class CheckpointDesk:
         if row is None:
             for owned in self.owned_shards:
                 owned.progress.deliver(batch_of(owned, *range(1, 10)).records)
-        self.owner = FakeOwner(self.owned_shards)
+        self.owner = FakeOwner(self.owned_shards, share=share)
         self.lost = self.owner.rejected
         context = world.context(store=self.store, **config)
         self.checkpointer = Checkpointer(context, self.owner)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kinesumer.consuming.owned_shard import OwnedShard
     from kinesumer.decoding.decoders import OnDecodeError
     from kinesumer.model.positions import Position
-    from kinesumer.model.records import Record, Source
+    from kinesumer.model.records import Batch, Record, Source
 
 BUDGET = 4 * FULL_PAGE_BYTES
 
@@ -107,6 +107,15 @@ class Desk:
         """Return what a commit would store now."""
         self.delivery.sync_progress()
         return owned.position
+
+
+def numbers(batch: Batch) -> list[int]:
+    return [int(record.sequence_number) for record in batch.records]
+
+
+def block(world: World, seconds: float) -> None:
+    """Let time pass as if code blocked the event loop."""
+    world.loop.real += seconds
 
 
 def refuse_memory(

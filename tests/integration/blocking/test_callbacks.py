@@ -80,41 +80,12 @@ def test_calls_enclose_the_records_of_a_loop_in_other_threads() -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_calls_enclose_the_records_of_run() -> None:
-    calls = Calls()
-    with client() as blocking:
-
-        def handle(record: Record) -> None:
-            calls.handle(record)
-            if record.data == b"b":
-                blocking.leave()
-
-        blocking.run(
-            "orders",
-            handle,
-            start=Start.TRIM_HORIZON,
-            on_assigned=calls.on_assigned,
-            on_revoked=calls.on_revoked,
-        )
-    assert calls.seen == ["assigned 1", "a", "b", "revoked 1 closed"]
-
-
-@pytest.mark.usefixtures("orders")
 def test_an_error_of_on_assigned_is_raised_in_the_loop_before_any_record() -> None:
     def fail(_: AssignedShard) -> None:
         raise LookupError("no state")
 
     with client() as blocking, pytest.raises(LookupError, match="no state"):
         next(consume(blocking, on_assigned=fail))
-
-
-@pytest.mark.usefixtures("orders")
-def test_an_error_of_on_revoked_is_raised_at_the_end_of_the_block() -> None:
-    def fail(_: AssignedShard, reason: str) -> None:
-        raise LookupError(f"no state to give up, {reason}")
-
-    with pytest.raises(LookupError, match="give up, closed"), client() as blocking:
-        assert next(consume(blocking, on_revoked=fail)).data == b"a"
 
 
 @pytest.mark.usefixtures("orders")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesumer import Config, Handler, Kinesumer, RetryPolicy, Start, Stream
+from kinesumer import Config, Kinesumer, RetryPolicy, Start, Stream
 from kinesumer.blocking import Kinesumer as Blocking
 from kinesumer.blocking import create_table
 from kinesumer.errors import (
@@ -24,7 +24,7 @@ from kinesumer.errors import (
 )
 
 if TYPE_CHECKING:
-    from kinesumer import Batch, Record
+    from kinesumer import Record
     from kinesumer.testing import EmbeddedAws
 
 TABLE = "kinesumer-state-store"
@@ -276,30 +276,6 @@ def test_handlers_run_until_the_client_leaves_and_pauses_are_kept(
         blocking.run("orders", handle, start=OLDEST, batch=False)
     assert seen == [b"before", b"after"]
     assert threading.main_thread() not in threads
-
-
-def test_each_stream_has_its_own_handler(kinesumer_aws: EmbeddedAws) -> None:
-    for name in ("orders", "payments"):
-        kinesumer_aws.create_stream(name, shards=1)
-        kinesumer_aws.put(name, name.encode(), "key")
-    seen: set[bytes] = set()
-
-    def on_order(record: Record) -> None:
-        note(record.data)
-
-    async def on_payments(batch: Batch) -> None:
-        note(*(record.data for record in batch.records))
-
-    def note(*data: bytes) -> None:
-        seen.update(data)
-        if len(seen) == 2:
-            blocking.leave()
-
-    with client() as blocking:
-        blocking.run(
-            {"orders": on_order, Stream("payments"): Handler(on_payments)}, start=OLDEST
-        )
-    assert seen == {b"orders", b"payments"}
 
 
 def test_leaving_the_block_waits_for_the_record_that_another_thread_has(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,14 +70,6 @@ def test_a_sessions_settings_change_no_row(spark: SparkSession, stream: str) -> 
             assert rows() == expected, name
 
 
-def test_a_schema_without_columns_is_refused(spark: SparkSession, stream: str) -> None:
-    reader = spark.read.format("kinesumer").option("streams", stream)
-    with pytest.raises(PySparkException, match="the schema has no columns"):
-        reader.schema(StructType([])).load().count()
-    with pytest.raises(PySparkException, match="names are lower-case: data"):
-        reader.schema("Data binary").load().count()
-
-
 def test_sql_reads_a_stream_as_a_view_and_as_a_table(
     spark: SparkSession, stream: str
 ) -> None:
@@ -98,12 +89,3 @@ def test_sql_reads_a_stream_as_a_view_and_as_a_table(
             spark.table("settings_table").count()
     finally:
         spark.sql("DROP TABLE settings_table")
-
-
-def test_a_sink_adds_rows_only(spark: SparkSession, stream: str) -> None:
-    row = spark.createDataFrame([(b"y", "k")], "data binary, partition_key string")
-    with pytest.raises(PySparkException, match=r"outputMode\(\"append\"\)|append"):
-        row.write.format("kinesumer").option("streams", stream).mode("overwrite").save()
-    upper = row.withColumnRenamed("data", "Data")
-    with pytest.raises(PySparkException, match="rename it to data"):
-        upper.write.format("kinesumer").option("streams", stream).mode("append").save()

@@ -12,7 +12,7 @@ from kinesumer.errors import CommitTimeoutError
 from kinesumer.model.positions import Position
 from kinesumer.ops.group.seek import plan_seek
 from kinesumer.ops.group.seek import seek as seek_planned
-from tests.support.callback_user import WAYS, CallbackUser, death, nothing
+from tests.support.callback_user import WAYS, CallbackUser, death
 from tests.support.one_shard import OLDEST, shard
 from tests.support.world import SHARD
 
@@ -67,14 +67,12 @@ async def test_other_shards_go_on_while_a_callback_runs(world: World, way: Any) 
     user.on_assigned = wait
     world.put("a", stream="payments")
     world.put("b", stream="payments", hash_key=HALF)
-    task = asyncio.create_task(way(user, "payments"))
-    await user.saw("b")
-    await asyncio.sleep(20)
-    assert "a" not in user.events
-    blocked.set()
-    await user.saw("a")
-    await user.client.leave()
-    await task
+    async with user.running(way, "payments"):
+        await user.saw("b")
+        await asyncio.sleep(20)
+        assert "a" not in user.events
+        blocked.set()
+        await user.saw("a")
 
 
 @WAYS
@@ -112,28 +110,22 @@ async def test_what_a_call_acknowledges_is_stored_with_the_release(
     world: World,
 ) -> None:
     user = CallbackUser(world, commit="manual", commit_interval_seconds=3600)
-    kept: list[Record] = []
-
-    async def keep(record: Record) -> None:
-        kept.append(record)
 
     async def acknowledge(_: AssignedShard) -> None:
         await asyncio.sleep(1)
-        for record in kept:
+        for record in user.kept:
             user.client.ack(record)
 
-    user.on_record, user.on_revoked = keep, acknowledge
+    user.on_record, user.on_revoked = user.keep, acknowledge
     world.put("a", "b")
-    task = asyncio.create_task(user.consume())
-    await user.saw("b")
-    began = world.clock.now()
-    await pauses.pause(world.context("operator"), "orders", SHARD)
-    await world.until(lambda: not shard(world).owner)
-    assert world.clock.now() - began < 10
-    assert shard(world).position == kept[-1].position
-    assert user.events[-2:] == ["revoke 0 paused", "revoked 0"]
-    await user.client.leave()
-    await task
+    async with user.running():
+        await user.saw("b")
+        began = world.clock.now()
+        await pauses.pause(world.context("operator"), "orders", SHARD)
+        await world.until(lambda: not shard(world).owner)
+        assert world.clock.now() - began < 10
+        assert shard(world).position == user.kept[-1].position
+        assert user.events[-2:] == ["revoke 0 paused", "revoked 0"]
 
 
 @pytest.mark.parametrize("commit", ["auto", "manual"])
@@ -141,74 +133,58 @@ async def test_a_parent_is_revoked_before_its_children_are_assigned(
     world: World, commit: str
 ) -> None:
     user = CallbackUser(world, commit=commit)
-    kept: list[Record] = []
-
-    async def keep(record: Record) -> None:
-        kept.append(record)
 
     async def acknowledge(_: AssignedShard) -> None:
         assert not shard(world).ended
         await asyncio.sleep(40)  # longer than drain_timeout_seconds
         assert not shard(world).ended
-        for record in kept:
+        for record in user.kept:
             if commit == "manual":
                 user.client.ack(record)
 
-    user.on_record, user.on_revoked = keep, acknowledge
+    user.on_record, user.on_revoked = user.keep, acknowledge
     world.put("a", "b")
     world.kinesis.split("orders", SHARD)
     world.put("c", hash_key=HALF)
-    task = asyncio.create_task(user.consume())
-    await user.saw("c", 120)
-    ends = ["revoke 0 ended", "revoked 0"]
-    assert user.events[:6] == ["assign 0", "assigned 0", "a", "b", *ends]
-    assert sorted(user.events[6:]) == sorted(
-        ["assign 1", "assigned 1", "assign 2", "assigned 2", "c"]
-    )
-    user.on_revoked = nothing
-    await user.client.leave()
-    await task
+    async with user.running():
+        await user.saw("c", 120)
+        ends = ["revoke 0 ended", "revoked 0"]
+        assert user.events[:6] == ["assign 0", "assigned 0", "a", "b", *ends]
+        assert sorted(user.events[6:]) == sorted(
+            ["assign 1", "assigned 1", "assign 2", "assigned 2", "c"]
+        )
 
 
 async def test_a_closed_shard_waits_for_the_acknowledgements_of_others(
     world: World,
 ) -> None:
     user = CallbackUser(world, commit="manual")
-    kept: list[Record] = []
-
-    async def keep(record: Record) -> None:
-        kept.append(record)
-
-    user.on_record = keep
+    user.on_record = user.keep
     world.put("a")
     world.kinesis.split("orders", SHARD)
-    task = asyncio.create_task(user.consume())
-    await user.saw("revoked 0")
-    await asyncio.sleep(60)
-    assert not shard(world).ended
-    user.client.ack(kept[0])
-    await user.saw("assigned 2")
-    assert shard(world).ended
-    await user.client.leave()
-    await task
+    async with user.running():
+        await user.saw("revoked 0")
+        await asyncio.sleep(60)
+        assert not shard(world).ended
+        user.client.ack(user.kept[0])
+        await user.saw("assigned 2")
+        assert shard(world).ended
 
 
 @WAYS
 async def test_a_seeked_shard_is_assigned_again(world: World, way: Any) -> None:
     user = CallbackUser(world)
     world.put("a")
-    task = asyncio.create_task(way(user))
-    await user.saw("a")
-    stream = world.open(world.kinesis.source("orders"))
-    operator = world.context("operator")
-    await seek_planned(operator, await plan_seek(operator, stream, OLDEST, SHARD))
-    await world.until(lambda: user.events.count("a") == 2)
-    calls = ["assign 0", "assigned 0", "a"]
-    assert user.events == [*calls, "revoke 0 seeked", "revoked 0", *calls]
-    first, second = (given.fence.epoch for given in user.shards)
-    assert first < second
-    await user.client.leave()
-    await task
+    async with user.running(way):
+        await user.saw("a")
+        stream = world.open(world.kinesis.source("orders"))
+        operator = world.context("operator")
+        await seek_planned(operator, await plan_seek(operator, stream, OLDEST, SHARD))
+        await world.until(lambda: user.events.count("a") == 2)
+        calls = ["assign 0", "assigned 0", "a"]
+        assert user.events == [*calls, "revoke 0 seeked", "revoked 0", *calls]
+        first, second = (given.fence.epoch for given in user.shards)
+        assert first < second
 
 
 @WAYS
@@ -223,20 +199,17 @@ async def test_a_lost_shard_is_revoked_after_the_record_in_hand(
 
     user.on_record = hang
     world.put("a")
-    task = asyncio.create_task(way(user))
-    await user.saw("a")
-    user.client.store.down = True
-    await asyncio.sleep(20)
-    other = world.client("c2")
-    await world.until(lambda: other.texts == ["a"], 40)
-    user.client.store.down = False
-    await user.saw("done", 120)
-    await user.saw("revoked 0")
-    index = user.events.index("revoke 0 lost")
-    assert user.events[index - 1] == "done"
-    user.on_record = nothing
-    await user.client.leave()
-    await task
+    async with user.running(way):
+        await user.saw("a")
+        user.client.store.down = True
+        await asyncio.sleep(20)
+        other = world.client("c2")
+        await world.until(lambda: other.texts == ["a"], 40)
+        user.client.store.down = False
+        await user.saw("done", 120)
+        await user.saw("revoked 0")
+        index = user.events.index("revoke 0 lost")
+        assert user.events[index - 1] == "done"
 
 
 @WAYS
@@ -270,14 +243,11 @@ async def test_a_client_that_gets_its_lost_shard_back_revokes_it_first(
 
     user.on_revoked = slowly
     world.put("a")
-    task = asyncio.create_task(user.consume())
-    await user.saw("a")
-    await world.table.write(death(world))
-    await user.saw("revoked 0", 120)
-    world.put("b")
-    await user.saw("b")
-    calls = ["revoke 0 lost", "revoked 0", "assign 0", "assigned 0"]
-    assert [event for event in user.events[3:] if event not in "ab"] == calls
-    user.on_revoked = nothing
-    await user.client.leave()
-    await task
+    async with user.running():
+        await user.saw("a")
+        await world.table.write(death(world))
+        await user.saw("revoked 0", 120)
+        world.put("b")
+        await user.saw("b")
+        calls = ["revoke 0 lost", "revoked 0", "assign 0", "assigned 0"]
+        assert [event for event in user.events[3:] if event not in "ab"] == calls

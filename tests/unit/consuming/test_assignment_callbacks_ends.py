@@ -9,7 +9,7 @@ import pytest
 
 from kinesumer.coordination import pauses
 from kinesumer.errors import ConfigurationError
-from tests.support.callback_user import WAYS, CallbackUser, death, nothing
+from tests.support.callback_user import WAYS, CallbackUser, death, fail, nothing
 from tests.support.one_shard import OLDEST, shard
 from tests.support.world import SHARD, InMemory
 
@@ -33,21 +33,18 @@ async def test_a_release_waits_for_a_call_no_longer_than_the_drain_timeout(
 
     user.on_revoked = slowly
     world.put("a")
-    task = asyncio.create_task(user.consume())
-    await user.saw("a")
-    await pauses.pause(world.context("operator"), "orders", SHARD)
-    await user.saw("revoke 0 paused")
-    await asyncio.sleep(4)
-    assert shard(world).owner
-    await asyncio.sleep(2)
-    assert not shard(world).owner
-    assert "on_revoked didn't return within 5 s" in caplog.text
-    await pauses.resume(world.context("operator"), "orders", SHARD)
-    await world.until(lambda: user.events.count("assigned 0") == 2)
-    assert user.events[-3:] == ["revoked 0", "assign 0", "assigned 0"]
-    user.on_revoked = nothing
-    await user.client.leave()
-    await task
+    async with user.running():
+        await user.saw("a")
+        await pauses.pause(world.context("operator"), "orders", SHARD)
+        await user.saw("revoke 0 paused")
+        await asyncio.sleep(4)
+        assert shard(world).owner
+        await asyncio.sleep(2)
+        assert not shard(world).owner
+        assert "on_revoked didn't return within 5 s" in caplog.text
+        await pauses.resume(world.context("operator"), "orders", SHARD)
+        await world.until(lambda: user.events.count("assigned 0") == 2)
+        assert user.events[-3:] == ["revoked 0", "assign 0", "assigned 0"]
 
 
 async def test_a_shard_given_up_during_on_assigned_is_revoked_when_it_returned(
@@ -60,15 +57,13 @@ async def test_a_shard_given_up_during_on_assigned_is_revoked_when_it_returned(
 
     user.on_assigned = slowly
     world.put("a")
-    task = asyncio.create_task(user.consume())
-    await user.saw("assign 0")
-    await pauses.pause(world.context("operator"), "orders", SHARD)
-    await user.saw("revoked 0")
-    await world.until(lambda: not shard(world).owner)
-    given = ["assign 0", "assigned 0", "revoke 0 paused", "revoked 0"]
-    assert user.events == given
-    await user.client.leave()
-    await task
+    async with user.running():
+        await user.saw("assign 0")
+        await pauses.pause(world.context("operator"), "orders", SHARD)
+        await user.saw("revoked 0")
+        await world.until(lambda: not shard(world).owner)
+        given = ["assign 0", "assigned 0", "revoke 0 paused", "revoked 0"]
+        assert user.events == given
 
 
 async def test_a_client_ends_though_a_call_hangs(
@@ -152,10 +147,6 @@ async def test_leaving_a_block_revokes_shards_whose_record_is_in_hand(
 @WAYS
 async def test_an_error_of_on_assigned_ends_the_client(world: World, way: Any) -> None:
     user = CallbackUser(world)
-
-    async def fail(_: AssignedShard) -> None:
-        raise OSError("no disk")
-
     user.on_assigned = fail
     world.put("a")
     with pytest.raises(OSError, match="no disk"):
@@ -167,10 +158,6 @@ async def test_an_error_of_on_assigned_ends_the_client(world: World, way: Any) -
 @WAYS
 async def test_an_error_of_on_revoked_ends_the_client(world: World, way: Any) -> None:
     user = CallbackUser(world)
-
-    async def fail(_: AssignedShard) -> None:
-        raise OSError("no disk")
-
     user.on_revoked = fail
     world.put("a")
     task = asyncio.create_task(way(user))
@@ -187,10 +174,6 @@ async def test_an_end_is_not_stored_if_on_revoked_failed(
     world: World, way: Any
 ) -> None:
     user = CallbackUser(world)
-
-    async def fail(_: AssignedShard) -> None:
-        raise OSError("no disk")
-
     user.on_revoked = fail
     world.put("a")
     world.kinesis.split("orders", SHARD)
@@ -234,9 +217,6 @@ async def test_the_error_of_a_block_goes_before_one_of_on_revoked(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     user = CallbackUser(world)
-
-    async def fail(_: object) -> None:
-        raise OSError("no disk")
 
     async def fail_first(_: object) -> None:
         raise ValueError("no number")

@@ -39,6 +39,15 @@ async def test_each_interval_has_one_write_a_shard_that_made_progress(
     assert len(desk.store.sent) == 2
 
 
+async def test_more_active_shards_are_committed_less_often(world: World) -> None:
+    """A hundredth of the limit is eight commits a second, of which all may go."""
+    desk = await CheckpointDesk(world, shards=80, share=0.01).begin()
+    for count in range(1, 10):
+        desk.done(count)
+        await asyncio.sleep(5)
+    assert 0.7 * 8 * 45 < len(desk.store.sent) <= 8 * 45
+
+
 async def test_much_to_store_does_not_wait_for_the_interval(world: World) -> None:
     desk = await CheckpointDesk(world, shards=2, max_uncommitted_records=8).begin()
     desk.owned_shards[0].progress.done_through(4)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.consuming.checkpointer import PARALLEL_COMMITS
-from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.streams import Stream
 from tests.support.checkpoints import CheckpointDesk
-from tests.support.delivery import read_shard
-from tests.support.world import SHARD, World, batch_of, shard_row
-
-if TYPE_CHECKING:
-    from tests.support.world import Client
+from tests.support.world import World, batch_of, shard_row
 
 AT_5 = Position("5")
 HOUR = 3600.0
@@ -108,25 +102,16 @@ async def test_a_former_owner_stores_no_tip(world: World) -> None:
 # --- what tips prove after a restart -------------------------------------------------
 
 
-async def quiet_for(world: World, seconds: float) -> Client:
-    """Have a client read a record, be idle for some seconds, and crash.
-
-    To keep the test short, the stream keeps its records for an hour only.
-    """
-    world.kinesis.stream("orders").retention_hours = 1
-    world.put("a")
-    client = world.client("c1", Stream("orders", min_read_interval_seconds=10))
-    await world.until(lambda: client.texts == ["a"])
-    await asyncio.sleep(seconds)
-    client.kill()
-    return client
-
-
 async def test_an_idle_shard_whose_position_has_expired_is_known_to_be_whole(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    await quiet_for(world, 0.5 * HOUR)
+    world.kinesis.stream("orders").retention_hours = 1  # so that the test is short
+    world.put("a")
+    client = world.client("c1", Stream("orders", min_read_interval_seconds=10))
+    await world.until(lambda: client.texts == ["a"])
+    await asyncio.sleep(0.5 * HOUR)
+    client.kill()
     await asyncio.sleep(0.9 * HOUR)
     world.put("b")
     world.kinesis.apply_retention()
@@ -134,39 +119,3 @@ async def test_an_idle_shard_whose_position_has_expired_is_known_to_be_whole(
     await world.until(lambda: again.texts == ["b"])
     assert "has expired, and nothing came after it" in caplog.text
     assert "may be lost" not in caplog.text
-
-
-async def test_after_a_pause_of_the_retention_records_may_be_lost(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    await quiet_for(world, 0.5 * HOUR)
-    world.put("lost")
-    await asyncio.sleep(1.1 * HOUR)
-    world.kinesis.apply_retention()
-    world.put("b")
-    again = world.client("c2")
-    await world.until(lambda: again.texts == ["b"])
-    assert "records may be lost to retention" in caplog.text
-
-
-async def test_a_shard_that_expired_after_its_tip_was_seen_is_known_to_be_whole(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    position = Position("5")
-    world.kinesis.split("orders", SHARD)
-    await asyncio.sleep(10)
-    tip = Tip(world.clock.wall(), position)
-    world.kinesis.expire("orders", world.clock.wall())
-    desk = read_shard(world, position=position, tip=tip)
-    await desk.task
-    assert "shardId-000000000000 has expired, and was read to its end" in caplog.text
-    assert "lost" not in caplog.text
-
-
-async def test_syncing_shards_learns_the_time_of_kinesis(world: World) -> None:
-    stream = world.open(world.kinesis.source("orders"))
-    await sync_shards(world.context(), stream)
-    now = world.clock.now()
-    assert stream.service_time.earliest(now) == pytest.approx(world.clock.wall())
-    assert stream.service_time.latest(now) == pytest.approx(world.clock.wall() + 1)

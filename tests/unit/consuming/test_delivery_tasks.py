@@ -9,7 +9,7 @@ import pytest
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
-from tests.support.delivery import Desk
+from tests.support.delivery import Desk, numbers
 from tests.support.world import World, hold, shard_row
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Batch
 
 EACH_BYTES = 426  # the memory of one test record in the buffer
-
-
-def numbers(batch: Batch) -> list[int]:
-    return [int(record.sequence_number) for record in batch.records]
 
 
 class Worker:

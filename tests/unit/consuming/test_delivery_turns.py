@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.delivery import Desk
+from tests.support.delivery import Desk, block
 from tests.support.world import World, hold, shard_row
 
 if TYPE_CHECKING:
@@ -27,11 +27,6 @@ def shards(count: int) -> list[OwnedShard]:
 def letter(record: Record) -> str:
     """Return a letter for the record's shard: "a" for the first one."""
     return chr(ord("a") + int(record.shard_id[-3:]))
-
-
-def block(world: World, seconds: float) -> None:
-    """Let time pass as if code blocked the event loop."""
-    world.loop.real += seconds
 
 
 async def each(desk: Desk, what: str) -> AsyncIterator[str]:

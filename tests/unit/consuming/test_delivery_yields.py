@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.delivery import Desk
+from tests.support.delivery import Desk, block
 from tests.support.world import World, hold
 
 if TYPE_CHECKING:
@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 
 def loop_over(desk: Desk, what: str) -> AsyncIterator[object]:
     return aiter(desk.records if what == "records" else desk.records.batches())
-
-
-def block(world: World, seconds: float) -> None:
-    """Let time pass as if code blocked the event loop."""
-    world.loop.real += seconds
 
 
 async def times_of(

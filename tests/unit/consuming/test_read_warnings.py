@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kinesumer.errors import (
-    SourceUnavailableError,
-)
+from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.incidents import IncidentKind
-from kinesumer.model.positions import Position
+from kinesumer.model.positions import Position, Tip
 from tests.support.delivery import read_shard
 from tests.support.world import ARN, SHARD, World
 
@@ -88,3 +86,18 @@ async def test_an_open_shard_without_an_iterator_is_read_on_with_a_warning(
     [incident] = desk.incidents.current()
     assert incident.kind is IncidentKind.UNCONFIRMED_END
     assert incident[1:3] == (ARN, SHARD)
+
+
+async def test_a_shard_that_expired_after_its_tip_was_seen_is_known_to_be_whole(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    position = Position("5")
+    world.kinesis.split("orders", SHARD)
+    await asyncio.sleep(10)
+    tip = Tip(world.clock.wall(), position)
+    world.kinesis.expire("orders", world.clock.wall())
+    desk = read_shard(world, position=position, tip=tip)
+    await desk.task
+    assert "shardId-000000000000 has expired, and was read to its end" in caplog.text
+    assert "lost" not in caplog.text

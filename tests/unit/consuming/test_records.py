@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.consuming.records import Records
 from kinesumer.model.streams import ShardKey
-from tests.support.delivery import Desk
+from tests.support.delivery import Desk, numbers
 from tests.support.one_shard import OLDEST, place, shard
 from tests.support.world import ARN, SHARD, InMemory, World, hold
-
-if TYPE_CHECKING:
-    from kinesumer.model.records import Batch
-
-
-def numbers(batch: Batch) -> list[int]:
-    return [int(record.sequence_number) for record in batch.records]
 
 
 async def test_a_start_that_fails_is_tried_again(world: World) -> None:

@@ -112,18 +112,6 @@ async def test_user_code_in_a_lost_batch_continues_with_the_next(world: World) -
     assert client.texts == ["a", "a", "b", "c"]
 
 
-async def test_acks_of_a_dead_session_are_reported_as_lost(world: World) -> None:
-    world.put("a", "b")
-    client = world.client("c1", commit="manual")
-    await world.until(lambda: len(client.seen) == 2)
-    client.group.ack(client.seen[0])
-    await world.table.write(writes.fence(APP, world.members()["c1"], "now"))
-    await world.until(lambda: world.shard_rows()[SHARD].epoch == 2)
-    with pytest.raises(ShardsLostError, match=f"orders/{SHARD}"):
-        await client.run(client.group.commit())
-    await client.run(client.group.commit())
-
-
 async def test_an_answer_older_than_the_plan_changes_nothing(world: World) -> None:
     client = world.client("c1")
     await world.until(lambda: client.held)

@@ -345,3 +345,11 @@ async def test_of_many_writes_the_first_fault_is_raised_as_it_is(world: World) -
     writes = [Write(Key("p", str(n)), Compare("pk", "exists")) for n in range(100)]
     with pytest.raises(AccessDeniedError, match="dynamodb:DeleteItem"):
         await write_all(world.context(store=Forbidden()), writes)
+
+
+async def test_syncing_shards_learns_the_time_of_kinesis(world: World) -> None:
+    stream = world.open(world.kinesis.source("orders"))
+    await sync_shards(world.context(), stream)
+    now = world.clock.now()
+    assert stream.service_time.earliest(now) == pytest.approx(world.clock.wall())
+    assert stream.service_time.latest(now) == pytest.approx(world.clock.wall() + 1)

@@ -31,14 +31,6 @@ from tests.support.spark_options import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("", "_KINESIS", "_DYNAMODB", "_STS"):
-        monkeypatch.delenv(f"AWS_ENDPOINT_URL{name}", raising=False)
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def test_a_query_may_set_all_options() -> None:
     assert read(
         startingPosition="AT_TIMESTAMP 2026-11-20T12:00:00Z",

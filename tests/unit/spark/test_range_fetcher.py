@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,19 +21,7 @@ from kinesumer.spark.planning.tasks import Task
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.spark_reading import DAY, EPOCH, Bench, JumpingClock
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
 ONE, OTHER = "shardId-000000000000", "shardId-000000000001"
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    assert not asyncio.all_tasks(bench.loop)
-    bench.loop.close()
 
 
 def test_a_range_excludes_its_beginning_and_includes_its_end(bench: Bench) -> None:

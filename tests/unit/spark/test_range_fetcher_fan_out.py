@@ -26,13 +26,11 @@ from kinesumer.spark.planning.stream_state import (
     Subscriptions,
 )
 from tests.support.spark_query import Query, World, simulated
-from tests.support.spark_reading import Bench
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.tasks import Task
+    from tests.support.spark_reading import Bench
 
 ONE = "shardId-000000000000"
 ORDERS = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
@@ -63,14 +61,6 @@ def test_a_consumers_arn_belongs_to_its_stream() -> None:
     for streams in ("payments", "orders,payments", ORDERS.replace("1234", "4321")):
         with pytest.raises(ConfigurationError, match=r"fanOut.*is a consumer of"):
             read(streams, fanOut=CONSUMER)
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    assert not asyncio.all_tasks(bench.loop)
-    bench.loop.close()
 
 
 # --- planning -------------------------------------------------------------------------

@@ -51,7 +51,7 @@ PARTS_OF_9, PARTS_OF_11 = Position("9", 3), Position("11", 1)
         (Start(type="AT_TIMESTAMP", timestamp=99.0), END, Slice(0, 0)),
     ],
 )
-def test_a_range_excludes_its_beginning_and_includes_its_end(
+def test_records_after_the_beginning_up_to_the_end_are_taken(
     first: ShardPosition, last: ShardPosition, taken: Slice
 ) -> None:
     assert filter_of(first, last).take(page(8, 9, 10, 11)) == taken

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from kinesumer.errors import ConfigurationError, SourceUnavailableError
 from kinesumer.model.streams import ShardKey
@@ -254,9 +255,11 @@ def test_only_requested_columns_are_built() -> None:
 
 
 def test_a_schema_of_unknown_columns_is_refused() -> None:
-    from pyspark.sql.types import LongType, StringType, StructType
-
     with pytest.raises(ConfigurationError, match=r"'color'.*sequence_number"):
         Columns(StructType().add("color", StringType()))
     with pytest.raises(ConfigurationError, match=r"'data'.*bigint.*binary"):
         Columns(StructType().add("data", LongType()))
+    with pytest.raises(ConfigurationError, match="the schema has no columns"):
+        Columns(StructType())
+    with pytest.raises(ConfigurationError, match="names are lower-case: data"):
+        Columns(StructType().add("Data", BinaryType()))

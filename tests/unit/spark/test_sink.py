@@ -283,6 +283,7 @@ def test_a_streams_own_columns_are_accepted() -> None:
             "column partition_key is bigint, but must be string",
         ),
         ("data string, partition_key string, x bigint", "column x has no place"),
+        ("Data string, partition_key string", "rename it to data"),
         (
             "data string, partition_key string, partitionKey string",
             "column partitionKey .* did you mean partition_key",

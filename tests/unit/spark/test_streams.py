@@ -21,14 +21,6 @@ from tests.support.spark_options import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("", "_KINESIS", "_DYNAMODB", "_STS"):
-        monkeypatch.delenv(f"AWS_ENDPOINT_URL{name}", raising=False)
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def test_positions_are_given_by_stream_and_shard() -> None:
     text = '{"orders": {"shardId-000": "4960", "shardId-001": "TRIM_HORIZON"}}'
     offset = read(startingPosition=text).starting_positions

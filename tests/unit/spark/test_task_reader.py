@@ -13,20 +13,10 @@ from kinesumer.spark.reading.task_reader import max_waiting_bytes
 from tests.support.spark_reading import Bench, RecordedSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kinesumer.model.records import Page
     from kinesumer.ports import Reservation
 
 ONE, OTHER = "shardId-000000000000", "shardId-000000000001"
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    assert not asyncio.all_tasks(bench.loop)
-    bench.loop.close()
 
 
 def test_batches_have_a_thousand_to_ten_thousand_rows(bench: Bench) -> None:
