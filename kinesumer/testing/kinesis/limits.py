@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MIB = 1 << 20
+# The tolerance for times and amounts, which are inexact sums of floats, and the minimum
+# delay of a timer in virtual time.
+TICK = 1e-6
 # How often each account may call an operation in each region.
 CONTROL_CALLS_PER_SECOND: Mapping[str, float] = MappingProxyType(
     {
@@ -64,6 +67,8 @@ class Limits:
     iterator_seconds: float = 300
     token_seconds: float = 300
     shards_per_account: int = 10_000
+    on_demand_streams_per_account: int = 50  # the default quota
+    on_demand_shards: int = 4  # of a new on-demand stream
     # Duration of a stream's transitional states, such as CREATING.
     creating_seconds: float = 0
     updating_seconds: float = 0
@@ -129,7 +134,7 @@ class Bucket:
             gained = (now - self.at) * self.rate
             self.balance = min(self.rate, self.balance + gained)
             self.at = now
-        return self.balance > 0 and self.balance + 1e-6 >= min(amount, self.rate)
+        return self.balance > 0 and self.balance + TICK >= min(amount, self.rate)
 
     def spend(self, amount: float) -> None:
         """Take an amount, even if the balance becomes negative."""

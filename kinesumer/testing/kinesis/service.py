@@ -70,8 +70,6 @@ Answer = dict[str, Any] | ReadPage | Subscription
 DRY_RUNS = frozenset(
     {"GetRecords", "GetShardIterator", "PutRecord", "PutRecords", "SubscribeToShard"}
 )
-_ON_DEMAND_SHARDS = 4  # open shards of a new on-demand stream in AWS
-_ON_DEMAND_STREAMS = 50  # AWS's default quota of an account and region
 
 
 class Caller(NamedTuple):
@@ -246,7 +244,7 @@ class Kinesis:
             "ShardLimit": self.limits.shards_per_account,
             "OpenShardCount": self._open_shards(caller),
             "OnDemandStreamCount": modes.count("ON_DEMAND"),
-            "OnDemandStreamCountLimit": _ON_DEMAND_STREAMS,
+            "OnDemandStreamCountLimit": self.limits.on_demand_streams_per_account,
         }
 
     def _create(self, request: rq.CreateStream, caller: Caller, now: float) -> Answer:
@@ -256,7 +254,7 @@ class Kinesis:
                 raise invalid_request(
                     "ShardCount is not supported for streams with on-demand capacity."
                 )
-            shards = _ON_DEMAND_SHARDS
+            shards = self.limits.on_demand_shards
         if shards is None:
             raise invalid_request(
                 "ShardCount is needed for streams with provisioned capacity."

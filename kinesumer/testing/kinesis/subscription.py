@@ -14,7 +14,7 @@ from zlib import crc32
 
 import msgspec
 
-from kinesumer.testing.kinesis.limits import Bucket
+from kinesumer.testing.kinesis.limits import TICK, Bucket
 from kinesumer.testing.kinesis.shards import child_description
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
     from kinesumer.testing.kinesis.limits import Limits
     from kinesumer.testing.kinesis.shards import Shard
-
-
-# Times are sums of floats: a record is due even if it is this much too young.
-TICK_SECONDS = 1e-5
 
 
 class Step(NamedTuple):
@@ -94,7 +90,7 @@ class Subscription:
         if left <= 0:
             return Step(is_last=True)
         start = max(self._index, self.shard.trimmed)
-        due = self.shard.place_since(now - limits.delivery_seconds + TICK_SECONDS)
+        due = self.shard.place_since(now - limits.delivery_seconds + TICK)
         end, size = self.shard.page(
             start, min(limits.page_records, max(0, due - start)), limits.event_bytes
         )

@@ -15,6 +15,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from kinesumer.testing.kinesis.limits import TICK
 from kinesumer.testing.simulation.machine import (
     MACHINE,
     Handle,
@@ -32,9 +33,6 @@ T = TypeVar("T")
 
 # If more callbacks than this run at one virtual time, there must be an endless loop.
 SPIN_LIMIT = 100_000
-# The tolerance for times, which are inexact sums of floats, and a timer's minimum
-# delay.
-TICK = 1e-6
 
 
 class SpinningError(Exception):

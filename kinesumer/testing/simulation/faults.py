@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.config import Config
 from kinesumer.coordination import pauses
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 MAX_OPEN_SHARDS = 24
 # The range of a narrow link's bandwidth. Even the lowest carries 10 MB within 30 s.
 NARROW_BYTES_PER_SECOND = (600_000, 2_000_000)
-MAX_BLOCKED_SECONDS = 8.0
+# A longer block could outlast the client's lease.
+MAX_BLOCKED_SECONDS = Config().lease_duration_seconds
 SKEW_SECONDS = 0.5
 
 

@@ -13,12 +13,15 @@ from bisect import bisect_left
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kinesumer.config import Config
 from kinesumer.errors import (
     FatalError,
     StateStoreMissingError,
     StateStoreRecreatedError,
     StreamRecreatedError,
 )
+from kinesumer.testing.bounds import STEADY_SECONDS, crash_bound
+from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.simulation.scenarios import Scenario
 
 if TYPE_CHECKING:
@@ -30,21 +33,8 @@ if TYPE_CHECKING:
 
     Ending = Callable[[Simulation], Awaitable[None]]
 
-# The time until others deliver a dead client's shards, with the default configuration:
-# the leader's interval, the lease, one heartbeat interval (two if the leader died), and
-# 0.5 s for requests.
-TAKEOVER_SECONDS = {"client": 11.5, "leader": 13.5}
-# A subscription may replace one that began five seconds ago, and clients try once a
-# second.
-REPLACE_SECONDS = 6.0
-CHILD_SECONDS = 2.0
-# With ``max_shards``, the owner of the parents may not own the child. Then the child
-# waits for a new plan: until the leader reads the shard rows, which it does at each
-# listing interval, for two heartbeats of the leader, and for one of the new owner.
-PLAN_SECONDS = 6.0
 FATAL_SECONDS = 90.0
 COST_MARGIN = 1.05
-LATENCY_SECONDS = 60.0  # of calm, and then of measurement
 # The maximum seconds from a record's arrival to user code. With several apps on the
 # stream, the limit is multiplied by their number.
 MAX_LATENCY_SECONDS = 0.6
@@ -84,7 +74,8 @@ async def takeover(sim: Simulation) -> None:
     if not any(process.stays for process in survivors):
         sim.start_process()  # deploy another client, since none is left
     pause = 2 * sim.scenario.min_read_interval_seconds
-    limit = (TAKEOVER_SECONDS[dies] + _replace_seconds(sim)) / slowest_clock() + pause
+    bound = crash_bound(Config(), led=dies == "leader")
+    limit = (bound + _replace_seconds(sim)) / slowest_clock() + pause
     await asyncio.sleep(limit + 1)
     for trace in lost:
         started = trace.ownerships[max(trace.ownerships)].started_at
@@ -99,7 +90,24 @@ async def takeover(sim: Simulation) -> None:
 
 def _replace_seconds(sim: Simulation) -> float:
     """Return the longest wait until a subscription replaces one of a dead client."""
-    return REPLACE_SECONDS if sim.scenario.fan_out else 0.0
+    # A subscription may replace one that began some seconds ago. Clients try whenever
+    # AWS permits another call.
+    limits = Limits()
+    tries = limits.subscription_replace_seconds + 1 / limits.subscribe_calls_per_second
+    return tries if sim.scenario.fan_out else 0.0
+
+
+def _plan_seconds(sim: Simulation) -> float:
+    """Return how long a child may wait for a new plan.
+
+    It needs one with ``max_shards``, since the owner of the parents may not own it.
+    The leader reads the shard rows at each listing interval. Then two heartbeats of the
+    leader follow, and one of the new owner.
+    """
+    if sim.config.max_shards is None:
+        return 0.0
+    beats = 3 * sim.config.heartbeat_interval_seconds
+    return sim.config.listing_interval_seconds / slowest_clock() + beats
 
 
 async def reshard(sim: Simulation) -> None:
@@ -107,9 +115,8 @@ async def reshard(sim: Simulation) -> None:
     flowing = _flow(sim)
     await asyncio.sleep(1)
     children = list(_reshard(sim))
-    limit = CHILD_SECONDS + sim.scenario.min_read_interval_seconds
-    if sim.config.max_shards is not None:
-        limit += sim.config.listing_interval_seconds / slowest_clock() + PLAN_SECONDS
+    limit = STEADY_SECONDS + sim.scenario.min_read_interval_seconds
+    limit += _plan_seconds(sim)
     await asyncio.sleep(18 + limit + sim.scenario.min_read_interval_seconds)
     for arn, child in children:
         ends = [sim.checker.shards[arn, parent].ended_at for parent in child.parents]
@@ -133,9 +140,7 @@ async def pair(sim: Simulation) -> None:
     kinds = sim.random.choices(list(DISTURBANCES), k=2)
     streams = _streams_with_consumers(sim, more_than=len(kinds))
     limit = 2 * sim.scenario.min_read_interval_seconds + _replace_seconds(sim)
-    limit += _pair_seconds(kinds, lease) / slowest_clock()
-    if sim.config.max_shards is not None:
-        limit += sim.config.listing_interval_seconds / slowest_clock() + PLAN_SECONDS
+    limit += _pair_seconds(kinds, lease) / slowest_clock() + _plan_seconds(sim)
     for kind in kinds:
         if sum(process.stays for process in sim.living) < 2:
             sim.start_process()  # so that a client is left
@@ -152,8 +157,8 @@ def _pair_seconds(kinds: list[str], lease_seconds: float) -> float:
     What the second one moves was perhaps about to move after the first one's lease.
     """
     deaths = sum(kind in ("crash", "stop") for kind in kinds)
-    takeover = TAKEOVER_SECONDS["leader"] if deaths else 0.0
-    return takeover + (lease_seconds if deaths == 2 else 0.0) + CHILD_SECONDS
+    takeover = crash_bound(Config(), led=True) if deaths else 0.0
+    return takeover + (lease_seconds if deaths == 2 else 0.0) + STEADY_SECONDS
 
 
 def _streams_with_consumers(sim: Simulation, more_than: int) -> set[str]:
@@ -252,10 +257,10 @@ async def cost(sim: Simulation) -> None:
 async def latency(sim: Simulation) -> None:
     """Check for each app that 99 % of the records reach user code soon (L14)."""
     flowing = _flow(sim, 1.0)
-    await asyncio.sleep(LATENCY_SECONDS)
+    await asyncio.sleep(60)  # a minute of calm, and then one of measurement
     for app in sim.apps:
         app.checker.delays = []
-    await asyncio.sleep(LATENCY_SECONDS)
+    await asyncio.sleep(60)
     pause = 2 * sim.scenario.min_read_interval_seconds
     limit = MAX_LATENCY_SECONDS * len(sim.apps) + pause
     for app in sim.apps:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from kinesumer.aws import dynamodb_calls, kinesis
 from kinesumer.errors import (
     ExpiredIteratorError,
     KinesumerError,
@@ -25,6 +26,7 @@ from kinesumer.model.streams import Start
 from kinesumer.runtime.timeouts import timeout
 from kinesumer.testing.simulation.memory_kinesis import MemorySource
 from kinesumer.testing.simulation.memory_store import STALE_SECONDS
+from kinesumer.testing.simulation.scenarios import MAX_FAULT_SECONDS
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,13 +45,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How long a client waits for a page, and for an answer from the state store.
-ANSWER_SECONDS = 30.0
-STORE_ANSWER_SECONDS = 5.0
 # A delay of the network that is longer than this excuses a late client.
 SLOW_SECONDS = 0.5
-# The longest delay of a late or repeated request.
-LATE_SECONDS = 60.0
 FAILURES = ("lost", "unanswered", "late", "twice", "throttled", "refused", "failing")
 
 
@@ -159,7 +156,7 @@ class Link:
     def _inject_failure(self, choice: float, there: float, request: _Request) -> None:
         network, loop, draw = self.network, self.machine.loop, self.random.random
         timeout = loop.real + 0.5 + 5 * draw()
-        later = there + LATE_SECONDS * draw()
+        later = there + MAX_FAULT_SECONDS * draw()
         if (choice := choice - network.lost) < 0:
             self._fail_at(timeout, request, "timed out")
         elif (choice := choice - network.unanswered) < 0:
@@ -235,7 +232,7 @@ class LinkedStore(Link):
 
     throttled: type[KinesumerError] = StoreThrottledError
     unavailable: type[TransientError] = StoreUnavailableError
-    answer_seconds: float = STORE_ANSWER_SECONDS
+    answer_seconds: float = dynamodb_calls.ANSWER_SECONDS
 
     def __init__(
         self,
@@ -353,7 +350,7 @@ class LinkedSource(Link, MemorySource):
         future: asyncio.Future[None] = self.machine.loop.create_future()
         transfer = line.carry(page.wire_bytes, partial(_answer, future, None, None))
         try:
-            async with timeout(ANSWER_SECONDS):
+            async with timeout(kinesis.ANSWER_SECONDS):
                 await future
         except TimeoutError:
             raise SlowAnswerError("timed out while the answer arrived") from None

@@ -33,6 +33,7 @@ from kinesumer.testing.simulation.invariants.liveness import (
 )
 from kinesumer.testing.simulation.scenarios import (
     EACH,
+    MAX_FAULT_SECONDS,
     Fault,
     Scenario,
     scenario_for,
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Longest duration of a fault; most are much shorter.
-MAX_FAULT_SECONDS = 60.0
 ALL = (*KINDS, *SERVICE_KINDS, *FATAL)
 KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *RARE_KINDS}
 

@@ -39,6 +39,11 @@ class UserCode:
     on_revoked: OnRevoked | None = None
 
 
+# The longest duration of a fault, most of which are much shorter, and the longest delay
+# of a late or repeated request.
+MAX_FAULT_SECONDS = 60.0
+
+
 @dataclass(frozen=True)
 class Fault:
     """A fault to inject at a given time."""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from kinesumer.testing.simulation.memory_kinesis import MemorySource
 
 
-FOREIGN_READS_PER_SECOND = (1, 4)
 # The range of a busy table's write capacity, as multiples of what a group at rest uses.
 SPARE_UNITS = (1.5, 4.0)
 
@@ -51,7 +50,8 @@ def key(self: FaultInjector, seconds: float) -> None:
 def foreign(self: FaultInjector, seconds: float) -> None:
     """Let a consumer outside the group read a stream without any backoff."""
     name = self.random.choice(self.sim.streams)
-    reads = self.random.randint(*FOREIGN_READS_PER_SECOND)
+    # It leaves at least one of the reads that Kinesis permits.
+    reads = self.random.randint(1, int(Limits().read_calls_per_second) - 1)
     until = self.sim.loop.real + seconds
     _read_foreign(self, self.sim.kinesis.source(name), 1 / reads, until)
 

@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 # Idle shards get records only in this many seconds after the start.
 BUSY_SECONDS = 30.0
-# Records expire so many times in a retention period.
-RETENTION_STEPS = 10
 
 
 class World(ABC):
@@ -210,7 +208,8 @@ class World(ABC):
     async def apply_retention(self) -> None:
         """Expire records that are too old, while ``producing`` is true."""
         while self.producing and (seconds := self.scenario.retention_seconds):
-            await asyncio.sleep(seconds / RETENTION_STEPS)
+            # Records expire ten times in a retention period.
+            await asyncio.sleep(seconds / 10)
             for name in self.streams:
                 self.expire(name, seconds)
 

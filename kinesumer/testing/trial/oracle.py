@@ -7,6 +7,8 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
+from kinesumer.testing.bounds import REQUESTS_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import (
         Callable,
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 # The parents of each shard.
 Parents: TypeAlias = "Mapping[ShardKey, Iterable[ShardKey]]"
-
-REQUESTS_SECONDS = 0.5  # for the requests of a takeover, and to find records
 
 
 class Snapshot(NamedTuple):

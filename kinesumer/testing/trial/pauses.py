@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesumer import Config
-from kinesumer.testing.trial.oracle import REQUESTS_SECONDS
+from kinesumer.testing.bounds import HAND_OVER_SECONDS, STEADY_SECONDS, crash_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,21 +16,8 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.journal import Handled
     from kinesumer.testing.trial.oracle import Parents, Run
 
-# The longest pauses that section 7 of the protocol allows.
-HAND_OVER_SECONDS = 1.0
-STEADY_SECONDS = 2.0  # also for the children of a shard
 # Tolerance added to each bound, since one busy machine runs all processes.
 NOISE_SECONDS = 2.0
-
-
-def crash_bound(config: Config, *, led: bool) -> float:
-    """Return how long a shard may pause if its owner, or the leader, is killed."""
-    return (
-        config.leader_interval_seconds
-        + config.lease_duration_seconds
-        + (1 + led) * config.heartbeat_interval_seconds
-        + REQUESTS_SECONDS
-    )
 
 
 @dataclass(kw_only=True)

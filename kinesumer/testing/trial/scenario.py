@@ -11,9 +11,10 @@ from kinesumer import Config
 from kinesumer.core import lineage
 from kinesumer.core.claims import contains
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
+from kinesumer.testing.bounds import crash_bound
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import now
-from kinesumer.testing.trial.pauses import Event, crash_bound
+from kinesumer.testing.trial.pauses import Event
 from kinesumer.testing.trial.verdict import shard_number
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
     from kinesumer.testing.trial.journal import Produced
     from kinesumer.testing.trial.processes import Child, Processes, TrialStream
     from kinesumer.testing.trial.spark_process import SparkProcess
-
-# The scenario kills the leader only if the run is at least this long, since its next
-# steps need a leader again.
-MIN_LEADER_CRASH_SECONDS = 3 * crash_bound(Config(), led=True)
 
 
 @dataclass(kw_only=True)
@@ -127,7 +124,8 @@ class Scenario:
         running = self.processes.running
         leading = [c for c in running if c.name == leader]
         others = [c for c in running if c.name != leader]
-        if leading and self.seconds >= MIN_LEADER_CRASH_SECONDS:
+        # The next steps of the scenario need a leader again.
+        if leading and self.seconds >= 3 * crash_bound(Config(), led=True):
             return leading[0], leader
         return self._largest_owner(others or leading), leader
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kinesumer.runtime.text import MAX_NAMED
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.pauses import NOISE_SECONDS, longest_pauses
 
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
     from kinesumer.testing.trial.oracle import Run
     from kinesumer.testing.trial.pauses import Event
-
-SHOWN = 10  # at most this many events, or violations of a promise, are listed
 
 
 class Line(NamedTuple):
@@ -80,7 +79,7 @@ class Verdict(NamedTuple):
 
 def nothing(what: str, found: list[str]) -> Line:
     """Return the line for violations, of which none is permitted."""
-    return Line(what, str(len(found)), "0", not found, details=tuple(found[:SHOWN]))
+    return Line(what, str(len(found)), "0", not found, details=tuple(found[:MAX_NAMED]))
 
 
 def judge(

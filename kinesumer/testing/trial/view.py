@@ -9,14 +9,12 @@ from rich.live import Live
 from rich.text import Text
 
 from kinesumer.ops.cli.tables import status_picture
-from kinesumer.testing.trial.verdict import SHOWN
+from kinesumer.runtime.text import MAX_NAMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kinesumer.ops.group.status import GroupReport
-
-LINE_INTERVAL_SECONDS = 5.0
 
 
 class View(NamedTuple):
@@ -55,7 +53,7 @@ class Plain:
         """Print the current state in one line, but only every five seconds."""
         if view.seconds < self._next:
             return
-        self._next = view.seconds + LINE_INTERVAL_SECONDS
+        self._next = view.seconds + 5
         clients = ", ".join(
             f"{c.client_id}{' (leader)' if c.leader else ''} {c.shards} shards"
             for c in view.group.members
@@ -100,7 +98,7 @@ class Picture:
             return
         about = f"{view.seconds:5.1f} s of {view.of_seconds:g} s, {view.phase}"
         head = Text(f"{about}: {progress_text(view)}", "bold")
-        latest = self._events[-SHOWN:]
+        latest = self._events[-MAX_NAMED:]
         events = [Text(f"{at:6.1f} s  {text}") for at, text in latest]
         picture = Group(head, status_picture(view.group), "", *events)
         self._live.update(picture, refresh=True)

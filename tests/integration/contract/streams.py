@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.core.fair_share import CALL_SECONDS
 from kinesumer.model.streams import Stream
 from kinesumer.testing.memory import MemoryKinesis
 from kinesumer.testing.simulation.bandwidth import SharedLink
@@ -17,7 +18,6 @@ from kinesumer.testing.simulation.fan_out import (
 )
 from kinesumer.testing.simulation.network import NetworkConditions
 from kinesumer.testing.trial.acceptance.contract.streams import (
-    READ_PAUSE_SECONDS,
     Streams,
 )
 
@@ -66,7 +66,7 @@ class SimulatedStreams(Streams):
     async def merge(self, stream: str, shard_id: str, adjacent: str) -> None:
         self._kinesis.merge(stream, shard_id, adjacent)
 
-    async def pause(self, seconds: float = READ_PAUSE_SECONDS) -> None:
+    async def pause(self, seconds: float = CALL_SECONDS) -> None:
         await asyncio.sleep(seconds)
 
     async def pass_time(self, seconds: float) -> None:
@@ -86,7 +86,7 @@ class EmbeddedStreams(Streams):
         # Earlier tests may have used up the CreateStream calls of this second.
         aws.advance(1)
 
-    async def pause(self, seconds: float = READ_PAUSE_SECONDS) -> None:
+    async def pause(self, seconds: float = CALL_SECONDS) -> None:
         self._aws.advance(seconds)
 
     async def pass_time(self, seconds: float) -> None:

@@ -8,8 +8,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer import Config
+from kinesumer.testing.bounds import crash_bound
 from kinesumer.testing.trial import oracle
-from kinesumer.testing.trial.pauses import crash_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.model.rows import ISOLATING_DEATHS
 from kinesumer.runtime.clock import MAX_YIELD_SECONDS
-from kinesumer.testing.simulation.event_loop import TICK
+from kinesumer.testing.kinesis.limits import TICK
 from kinesumer.testing.simulation.trace import record_position, row_position
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import AllOf, Compare
-from kinesumer.testing.simulation.event_loop import TICK
+from kinesumer.testing.kinesis.limits import TICK
 from kinesumer.testing.simulation.invariants.base import Checker, require_int
 from kinesumer.testing.simulation.invariants.calls import Calls, DeadlyRecords, Turns
 from kinesumer.testing.simulation.invariants.writes import Membership, Pauses, Seeks

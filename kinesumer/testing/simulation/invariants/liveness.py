@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesumer.consuming.isolation import ACK_SECONDS
+from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.runtime.failure_log import logger
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.simulation.convergence import count_waiting, first_due
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from kinesumer.testing.simulation.simulation import Simulation
     from kinesumer.testing.simulation.trace import ShardTrace
 
-# Memory for reading one page: 10 MB of data and the encoded data.
-PAGE_BYTES = 16 * 1024 * 1024
 CHECK_INTERVAL_SECONDS = 5.0
 # A fault excuses a client until this many seconds after the fault's end.
 DISTURBANCE_SECONDS = 30.0
@@ -47,7 +46,6 @@ BACKLOG_SECONDS = 60.0
 BACKLOG_TIMES = 3.0
 # With these faults alone, no record is delivered twice.
 HARMLESS_FAULTS = {"join", "leave"}
-SAMPLES = 80
 # Parts of messages that clients log if records may be lost, and if none is lost.
 LOST = "lost to retention"
 WHOLE = ("nothing came after it", "was read to its end")
@@ -95,7 +93,7 @@ class LivenessMonitor:
         group = process.group
         if group is None or not self.is_on:
             return
-        used, budget = group.buffer.used, self.sim.config.buffer_bytes + PAGE_BYTES
+        used, budget = group.buffer.used, self.sim.config.buffer_bytes + FULL_PAGE_BYTES
         # Answers carry the data in base64, which makes four bytes of three.
         coming = process.line.bytes_in_flight * 3 // 4
         if process.subscriptions is not None:
@@ -106,7 +104,7 @@ class LivenessMonitor:
                 self._fail("L8", f"{process.name} holds {most} events of a shard")
         if used > budget:
             self._fail("L8", f"{process.name} holds {used} bytes, not {budget}")
-        if coming > used + PAGE_BYTES:
+        if coming > used + FULL_PAGE_BYTES:
             text = f"{process.name} is sent {coming} bytes, but counts with {used}"
             self._fail("L8", text)
 
@@ -117,7 +115,7 @@ class LivenessMonitor:
         # Reads of empty pages reserve memory, too, but only for a short time. So look
         # for a client that holds memory in each of many samples.
         held = {p.name: p.group.buffer for p in self.sim.living if p.group is not None}
-        for _ in range(SAMPLES):
+        for _ in range(80):
             held = {name: buffer for name, buffer in held.items() if buffer.used}
             await asyncio.sleep(0.1 + self.sim.random.random() / 3)
         for name, buffer in held.items():

@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.testing.simulation.event_loop import TICK
+from kinesumer.testing.kinesis.limits import TICK
 from kinesumer.testing.simulation.invariants.base import require_int
 
 if TYPE_CHECKING:

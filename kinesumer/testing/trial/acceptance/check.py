@@ -8,11 +8,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, NamedTuple, ParamSpec
 
+from kinesumer.model.incidents import MAX_ERROR_LETTERS
+from kinesumer.runtime.text import shorten
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 P = ParamSpec("P")
-MAX_SHOWN = 300
 AT_ONCE = 50  # the number of calls that a check of races or throttling makes at once
 
 
@@ -80,5 +82,4 @@ def expect_error(kind: type[Exception], text: str = "") -> Iterator[None]:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    return shorten(repr(value), MAX_ERROR_LETTERS)

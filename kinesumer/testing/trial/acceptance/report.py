@@ -12,7 +12,8 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, NamedTuple
 
-VERSION = 1
+from kinesumer.ops.cli.console import REPORT_VERSION
+
 PACKAGES = ("kinesumer", "aiobotocore", "botocore", "aiohttp", "moto", "pyspark")
 MARKS = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}
 
@@ -83,7 +84,7 @@ class Report(NamedTuple):
     def json(self) -> str:
         """Return the report as JSON."""
         report = {
-            "version": VERSION,
+            "version": REPORT_VERSION,
             "started": self.started,
             "region": self.region,
             "endpoint": self.endpoint,

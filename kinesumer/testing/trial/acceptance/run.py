@@ -45,8 +45,6 @@ CLIENTS, OTHER_ACCOUNT, GROUP = "clients", "other account", "group"
 GROUP_CHECK = "three processes lose nothing and keep the order"
 SPARK_CHECK = "a Spark query has each record once and in order"
 PAIR = 2  # streams of the group, and shards of each
-# A split makes two shards, and a merge one.
-GROUP_SHARDS = PAIR * PAIR + 3
 
 
 class Options(NamedTuple):
@@ -70,7 +68,8 @@ def plan(options: Options, *, has_role: bool) -> Plan:
     # One check registers a consumer for each of six positions.
     consumer_shards = sum(check.shards for check in fan_out) + 6 * bool(fan_out)
     return Plan(
-        shards=shards + GROUP_SHARDS,
+        # In the group, a split makes two shards, and a merge one.
+        shards=shards + PAIR * PAIR + 2 + 1,
         consumer_shards=consumer_shards,
         minutes=MINUTES * (1 + options.fan_out),
     )

@@ -34,8 +34,6 @@ from kinesumer.testing.trial.acceptance.contract.streams import (
     tiles,
 )
 
-RETENTION_SECONDS = 24 * 3600
-
 END_CHECKS: list[Check[[Streams, str]]] = []
 check = registrar(END_CHECKS)
 
@@ -168,9 +166,10 @@ async def a_position_beyond_retention_is_said_or_reading_begins_at_the_oldest(
 ) -> None:
     await streams.pass_time(0)
     source, shard = await one_shard(streams, name)
+    info = await source.describe()
     _, first = await streams.put(name, b"expires")
     await streams.put(name, b"expires, too")
-    await streams.pass_time(RETENTION_SECONDS + 60)
+    await streams.pass_time(3600 * info.retention_hours + 60)
     await streams.put(name, b"stays")
     try:
         pages = await read(streams, source, shard.shard_id, Position(first), 1)
@@ -185,9 +184,10 @@ async def a_closed_shard_is_gone_when_its_records_have_expired(
 ) -> None:
     await streams.pass_time(0)
     source, parent = await one_shard(streams, name)
+    info = await source.describe()
     await streams.put(name, b"expires")
     await streams.split(name, parent.shard_id)
-    await streams.pass_time(RETENTION_SECONDS + 60)
+    await streams.pass_time(3600 * info.retention_hours + 60)
     shards = await source.list_shards()
     listed = [shard.shard_id for shard in shards]
     expect(parent.shard_id not in listed, "the parent is still listed")

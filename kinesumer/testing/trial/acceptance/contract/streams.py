@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.core.fair_share import CALL_SECONDS
 from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from kinesumer.ports import StreamSource
     from kinesumer.testing.trial.acceptance.resources import StreamResources
 
-READ_PAUSE_SECONDS = 0.21  # Kinesis allows five reads a second for each shard
 ACTIVE_SECONDS = 180.0
 # Some servers send an event only once a second, and AWS needs time for all it does.
 ARRIVAL_SECONDS = 60.0
@@ -125,7 +125,7 @@ class Streams:
         await self.resources.merge(stream, shard_id, adjacent)
         await self._until_active(stream)
 
-    async def pause(self, seconds: float = READ_PAUSE_SECONDS) -> None:
+    async def pause(self, seconds: float = CALL_SECONDS) -> None:
         """Wait."""
         await asyncio.sleep(seconds)
 
@@ -158,7 +158,7 @@ async def _until(holds: Callable[[], Awaitable[bool]], otherwise: str) -> None:
                 raise
         if time.monotonic() >= deadline:
             raise SourceUnavailableError(f"{otherwise} after {ACTIVE_SECONDS:g} s")
-        await asyncio.sleep(2 * READ_PAUSE_SECONDS)
+        await asyncio.sleep(2 * CALL_SECONDS)
 
 
 async def one_shard(streams: Streams, stream: str) -> tuple[StreamSource, Shard]:

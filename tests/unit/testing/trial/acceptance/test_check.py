@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.testing.trial.acceptance.check import (
-    MAX_SHOWN,
     Check,
     CheckFailedError,
     expect,
@@ -27,7 +27,7 @@ def test_unequal_values_are_both_named_and_long_ones_are_cut() -> None:
         expect_equal(1, 2, "shards")
     with pytest.raises(CheckFailedError) as raised:
         expect_equal(b"x" * 500_000, b"")
-    assert len(str(raised.value)) < MAX_SHOWN + 100
+    assert len(str(raised.value)) < MAX_ERROR_LETTERS + 100
 
 
 def raise_in_block(error: Exception | None, text: str = "") -> None:
