@@ -28,8 +28,6 @@ class Backoff(NamedTuple):
 
 # For calls of services, whose outages and throttling last for seconds.
 CALL_BACKOFF = Backoff(0.15, 3.0)
-# Attempts of a call that a person or a program waits for: some ten seconds.
-CALL_TRIES = 10
 # For what a person or a pipeline has to repair: soon tries would only cost requests.
 REPAIR_BACKOFF = Backoff(1.0, 30.0)
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.errors import (
     KinesumerError,
     SchemaRegistryUnavailableError,
@@ -18,12 +16,13 @@ from kinesumer.errors import (
 )
 from kinesumer.runtime.failure_log import LOG_REPEAT_SECONDS, logger
 from kinesumer.runtime.refusals import refusal_errors
+from kinesumer.runtime.retries import Retries
 
 K = TypeVar("K")
 Decode = Callable[[bytes], Any]
 
 MAX_SCHEMAS = 1000
-MAX_ATTEMPTS = 6  # while AWS refuses the credentials, attempts don't count
+RETRIES = Retries((TransientError,), max_attempts=6, waits_for_credentials=True)
 # How long an id is refused that the registry does not know, or whose schema is invalid.
 # A stream may have many records with such an id.
 REFUSED_SECONDS = 30.0
@@ -42,10 +41,8 @@ class SchemaCache(Generic[K]):
         fetch: Callable[[K], Awaitable[Decode]],
         *,
         now: Callable[[], float] = time.monotonic,
-        jitter: Callable[[], float] = random.random,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._fetch, self._now, self._jitter, self._sleep = fetch, now, jitter, sleep
+        self._fetch, self._now = fetch, now
         self._decoders: dict[K, Decode] = {}
         self._log_at = -math.inf
         self._refused: dict[K, tuple[float, str]] = {}
@@ -58,8 +55,8 @@ class SchemaCache(Generic[K]):
         """Return the decoder of an id, and look the schema up if necessary.
 
         Calls for one id on one event loop share one look-up. Raises ValueError,
-        TransientError after ``MAX_ATTEMPTS``, and other errors of ``fetch`` without a
-        retry.
+        SchemaRegistryUnavailableError after several attempts, and other errors of
+        ``fetch`` without a retry.
         """
         if (decode := self.get(id)) is not None:
             return decode
@@ -75,28 +72,21 @@ class SchemaCache(Generic[K]):
         return await asyncio.shield(task)
 
     async def _fetched(self, id: K) -> Decode:
-        failures = 0
-        while True:
-            wait = CALL_BACKOFF.longest_seconds
-            try:
-                # A module may be imported only now, which needs a descriptor.
-                with refusal_errors("a schema", SchemaRegistryUnavailableError):
-                    return await self._fetch(id)
-            except TransientError as error:
-                if not error.lacks_credentials:
-                    failures += 1
-                    wait = CALL_BACKOFF.wait_seconds(failures, self._jitter())
-                if failures == MAX_ATTEMPTS:
-                    raise SchemaRegistryUnavailableError(
-                        f"{error}; {MAX_ATTEMPTS} attempts failed: check that the "
-                        "schema registry is up and can be reached, and start again"
-                    ) from error
-                if error.lacks_credentials:
-                    self._log_waiting(error)
-            await self._sleep(wait)
+        try:
+            return await RETRIES.call(self._ask, id, on_failure=self._log_waiting)
+        except TransientError as error:
+            raise SchemaRegistryUnavailableError(
+                f"{error}; {RETRIES.max_attempts} attempts failed: check that the "
+                "schema registry is up and can be reached, and start again"
+            ) from error
+
+    async def _ask(self, id: K) -> Decode:
+        # A module may be imported only now, which needs a descriptor.
+        with refusal_errors("a schema", SchemaRegistryUnavailableError):
+            return await self._fetch(id)
 
     def _log_waiting(self, error: TransientError) -> None:
-        if self._now() >= self._log_at:
+        if error.lacks_credentials and self._now() >= self._log_at:
             self._log_at = self._now() + LOG_REPEAT_SECONDS
             logger.warning(
                 "the schema registry can't be asked, trying again: %s", error

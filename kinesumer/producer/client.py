@@ -7,7 +7,6 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from kinesumer.core.backoff import CALL_TRIES
 from kinesumer.errors import (
     ConfigurationError,
     KinesumerError,
@@ -29,7 +28,7 @@ from kinesumer.producer.record_producer import (
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.incidents import IncidentLog
-from kinesumer.runtime.retries import Retries
+from kinesumer.runtime.retries import CALL_RETRIES
 from kinesumer.runtime.wrong_client import ForAsyncio
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from kinesumer.telemetry.api import Telemetry
     from kinesumer.telemetry.otel import OpenTelemetry
 
-START_RETRIES = Retries(max_attempts=CALL_TRIES)
 # The longest wait for buffered records to be put, if an error has ended the block.
 ABORT_SECONDS = 30.0
 
@@ -138,7 +136,7 @@ class Producer(ForAsyncio):
         )
         try:
             source = await open_source(self._clients, self.stream)
-            info = await START_RETRIES.call(source.describe)
+            info = await CALL_RETRIES.call(source.describe)
             self._telemetry = OpenTelemetry(None, SystemClock())
             records = await self._open(source, info, telemetry=self._telemetry)
         except BaseException:
@@ -279,7 +277,7 @@ async def open_record_producer(
     shards = None
     if aggregate:
         shards = (
-            await START_RETRIES.call(target.list_shards) if info.routes_by_key else []
+            await CALL_RETRIES.call(target.list_shards) if info.routes_by_key else []
         )
     return RecordProducer(
         target,

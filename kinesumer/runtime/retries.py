@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, TypeVarTuple
 
 from kinesumer.core.backoff import CALL_BACKOFF, Backoff
 from kinesumer.errors import SourceUnavailableError, TransientError
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 
 
 class Retries(NamedTuple):
@@ -31,7 +32,8 @@ class Retries(NamedTuple):
 
     async def call(
         self,
-        request: Callable[[], Awaitable[T]],
+        request: Callable[[*Arguments], Awaitable[T]],
+        *args: *Arguments,
         on_failure: Callable[[TransientError], object] | None = None,
     ) -> T:
         """Return the result of ``request``. Raise its last error at one of the limits.
@@ -42,7 +44,7 @@ class Retries(NamedTuple):
         began, failures = now(), 0
         while True:
             try:
-                return await request()
+                return await request(*args)
             except self.errors as error:
                 if on_failure is not None:
                     on_failure(error)
@@ -55,3 +57,7 @@ class Retries(NamedTuple):
                     if failures >= self.max_attempts or elapsed > self.max_seconds:
                         raise
             await asyncio.sleep(wait)
+
+
+# For calls that a person or a program waits for: some ten seconds.
+CALL_RETRIES = Retries(max_attempts=10)

@@ -37,7 +37,7 @@ from kinesumer.errors import (
 from kinesumer.producer.client import open_record_producer
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.runtime.event_loop import event_loop_thread, with_retries
+from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, event_loop_thread
 from kinesumer.spark.runtime.process_cache import sources
 from kinesumer.wire.put_records import Entry, refusal
 
@@ -233,7 +233,7 @@ async def _info(options: WriteOptions) -> StreamInfo:
     described_at, info = shared.infos.get(stream, (-math.inf, None))
     if info is None or CLOCK.now() - described_at >= FRESH_SECONDS:
         source = await shared.open(stream)
-        info = await with_retries(source.describe, CLOCK)
+        info = await PLAN_RETRIES.call(source.describe)
         shared.infos[stream] = CLOCK.now(), info
     return info
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.consuming.prefetch import PAGE_RECORDS
-from kinesumer.core.backoff import CALL_TRIES
 from kinesumer.errors import (
     ConfigurationError,
     DeadLettersUnavailableError,
@@ -22,7 +21,7 @@ from kinesumer.handlers.dead_letters.base import (
 )
 from kinesumer.handlers.dead_letters.letter import encode_letter
 from kinesumer.model.streams import ShardKey, Start, Stream
-from kinesumer.runtime.retries import Retries
+from kinesumer.runtime.retries import CALL_RETRIES
 from kinesumer.runtime.secrets import SECRETS
 from kinesumer.runtime.shard_pages import ShardPages
 from kinesumer.wire.put_records import Entry
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from kinesumer.model.records import Record
     from kinesumer.model.streams import StreamInfo
     from kinesumer.wire.put_records import EntryResult
-
-READ_RETRIES = Retries(max_attempts=CALL_TRIES)
 
 
 def _unavailable(error: SourceUnavailableError) -> DeadLettersUnavailableError:
@@ -123,7 +120,7 @@ class KinesisLetters(ReadableDeadLetters):
     async def _records(self, shard_id: str) -> AsyncIterator[Record]:
         key = ShardKey(self._info.arn, shard_id)
         pages = ShardPages(
-            self._source, key, Start.TRIM_HORIZON, self._info.now, READ_RETRIES.call
+            self._source, key, Start.TRIM_HORIZON, self._info.now, CALL_RETRIES.call
         )
         while True:
             page = await pages.next(PAGE_RECORDS)

@@ -66,7 +66,7 @@ class PacedReader:
         async with self._limit:
             self._require_no_outage(key.stream_arn)
             try:
-                page = await RETRIES.call(request, count)
+                page = await RETRIES.call(request, on_failure=count)
             except SourceThrottledError:
                 raise  # throttling shows that the stream is available
             except SourceUnavailableError as error:

@@ -13,7 +13,7 @@ from kinesumer.model.positions import SEEN_SLACK_SECONDS
 from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
 from kinesumer.model.streams import Start, stream_name
 from kinesumer.spark.planning.search import last_position
-from kinesumer.spark.runtime.event_loop import for_each
+from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, for_each
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -190,7 +190,7 @@ async def _first_record(
     if not isinstance(begin, Start):
         return begin
     probe = stream.probe(shard_id)
-    result = await stream.retry(probe.after, begin, stream.sample())
+    result = await PLAN_RETRIES.call(probe.after, begin, stream.sample())
     if not result.records:
         return begin
     stream.learn(shard_id, result.records)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesumer.model.query_offsets import BEGINNING, END, After
-from kinesumer.spark.runtime.event_loop import for_each
+from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, for_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,12 +156,12 @@ class TipSearch:
     async def _further(self, result: Probed, count: int) -> Probed:
         """Read one more page. Keep only the last one of the earlier records."""
         known = replace(result, records=result.records[-1:])
-        following = await self._stream.retry(self._probe.further, known, count)
+        following = await PLAN_RETRIES.call(self._probe.further, known, count)
         return following.before(self._before)
 
     async def _probe_at(self, time: float) -> Probed:
         sample = self._stream.sample()
-        result = await self._stream.retry(self._probe.at, time, sample)
+        result = await PLAN_RETRIES.call(self._probe.at, time, sample)
         self._stream.learn(self._probe.shard_id, result.records)
         return result.before(self._before)
 

@@ -31,7 +31,7 @@ from kinesumer.model.query_offsets import BEGINNING, After, At, End, StreamOffse
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.spark.planning.search import TipSearch
 from kinesumer.spark.planning.stream_state import FIRST_SAMPLE
-from kinesumer.spark.runtime.event_loop import for_each
+from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, for_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,7 +180,7 @@ class StreamPlan:
     ) -> Probed:
         """Probe a sample, and further records if the batch's limit may allow more."""
         if shard.target is not None or self._begins:
-            return await self.stream.retry(self._sample_once, probe, begin, limits)
+            return await PLAN_RETRIES.call(self._sample_once, probe, begin, limits)
         return await self._sample_once(probe, begin, limits)
 
     async def _sample_once(
@@ -234,9 +234,9 @@ class StreamPlan:
             return stream.first_arrivals[shard_id]
         probe = stream.probe(shard_id)
         try:
-            result = await stream.retry(probe.after, position, 1)
+            result = await PLAN_RETRIES.call(probe.after, position, 1)
         except TrimmedPositionError:
-            result = await stream.retry(probe.after, BEGINNING, 1)
+            result = await PLAN_RETRIES.call(probe.after, BEGINNING, 1)
         except ShardMissingError:
             return inf
         if not result.records:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.aws.fan_out import CALL_SECONDS, REPLACE_SECONDS
 from kinesumer.consuming.prefetch import PAGE_RECORDS
@@ -16,7 +16,7 @@ from kinesumer.model.query_offsets import After, End
 from kinesumer.runtime.service_time import reached_time
 from kinesumer.spark.planning.data_loss import holds_all_after, unproven
 from kinesumer.spark.planning.probe import ShardProbe
-from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, with_retries
+from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, PLAN_RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from kinesumer.ports import Clock, StreamSource
     from kinesumer.runtime.service_time import ServiceTime
     from kinesumer.spark.planning.data_loss import DataLoss
-
-T = TypeVar("T")
-Arguments = TypeVarTuple("Arguments")
 
 # The maximum size of a sample, by which a probe learns a shard's rate, and the number
 # of records in a sample while their size is unknown.
@@ -110,8 +107,8 @@ class StreamState:
         if due or now:
             # List the shards before describing the stream: records written after the
             # listing go to shards that were open at that time, or to their children.
-            self.shards = await self.retry(self.source.list_shards)
-            self.info = await self.retry(self._describe)
+            self.shards = await PLAN_RETRIES.call(self.source.list_shards)
+            self.info = await PLAN_RETRIES.call(self._describe)
             self._refreshed = self._clock.now()
 
     def wrong_ends(self, positions: Positions) -> list[str]:
@@ -132,12 +129,6 @@ class StreamState:
         self.service.observe_date(info.now, requested_at)
         return info
 
-    async def retry(
-        self, call: Callable[[*Arguments], Awaitable[T]], *args: *Arguments
-    ) -> T:
-        """Make a call and return its result. Retry errors for MAX_OUTAGE_SECONDS."""
-        return await with_retries(lambda: call(*args), self._clock)
-
     async def resolve_now(self) -> None:
         """Correct the time at which a query with LATEST begins.
 
@@ -145,7 +136,8 @@ class StreamState:
         is ahead of Kinesis's clock.
         """
         open_ids = [shard.shard_id for shard in self.shards if not shard.closed]
-        now = await self.retry(reached_time, self.source, open_ids, self.info.now)
+        source, now = self.source, self.info.now
+        now = await PLAN_RETRIES.call(reached_time, source, open_ids, now)
         self.info = self.info._replace(now=now)
 
     async def check_retention(

@@ -8,25 +8,28 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from kinesumer.config import MAX_CONNECTIONS
-from kinesumer.core.pacing import BACKOFF
 from kinesumer.errors import (
     ExpiredIteratorError,
     SourceUnavailableError,
     ThreadRefusedError,
 )
 from kinesumer.runtime.refusals import start_thread
+from kinesumer.runtime.retries import Retries
 from kinesumer.runtime.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
-
-    from kinesumer.ports import Clock
 
 
 T = TypeVar("T")
 
 # The query fails if Kinesis doesn't answer for this long.
 MAX_OUTAGE_SECONDS = 120.0
+PLAN_RETRIES = Retries(
+    (SourceUnavailableError, ExpiredIteratorError),
+    max_seconds=MAX_OUTAGE_SECONDS,
+    waits_for_credentials=True,
+)
 
 
 class EventLoopThread:
@@ -68,22 +71,3 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> 
             await work(item)
 
     await gather_or_cancel(worker() for _ in waiting[:MAX_CONNECTIONS])
-
-
-async def with_retries(call: Callable[[], Awaitable[T]], clock: Clock) -> T:
-    """Make a call and return its result. Retry errors for MAX_OUTAGE_SECONDS.
-
-    While AWS refuses the credentials, or there are none, retry for ever.
-    """
-    deadline, failures = clock.now() + MAX_OUTAGE_SECONDS, 0
-    while True:
-        failures += 1
-        delay = BACKOFF.limit_seconds(failures)
-        try:
-            return await call()
-        except (SourceUnavailableError, ExpiredIteratorError) as error:
-            if error.lacks_credentials:
-                deadline = clock.now() + MAX_OUTAGE_SECONDS
-            elif clock.now() + delay > deadline:
-                raise
-        await asyncio.sleep(delay)

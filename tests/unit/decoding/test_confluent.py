@@ -62,7 +62,8 @@ class StubRegistry:
 
 @pytest.fixture
 async def registry(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StubRegistry]:
-    monkeypatch.setattr(cache, "CALL_BACKOFF", Backoff(0.0, 0.0))
+    hurried = cache.RETRIES._replace(backoff=Backoff(0.0, 0.0))
+    monkeypatch.setattr(cache, "RETRIES", hurried)
     stub = StubRegistry()
     runner = web.AppRunner(server := web.Application())
     server.router.add_get("/{path:.*}", stub.answer)

@@ -160,7 +160,8 @@ async def test_a_registry_that_is_down_is_named_after_some_attempts(
     registry: GlueRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr(cache, "CALL_BACKOFF", Backoff(0.0, 0.0))
+    hurried = cache.RETRIES._replace(backoff=Backoff(0.0, 0.0))
+    monkeypatch.setattr(cache, "RETRIES", hurried)
     id = uuid4()
     decode = GlueDecoder()
     with pytest.raises(

@@ -46,7 +46,7 @@ async def test_a_call_is_repeated_until_it_succeeds_and_each_failure_is_told(
 ) -> None:
     errors = SourceThrottledError("slow down"), SourceUnavailableError("503")
     told: list[Exception] = []
-    assert await Retries().call(failing(*errors), told.append) == "answer"
+    assert await Retries().call(failing(*errors), on_failure=told.append) == "answer"
     assert told == list(errors)
 
 
@@ -73,7 +73,7 @@ async def test_the_last_error_is_raised_before_a_wait_that_takes_too_long(
 async def test_other_errors_are_raised_at_once(_: World, error: Exception) -> None:
     told: list[Exception] = []
     with pytest.raises(type(error)):
-        await Retries().call(failing(error), told.append)
+        await Retries().call(failing(error), on_failure=told.append)
     assert told == []
 
 

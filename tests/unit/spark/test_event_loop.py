@@ -10,9 +10,9 @@ import pytest
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.spark.runtime.event_loop import (
     MAX_OUTAGE_SECONDS,
+    PLAN_RETRIES,
     event_loop_thread,
     for_each,
-    with_retries,
 )
 from tests.support.spark_query import simulated
 
@@ -35,10 +35,10 @@ async def test_a_call_is_retried_for_two_minutes_or_until_there_are_credentials(
         return "answer"
 
     if lacks_credentials:
-        assert await with_retries(call, world.clock) == "answer"
+        assert await PLAN_RETRIES.call(call) == "answer"
         return
     with pytest.raises(SourceUnavailableError):
-        await with_retries(call, world.clock)
+        await PLAN_RETRIES.call(call)
     left = over - world.clock.now()
     assert left == pytest.approx(2 * MAX_OUTAGE_SECONDS, abs=10)
 

@@ -5,22 +5,19 @@ Calls are repeated while AWS throttles them, or while a resource is being change
 
 from __future__ import annotations
 
-import asyncio
-import random
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from botocore import xform_name
 
 from kinesumer.aws.errors import call_errors, failure_of, foreign
 from kinesumer.aws.kinesis_errors import NOT_FOUND
-from kinesumer.core.backoff import CALL_BACKOFF, CALL_TRIES
 from kinesumer.errors import (
     KinesumerError,
     SourceUnavailableError,
     StoreUnavailableError,
     TransientError,
 )
+from kinesumer.runtime.retries import CALL_RETRIES
 from kinesumer.wire.rows import DEFINITION
 
 if TYPE_CHECKING:
@@ -30,6 +27,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.roles import Role
     from kinesumer.aws.session import ClientFactory
 
+RETRIES = CALL_RETRIES._replace(errors=(TransientError,))
 UNAVAILABLE: dict[str, type[TransientError]] = {
     "kinesis": SourceUnavailableError,
     "dynamodb": StoreUnavailableError,
@@ -50,23 +48,18 @@ class _Calls:
         """Return the response. Return None for a missing resource if that is fine."""
         call = getattr(self._opened.client, xform_name(operation))
         action = f"{self._service}:{operation}"
-        for attempt in count(1):
-            try:
-                with call_errors(
-                    action,
-                    resource,
-                    UNAVAILABLE[self._service],
-                    self._opened.keys,
-                ):
-                    return await call(**values)
-            except TransientError:
-                if attempt == CALL_TRIES:
-                    raise
-            except KinesumerError as error:
-                if missing_ok and _is_missing(error):
-                    return None
-                raise
-            await asyncio.sleep(CALL_BACKOFF.wait_seconds(attempt, random.random()))
+        unavailable, keys = UNAVAILABLE[self._service], self._opened.keys
+
+        async def request() -> Any:
+            with call_errors(action, resource, unavailable, keys):
+                return await call(**values)
+
+        try:
+            return await RETRIES.call(request)
+        except KinesumerError as error:
+            if missing_ok and _is_missing(error):
+                return None
+            raise
 
 
 def _is_missing(error: KinesumerError) -> bool:
