@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -14,7 +13,7 @@ from kinesumer.errors import (
     SchemaRegistryUnavailableError,
     TransientError,
 )
-from kinesumer.runtime.failure_log import LOG_REPEAT_SECONDS, logger
+from kinesumer.runtime.failure_log import RepeatedLines, logger
 from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.retries import Retries
 
@@ -44,7 +43,7 @@ class SchemaCache(Generic[K]):
     ) -> None:
         self._fetch, self._now = fetch, now
         self._decoders: dict[K, Decode] = {}
-        self._log_at = -math.inf
+        self._lines = RepeatedLines()
         self._refused: dict[K, tuple[float, str]] = {}
         # Look-ups that are running, by event loop and id.
         self._pending: dict[tuple[object, K], asyncio.Task[Decode]] = {}
@@ -86,8 +85,7 @@ class SchemaCache(Generic[K]):
             return await self._fetch(id)
 
     def _log_waiting(self, error: TransientError) -> None:
-        if error.lacks_credentials and self._now() >= self._log_at:
-            self._log_at = self._now() + LOG_REPEAT_SECONDS
+        if error.lacks_credentials and self._lines.is_due("registry", self._now()):
             logger.warning(
                 "the schema registry can't be asked, trying again: %s", error
             )

@@ -16,7 +16,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.json_types import json_decoder
 from kinesumer.model.records import Record, decode_error
-from kinesumer.runtime.failure_log import LOG_REPEAT_SECONDS, logger
+from kinesumer.runtime.failure_log import RepeatedLines, logger
 from kinesumer.runtime.text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ class DecodePolicy:
     decoder: Decoder
     _on_error: OnDecodeError
     _clock: Clock
-    # For each stream: when a skipped record is logged next. Heartbeats log the numbers.
-    _log_due: dict[str, float] = field(default_factory=dict)
+    # About skipped records, by stream. Heartbeats log the numbers.
+    _lines: RepeatedLines = field(default_factory=RepeatedLines)
 
     def with_calls(
         self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -168,11 +168,8 @@ class DecodePolicy:
             return None
 
     def _log_skipped(self, record: Record, error: DecodeError) -> None:
-        """Log a skipped record, at most once in ``LOG_REPEAT_SECONDS`` for a stream."""
-        now, arn = self._clock.now(), record.stream_arn
-        if now < self._log_due.get(arn, now):
+        if not self._lines.is_due(record.stream_arn, self._clock.now()):
             return
-        self._log_due[arn] = now + LOG_REPEAT_SECONDS
         logger.warning(
             "skipped: %s",
             escape_unprintable(str(error)),

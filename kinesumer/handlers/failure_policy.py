@@ -18,7 +18,7 @@ from kinesumer.errors import (
 from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
 from kinesumer.handlers.shard_queue import ShardStopped
 from kinesumer.model.decode_causes import MAX_CAUSE_CHARACTERS
-from kinesumer.runtime.failure_log import LOG_REPEAT_SECONDS, logger
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable, safe_str
 
 if TYPE_CHECKING:
@@ -191,12 +191,9 @@ def repeats(
     Return None if the line is left out, because the shard had one within a minute.
     A line that ``is_new`` is never left out.
     """
-    queue = item.queue
-    left_out = queue.lines_left_out.get(line, 0)
-    if now < queue.log_due.get(line, now) and not is_new:
-        queue.lines_left_out[line] = left_out + 1
+    left_out = item.queue.lines.left_out(line, now, is_new=is_new)
+    if left_out is None:
         return None
-    queue.log_due[line], queue.lines_left_out[line] = now + LOG_REPEAT_SECONDS, 0
     return f" ({left_out} more since the last such line)" if left_out else ""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.core.work_queue import Work
+from kinesumer.runtime.failure_log import RepeatedLines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,9 +53,7 @@ class ShardQueue:
     ) -> None:
         self.owned = owned
         self.work: WorkQueue[OwnedShard, WorkItem] = new_queue(owned, self._new_item)
-        # The next time of each repeated log line of the shard, and the lines left out.
-        self.log_due: dict[str, float] = {}
-        self.lines_left_out: dict[str, int] = {}
+        self.lines = RepeatedLines()
         # The dead letters of the shard, less the records that were handled since.
         self.excess_letters = 0
         self._parts = parts

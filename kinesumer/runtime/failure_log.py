@@ -28,6 +28,32 @@ THROTTLE_RECOVERY_SECONDS = 300.0
 LOG_REPEAT_SECONDS = 60.0
 
 
+class RepeatedLines:
+    """Decides which lines of a log are due: one a minute for each subject."""
+
+    def __init__(self) -> None:
+        # By subject: when its next line is due, and the lines left out until then.
+        self._lines: dict[str, tuple[float, int]] = {}
+
+    def left_out(self, subject: str, now: float, *, is_new: bool = False) -> int | None:
+        """Return how many lines were left out before this one, which is due.
+
+        Return None if it is left out as well. A line that ``is_new`` is always due.
+        """
+        due, count = self._lines.get(subject, (now, 0))
+        if now < due and not is_new:
+            self._lines[subject] = due, count + 1
+            return None
+        if len(self._lines) >= MAX_SUBJECTS:
+            self._lines.clear()
+        self._lines[subject] = now + LOG_REPEAT_SECONDS, 0
+        return count
+
+    def is_due(self, subject: str, now: float) -> bool:
+        """Return whether a line is due."""
+        return self.left_out(subject, now) is not None
+
+
 class _Failures:
     """The first and last failure of each object that fails."""
 
@@ -59,8 +85,7 @@ class FailureLog:
         self._telemetry = telemetry or Telemetry()
         self._failing = _Failures(RECOVERY_SECONDS)
         self._throttled = _Failures(THROTTLE_RECOVERY_SECONDS)
-        # The time of the next log line about something corrupt, by its name.
-        self._corrupt: dict[str, float] = {}
+        self._corrupt = RepeatedLines()
 
     def record_failure(self, what: str, error: Exception) -> None:
         """Record a failure, and log the first of successive ones."""
@@ -103,14 +128,15 @@ class FailureLog:
         """
         self._telemetry.count("corrupt_rows")
         text = str(error)
-        if self._is_due(text):
+        if self._corrupt.is_due(text, self._clock.now()):
             logger.error("%s", text, extra={"error": text})
 
     def record_corrupt_aggregates(self, records: Sequence[Record]) -> None:
         """Record a shard's aggregates that can't be opened, and log it at intervals."""
         first = records[0]
         self._telemetry.count("corrupt_aggregates", first.stream_arn, len(records))
-        if self._is_due(f"{first.stream_arn} {first.shard_id}"):
+        subject = f"{first.stream_arn} {first.shard_id}"
+        if self._corrupt.is_due(subject, self._clock.now()):
             logger.warning(
                 "%s %s: records that begin like KPL aggregates can't be opened, and "
                 "are delivered whole (the first has the sequence number %s)",
@@ -119,16 +145,6 @@ class FailureLog:
                 first.sequence_number,
                 extra={"stream": first.stream, "shard_id": first.shard_id},
             )
-
-    def _is_due(self, what: str) -> bool:
-        """Return whether something corrupt is logged now, and not only counted."""
-        now = self._clock.now()
-        if now < self._corrupt.get(what, now):
-            return False
-        if len(self._corrupt) >= MAX_SUBJECTS:
-            self._corrupt.clear()
-        self._corrupt[what] = now + LOG_REPEAT_SECONDS
-        return True
 
     def record_success(self, what: str) -> None:
         """Record a success, and log the recovery."""

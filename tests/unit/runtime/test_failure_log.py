@@ -17,6 +17,7 @@ from kinesumer.runtime.failure_log import (
     RECOVERY_SECONDS,
     THROTTLE_RECOVERY_SECONDS,
     FailureLog,
+    RepeatedLines,
 )
 from kinesumer.telemetry.api import Telemetry
 
@@ -110,5 +111,15 @@ async def test_the_memory_of_corrupt_rows_is_bounded(
     log = FailureLog(world.clock)
     for number in range(3 * MAX_SUBJECTS):
         log.record_corrupt_row(CorruptRowError(f"row {number}"))
-    assert len(log._corrupt) <= MAX_SUBJECTS
+    assert len(log._corrupt._lines) <= MAX_SUBJECTS
     assert len(caplog.records) == 3 * MAX_SUBJECTS
+
+
+def test_a_line_counts_those_that_it_stands_for_unless_it_is_new() -> None:
+    lines = RepeatedLines()
+    assert lines.left_out("orders", 0.0) == 0
+    assert lines.left_out("orders", 1.0) is None
+    assert lines.left_out("orders", 2.0, is_new=True) == 1
+    assert lines.left_out("orders", LOG_REPEAT_SECONDS + 1) is None
+    assert lines.left_out("payments", LOG_REPEAT_SECONDS + 1) == 0
+    assert lines.left_out("orders", LOG_REPEAT_SECONDS + 2) == 1
