@@ -20,6 +20,7 @@ import os
 import random
 import sys
 import time
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from aiohttp import web
 from benchmarks.canned_server import JSON, Canned
 from benchmarks.http_server import serve
 from kinesumer.testing.embedded_aws.gateway import to_json
+from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.wire import cbor
 
 # The number of different records. Later records repeat their data and keys.
@@ -40,23 +42,6 @@ BYTES_PER_SECOND = 2_000_000
 PREFIX = "4966"
 KEY_BYTES = 8
 DIGITS = 9  # the last digits of a sequence number, which differ between records
-
-
-class Throttle:
-    """Applies AWS's read limits to one shard."""
-
-    def __init__(self) -> None:
-        self.reads: list[float] = []
-        self.free_at = 0.0
-
-    def allows(self, now: float, size: int) -> bool:
-        """Return whether a read of this size is allowed now, and count it if it is."""
-        self.reads = [read for read in self.reads if read > now - 1]
-        if len(self.reads) >= READS_PER_SECOND or now < self.free_at:
-            return False
-        self.reads.append(now)
-        self.free_at = max(self.free_at, now - 1) + size / BYTES_PER_SECOND
-        return True
 
 
 class Template:
@@ -114,7 +99,9 @@ class Backlog(Canned):
         arrivals = gaps.cumsum(axis=1)
         self._arrivals = (1000 * time.time() + arrivals - arrivals[:, -1:]).astype(int)
         self._limits = limits
-        self._throttles: dict[str, Throttle] = {}
+        # For each shard, the reads and bytes that it still allows.
+        self._calls = defaultdict[str, Bucket](lambda: Bucket(READS_PER_SECOND))
+        self._bytes = defaultdict[str, Bucket](lambda: Bucket(BYTES_PER_SECOND))
         self.throttled = 0
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
@@ -137,9 +124,8 @@ class Backlog(Canned):
         limit = given.get("Limit", MAX_RECORDS)
         count = min(most, limit, MAX_RECORDS, self._records - index)
         if self._limits:
-            throttle = self._throttles.setdefault(shard, Throttle())
             size = self._ends[first + count - 1] - before if count else 0
-            if not throttle.allows(time.monotonic(), int(size) + count * KEY_BYTES):
+            if not self._allows(shard, int(size) + count * KEY_BYTES):
                 self.throttled += 1
                 body = b'{"__type":"ProvisionedThroughputExceededException"}'
                 return web.Response(status=400, body=body, content_type=JSON)
@@ -167,6 +153,13 @@ class Backlog(Canned):
         parts = (b"\xbf", cbor.encode("Records"), b"\x9f", page.data, b"\xff")
         body = b"".join((*parts, cbor.encode(rest)[1:], b"\xff"))
         return web.Response(body=body, content_type=cbor.CONTENT_TYPE)
+
+    def _allows(self, shard: str, size: int) -> bool:
+        now, allowed = time.monotonic(), self._bytes[shard]
+        if not allowed.holds(0, now) or not self._calls[shard].take(1, now):
+            return False
+        allowed.spend(size)
+        return True
 
     def _GetShardIterator(self, given: dict[str, str]) -> object:
         return {"ShardIterator": f"{given['ShardId']}/{self._start(given)}"}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from functools import cache
 
 from aiohttp import web
 
@@ -22,6 +23,7 @@ from kinesumer.wire.cbor import CONTENT_TYPE as CBOR
 
 JSON = "application/x-amz-json-1.1"
 HASH_KEYS = 1 << 128
+LISTING_SHARDS = 1_000  # shards of one page of ListShards
 
 
 class Canned:
@@ -53,13 +55,17 @@ class Canned:
 
     def _DescribeStream(self, given: dict[str, str]) -> object:
         described = {**self._summary(given), "HasMoreShards": False}
-        return {"StreamDescription": {**described, "Shards": self._shards(given)}}
+        return {"StreamDescription": {**described, "Shards": shards(_name(given))}}
 
     def _DescribeStreamSummary(self, given: dict[str, str]) -> object:
         return {"StreamDescriptionSummary": self._summary(given)}
 
     def _ListShards(self, given: dict[str, str]) -> object:
-        return {"Shards": self._shards(given)}
+        token = given.get("NextToken") or f"{_name(given)}/0"
+        name, _, begin = token.partition("/")
+        listed, stop = shards(name), int(begin) + LISTING_SHARDS
+        rest = {"NextToken": f"{name}/{stop}"} if stop < len(listed) else {}
+        return {"Shards": listed[int(begin) : stop], **rest}
 
     def _GetShardIterator(self, given: dict[str, str]) -> object:
         return {"ShardIterator": iterator(0)}
@@ -73,23 +79,26 @@ class Canned:
             "RetentionPeriodHours": 24,
             "StreamCreationTimestamp": 1.7e9,
             "EnhancedMonitoring": [],
-            "OpenShardCount": 1,
+            "OpenShardCount": len(shards(name)),
         }
 
-    def _shards(self, given: dict[str, str]) -> list[object]:
-        count = int(_name(given).rpartition("-")[2])
-        edges = [number * HASH_KEYS // count for number in range(count + 1)]
-        return [
-            {
-                "ShardId": f"shardId-{number:012}",
-                "HashKeyRange": {
-                    "StartingHashKey": str(edges[number]),
-                    "EndingHashKey": str(edges[number + 1] - 1),
-                },
-                "SequenceNumberRange": {"StartingSequenceNumber": "1"},
-            }
-            for number in range(count)
-        ]
+
+@cache
+def shards(name: str) -> list[dict[str, object]]:
+    """Return the shards of the stream with this name."""
+    count = int(name.rpartition("-")[2])
+    edges = [number * HASH_KEYS // count for number in range(count + 1)]
+    return [
+        {
+            "ShardId": f"shardId-{number:012}",
+            "HashKeyRange": {
+                "StartingHashKey": str(edges[number]),
+                "EndingHashKey": str(edges[number + 1] - 1),
+            },
+            "SequenceNumberRange": {"StartingSequenceNumber": "1"},
+        }
+        for number in range(count)
+    ]
 
 
 def _name(given: dict[str, str]) -> str:

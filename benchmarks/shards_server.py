@@ -17,12 +17,11 @@ from collections import Counter, defaultdict
 
 import msgspec
 
-from benchmarks.canned_server import HASH_KEYS, JSON
+from benchmarks.canned_server import JSON, Canned
 from benchmarks.http_server import tls_context
 from kinesumer.testing.embedded_aws.gateway import from_json, to_json
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR
 
-LISTING_SHARDS = 1_000  # shards of one page of ListShards
 RECORD_BYTES = 100
 DATA = b"eHh4" * (RECORD_BYTES // 3)
 RECORD = (
@@ -45,10 +44,11 @@ class Calls(msgspec.Struct):
     """The connections that are open now."""
 
 
-class ShardsServer:
+class ShardsServer(Canned):
     """Answers the calls of consumers, and counts them."""
 
     def __init__(self, rate: float, latency_seconds: float) -> None:
+        super().__init__(b"")
         self.latency_seconds = latency_seconds
         self.connections = 0
         self._rate = rate
@@ -72,10 +72,10 @@ class ShardsServer:
         if operation == "GetRecords":
             shard_id, _, number = given["ShardIterator"].partition("/")
             self._first_reads.setdefault(shard_id, now - self._first_call)
-            return self._page(shard_id, int(number))
+            return self._records(shard_id, int(number))
         return msgspec.json.encode(getattr(self, f"_{operation}")(given))
 
-    def _page(self, shard_id: str, begin: int) -> bytes:
+    def _records(self, shard_id: str, begin: int) -> bytes:
         # The shards' records arrive evenly within the time between two of a shard's.
         phase = int(shard_id[-4:]) / 10_000
         since = time.time() - self._began
@@ -89,39 +89,6 @@ class ShardsServer:
             b'{"Records":[%s],"NextShardIterator":"%s/%0200d","MillisBehindLatest":0}'
             % (records, shard_id.encode(), end)
         )
-
-    def _DescribeStreamSummary(self, given: dict[str, str]) -> object:
-        name = _name(given)
-        return {
-            "StreamDescriptionSummary": {
-                "StreamName": name,
-                "StreamARN": f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}",
-                "StreamStatus": "ACTIVE",
-                "RetentionPeriodHours": 24,
-                "StreamCreationTimestamp": 1.7e9,
-                "EnhancedMonitoring": [],
-                "OpenShardCount": int(name.rpartition("-")[2]),
-            }
-        }
-
-    def _ListShards(self, given: dict[str, str]) -> object:
-        token = given.get("NextToken") or f"{_name(given)}/0"
-        name, _, begin = token.partition("/")
-        count, first = int(name.rpartition("-")[2]), int(begin)
-        stop = min(count, first + LISTING_SHARDS)
-        shards = [
-            {
-                "ShardId": f"shardId-{number:012}",
-                "HashKeyRange": {
-                    "StartingHashKey": str(number * HASH_KEYS // count),
-                    "EndingHashKey": str((number + 1) * HASH_KEYS // count - 1),
-                },
-                "SequenceNumberRange": {"StartingSequenceNumber": "1"},
-            }
-            for number in range(first, stop)
-        ]
-        rest = {"NextToken": f"{name}/{stop}"} if stop < count else {}
-        return {"Shards": shards, **rest}
 
     def _GetShardIterator(self, given: dict[str, str]) -> object:
         number = 0
@@ -175,10 +142,6 @@ class ServerConnection(asyncio.Protocol):
             b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n%s"
             % (content_type, len(answer), answer)
         )
-
-
-def _name(given: dict[str, str]) -> str:
-    return given.get("StreamName") or given["StreamARN"].rpartition("/")[2]
 
 
 async def main(rate: float, latency_seconds: float) -> None:

@@ -65,7 +65,7 @@ async def _read(
         took = f"{world.clock.now() - began:.1f} s"
     except TimeoutError:
         took = f"not in {PATIENCE_SECONDS:.0f} s"
-    report.note(rule, f"{took}, {crowd.link.late} answers timed out")
+    report.note(rule, f"{took}, {crowd.source.late} answers timed out")
     for task in crowd.tasks:
         task.cancel()
     await asyncio.gather(*crowd.tasks, return_exceptions=True)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from kinesumer.aws.polling import PollingSource
 from kinesumer.errors import (
     SourceUnavailableError,
     StoreThrottledError,
     StoreUnavailableError,
 )
+from tests.support.odd_pages import OddPages
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Callable, Sequence
 
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
     from kinesumer.model.rows import Key, Row
     from kinesumer.model.streams import Shard, Start, StreamInfo
-    from kinesumer.ports import Reservation, Write, WriteResult
+    from kinesumer.ports import Write, WriteResult
     from kinesumer.testing.memory import MemorySource, MemoryStore
+
+T = TypeVar("T")
 
 
 class FaultyStore:
@@ -94,11 +95,11 @@ class FaultyStore:
         return ""
 
 
-class FaultySource(PollingSource):
+class FaultySource(OddPages):
     """A stream's source that fails when told to, and keeps requested iterators."""
 
     def __init__(self, source: MemorySource) -> None:
-        self.source = source
+        super().__init__(source.kinesis, source.name)
         self.down = False
         self.errors: deque[Exception] = deque()  # the errors that the next reads raise
         self.iterators: list[tuple[str, Position | Start]] = []
@@ -106,60 +107,37 @@ class FaultySource(PollingSource):
         self.limits: list[int] = []
         # A wrong result of ListShards that the test has set.
         self.listing: list[Shard] | None = None
-        # The number of next answers to GetRecords without an iterator and children.
-        self.without_iterator: float = 0
         self.listings = 0  # the calls of ListShards
 
-    def describe_now(self) -> StreamInfo:
-        return self.source.describe_now()
-
-    async def describe(self) -> StreamInfo:
-        self._travel()
-        return self.source.describe_now()
-
-    async def list_shards(self) -> list[Shard]:
-        """Return the shards, or the list that the test has set."""
-        self._travel()
-        self.listings += 1
-        return self.source.list_shards_now() if self.listing is None else self.listing
-
-    def connection(self) -> AbstractAsyncContextManager[None]:
-        """Return a connection at once, since their number isn't limited."""
-        return nullcontext()
-
-    async def _place(self, shard_id: str, after: Position | Start) -> str:
-        self._travel()
-        self.iterators.append((shard_id, after))
-        return self.source.get_iterator_now(shard_id, after)
-
-    async def get_records(
-        self, iterator: str, limit: int, reservation: Reservation | None = None
-    ) -> Page:
-        async def read(place: str) -> tuple[Page, None]:
-            return await self._read(place, limit, reservation), None
-
-        page, _ = await self._read_confirmed(iterator, read)
-        return page
-
-    async def _read(
-        self, place: str, limit: int, reservation: Reservation | None
-    ) -> Page:
-        self.reads.append(self.source.kinesis.clock.now())
-        self.limits.append(limit)
-        self._travel()
-        if self.errors:
-            raise self.errors.popleft()
-        page = self.source.get_records_now(place, limit)
-        if reservation is not None and not reservation.covers(page.wire_bytes):
-            await reservation.grow(page.wire_bytes)
-        if self.without_iterator:
-            self.without_iterator -= 1
-            page = page._replace(next_iterator=None, children=())
-        return page
-
-    def _travel(self) -> None:
+    async def call(self, act: Callable[[], T]) -> T:
+        """Make a call, unless the source is down."""
         if self.down:
             raise SourceUnavailableError("timed out")
+        return await super().call(act)
+
+    async def list_shards(self) -> Sequence[Shard]:
+        """Return the shards, or the list that the test has set."""
+        shards = await super().list_shards()
+        self.listings += 1
+        return shards if self.listing is None else self.listing
+
+    def get_iterator_now(
+        self, shard_id: str, after: Position | Start, *, skew: float = 0.0
+    ) -> str:
+        """Return an iterator, and keep its place."""
+        self.iterators.append((shard_id, after))
+        return super().get_iterator_now(shard_id, after, skew=skew)
+
+    async def _page(self, iterator: str, limit: int) -> Page:
+        self.reads.append(self.kinesis.clock.now())
+        self.limits.append(limit)
+        return await super()._page(iterator, limit)
+
+    def get_records_now(self, iterator: str, limit: int) -> Page:
+        """Return the next page, or raise the next error."""
+        if self.errors:
+            raise self.errors.popleft()
+        return super().get_records_now(iterator, limit)
 
 
 class DateAhead(FaultySource):

@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesumer.model.positions import Position
-from kinesumer.model.streams import Start
-from tests.support.world import InMemory
+from tests.support.world import Client
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Coroutine
-
     from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.coordination.group import GroupConsumer
     from kinesumer.dead_letters import DeadLetter
     from tests.support.world import World
 
@@ -30,7 +25,7 @@ TERMS = (
 )
 
 
-class Runner:
+class Runner(Client):
     """Runs ``client.run()`` in the background, without AWS."""
 
     def __init__(
@@ -39,30 +34,14 @@ class Runner:
         handler: Any,
         client_id: str = "c1",
         *streams: str,
-        store: Any = None,
-        telemetry: Any = None,
         **options: Any,
     ) -> None:
-        self.world = world
-        self.machine = world.loop.machine(client_id)
         self.letters = Letters()
         self._asked = {name: options.pop(name) for name in TERMS if name in options}
         if isinstance(self._asked.get("dead_letters"), str):
             self._asked["dead_letters"] = self.letters.put
-        ports = world.ports(self.machine, store=store, telemetry=telemetry)
-        self.client = InMemory(world, client_id, ports=ports, **options)
-        self._handler, self._streams = handler, list(streams or ("orders",))
-        self.task = self.run(self._run())
-
-    @property
-    def group(self) -> GroupConsumer:
-        """What the client runs."""
-        return self.client.group
-
-    @property
-    def held(self) -> list[str]:
-        """The ids of the shards that the client owns."""
-        return sorted(key.shard_id for key in self.client.assignment())
+        self._handler = handler
+        super().__init__(world, client_id, streams or ("orders",), **options)
 
     @property
     def owned(self) -> OwnedShard:
@@ -70,11 +49,7 @@ class Runner:
         [owned] = self.group.owned_shards()
         return owned
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine of the client on its machine."""
-        return self.world.loop.spawn(self.machine, work)
-
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """Leave the client's block while ``run()`` is active."""
         await self.run(self.client.__aexit__(None, None, None))
 
@@ -82,12 +57,13 @@ class Runner:
         """Leave the group in good order, and then the client's block."""
         await self.run(self.client.leave())
         await self.task
-        await self.stop()
+        await self.close()
 
-    async def _run(self) -> None:
+    async def _consume(self) -> None:
         await self.client.__aenter__()
-        start = Start.TRIM_HORIZON
-        await self.client.run(self._streams, self._handler, start=start, **self._asked)
+        await self.client.run(
+            self._streams, self._handler, start=self._start, **self._asked
+        )
 
 
 class Letters:

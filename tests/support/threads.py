@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from itertools import count
-from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kinesumer.config import Config
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.runtime.incidents import IncidentLog
-from tests.support.world import APP
+from tests.support.world import context_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from kinesumer.runtime.context import ClientContext
     from kinesumer.testing.memory import MemoryStore
 
 
@@ -39,14 +35,6 @@ async def store_thread(store: MemoryStore) -> AsyncIterator[StoreThread]:
 async def thread_context(thread: StoreThread, **config: Any) -> ClientContext:
     """Start a thread, and return the context of a client that uses its store."""
     clock, ids = SystemClock(), map(str, count())
-    return ClientContext(
-        app=APP,
-        client_id="c1",
-        config=Config(heartbeat_interval_seconds=0.1, **config),
-        store=await thread.start(),
-        clock=clock,
-        random=Random(1),
-        new_id=lambda: next(ids),
-        failure_log=FailureLog(clock),
-        incidents=IncidentLog(clock),
-    )
+    config = {"heartbeat_interval_seconds": 0.1, **config}
+    store = await thread.start()
+    return context_of("c1", store, clock, lambda: next(ids), **config)

@@ -26,6 +26,7 @@ from kinesumer.testing.memory import MemoryKinesis, MemoryStore, memory_ports
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire import rows
 from tests.support.faulty import FaultyStore
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -87,17 +88,9 @@ class World:
         **config: Any,
     ) -> ClientContext:
         """Return a client's context; ``config`` are options of Config."""
-        return ClientContext(
-            app=APP,
-            client_id=client_id,
-            config=Config(**config),
-            store=self.table if store is None else store,
-            clock=self.clock,
-            random=Random(1),
-            new_id=self.new_id,
-            failure_log=FailureLog(self.clock, telemetry),
-            incidents=IncidentLog(self.clock),
-            telemetry=telemetry or Telemetry(),
+        store = self.table if store is None else store
+        return context_of(
+            client_id, store, self.clock, self.new_id, telemetry, **config
         )
 
     def ports(
@@ -154,9 +147,7 @@ class World:
 
     async def until(self, holds: Callable[[], object], seconds: float = 60.0) -> None:
         """Wait until a condition holds. Fail after a timeout."""
-        async with asyncio.timeout(seconds):
-            while not holds():
-                await asyncio.sleep(0.01)
+        await until(holds, seconds)
 
 
 class InMemory(Kinesumer):
@@ -259,6 +250,29 @@ class Client:
             self.seen.append(record)
             if self._handle is not None:
                 await self._handle(record)
+
+
+def context_of(
+    client_id: str,
+    store: Any,
+    clock: Clock,
+    new_id: Callable[[], str],
+    telemetry: Telemetry | None = None,
+    **config: Any,
+) -> ClientContext:
+    """Return a client's context; ``config`` are options of Config."""
+    return ClientContext(
+        app=APP,
+        client_id=client_id,
+        config=Config(**config),
+        store=store,
+        clock=clock,
+        random=Random(1),
+        new_id=new_id,
+        failure_log=FailureLog(clock, telemetry),
+        incidents=IncidentLog(clock),
+        telemetry=telemetry or Telemetry(),
+    )
 
 
 def shard_row(shard_id: str = "shardId-000000000000", **changes: Any) -> ShardRow:

@@ -11,6 +11,7 @@ from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire import admin_writes, rows, writes
 from kinesumer.wire.rows import read_liveness
+from tests.support.clock import StillClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,16 +24,8 @@ ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 NOW = "2026-11-21T00:00:00.000Z"
 
 
-class StillClock:
-    def now(self) -> float:
-        return 0.0
-
-    def wall(self) -> float:
-        return 0.0
-
-
 def write_over(row: Row | None, write: Write) -> WriteResult:
-    store = MemoryStore(StillClock())
+    store = MemoryStore(StillClock(0.0))
     if row is not None:
         store.restore([row], "table-1")
     return asyncio.run(store.write(write))

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kinesumer.aws import kinesis
+from kinesumer.errors import SlowAnswerError
+from kinesumer.runtime.timeouts import timeout
+
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from kinesumer.testing.simulation.event_loop import VirtualLoop
@@ -40,6 +46,18 @@ class SharedLink:
     def bytes_in_flight(self) -> int:
         """The total size of the answers in transit."""
         return sum(transfer.size for transfer in self._under_way)
+
+    async def arrival(self, size: int) -> None:
+        """Wait until an answer has arrived. Raises SlowAnswerError if it is late."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        transfer = self.carry(size, partial(_complete, future))
+        try:
+            async with timeout(kinesis.ANSWER_SECONDS):
+                await future
+        except TimeoutError:
+            raise SlowAnswerError("timed out while the answer arrived") from None
+        finally:
+            self.drop(transfer)
 
     def carry(self, size: int, arrived: Callable[[], None]) -> Transfer:
         """Start an answer's transfer. Call ``arrived`` when it is complete."""
@@ -85,3 +103,8 @@ class SharedLink:
     def _arrive(self, transfer: Transfer) -> None:
         self.drop(transfer)
         transfer.arrived()
+
+
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

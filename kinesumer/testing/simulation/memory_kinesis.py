@@ -251,8 +251,8 @@ class MemorySource(PollingSource):
 
         async def read(place: str) -> tuple[Page, None]:
             page = await self._page(place, limit)
-            if reservation is not None and not reservation.covers(page.wire_bytes):
-                await reservation.grow(page.wire_bytes)
+            if reservation is not None:
+                await _fit(reservation, page.wire_bytes)
             await self._arrival(page)
             return page, None
 
@@ -345,6 +345,14 @@ class _Unsigned:
     def state(self) -> str:
         """Return an empty text, because nothing is wrong."""
         return ""
+
+
+async def _fit(reservation: Reservation, size: int) -> None:
+    """Reserve exactly the memory of an answer, as its headers tell its size."""
+    if reservation.covers(size):
+        reservation.shrink(size)
+    else:
+        await reservation.grow(size)
 
 
 def _page(page: ReadPage) -> Page:

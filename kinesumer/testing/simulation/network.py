@@ -11,11 +11,10 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from kinesumer.aws import dynamodb_calls, kinesis
+from kinesumer.aws import dynamodb_calls
 from kinesumer.errors import (
     ExpiredIteratorError,
     KinesumerError,
-    SlowAnswerError,
     SourceThrottledError,
     SourceUnavailableError,
     StoreThrottledError,
@@ -23,7 +22,6 @@ from kinesumer.errors import (
     TransientError,
 )
 from kinesumer.model.streams import Start
-from kinesumer.runtime.timeouts import timeout
 from kinesumer.testing.simulation.memory_kinesis import MemorySource
 from kinesumer.testing.simulation.memory_store import STALE_SECONDS
 from kinesumer.testing.simulation.scenarios import MAX_FAULT_SECONDS
@@ -345,17 +343,8 @@ class LinkedSource(Link, MemorySource):
     async def _arrival(self, page: Page) -> None:
         """Carry a page over the link. Raises SlowAnswerError if it takes too long."""
         line = self.line
-        if line is None or not line.bytes_per_second:
-            return
-        future: asyncio.Future[None] = self.machine.loop.create_future()
-        transfer = line.carry(page.wire_bytes, partial(_answer, future, None, None))
-        try:
-            async with timeout(kinesis.ANSWER_SECONDS):
-                await future
-        except TimeoutError:
-            raise SlowAnswerError("timed out while the answer arrived") from None
-        finally:
-            line.drop(transfer)
+        if line is not None and line.bytes_per_second:
+            await line.arrival(page.wire_bytes)
 
     def skew(self) -> float:
         """Draw the error of the clock of the server that answers next."""

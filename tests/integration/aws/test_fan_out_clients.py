@@ -27,6 +27,7 @@ from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.testing.memory import MemoryStore
 from tests.support.subscriptions import DEADLINE_SECONDS, fan_out_aws
+from tests.support.waiting import until
 from tests.support.world import hold
 
 if TYPE_CHECKING:
@@ -165,9 +166,7 @@ class Reading:
         self._taking = asyncio.create_task(self._take())
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while len(self.texts) < count:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.texts) >= count, DEADLINE_SECONDS)
 
     async def stop(self) -> None:
         for task in (self.task, self._taking):

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.integration.examples.crowd import EXAMPLES, until
+from tests.integration.examples.crowd import EXAMPLES
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,7 +127,7 @@ def server() -> Iterator[dict[str, str]]:
             **options,
         )
         try:
-            until(lambda: _answers(str(folder)), "PostgreSQL answers")
+            wait_until(lambda: _answers(str(folder)), "PostgreSQL answers")
             yield {"PGHOST": str(folder), "PGUSER": USER, "PGDATABASE": USER}
         finally:
             process.send_signal(signal.SIGINT)  # a fast shutdown, despite open sessions

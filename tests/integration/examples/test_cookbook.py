@@ -16,9 +16,10 @@ from pyarrow import parquet
 
 from kinesumer import Start
 from kinesumer.blocking import Kinesumer
-from tests.integration.examples.crowd import EXAMPLES, ROOT, until
+from tests.integration.examples.crowd import EXAMPLES, ROOT
 from tests.integration.examples.recipes import path
 from tests.support.glue_registry import avro, glue_data, serve_glue_registry
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,11 +111,11 @@ def test_a_pool_stores_each_record_once(
     for number in expected:
         kinesumer_aws.put("orders", number.encode(), f"key {number}")
     with running("postgresql/pool.py", "billing", "orders"):
-        until(lambda: len(postgresql.stored()) >= 100, "all records are stored")
+        wait_until(lambda: len(postgresql.stored()) >= 100, "all records are stored")
     assert postgresql.stored() == expected
     with running("postgresql/pool.py", "billing", "orders"):
         kinesumer_aws.put("orders", b"last", "key")
-        until(lambda: "last" in postgresql.stored(), "the last record is stored")
+        wait_until(lambda: "last" in postgresql.stored(), "the last record is stored")
     assert postgresql.stored() == [*expected, "last"]
 
 

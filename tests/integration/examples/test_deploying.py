@@ -19,7 +19,7 @@ import yaml
 from kinesumer.ops.group.connect import connect
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.wire.rows import STATE_STORE
-from tests.integration.examples.crowd import EXAMPLES, PATIENCE_SECONDS, until
+from tests.integration.examples.crowd import EXAMPLES, PATIENCE_SECONDS
 from tests.integration.examples.recipes import (
     FOLDER,
     PROGRAM,
@@ -30,6 +30,7 @@ from tests.integration.examples.recipes import (
     pod,
     unit,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +86,7 @@ class Running:
         return done.returncode
 
     def await_ready(self) -> None:
-        until(lambda: self.status(self.recipe.is_ready) == 0, "it is ready")
+        wait_until(lambda: self.status(self.recipe.is_ready) == 0, "it is ready")
 
     def stop(self) -> str:
         """Stop the process as its platform does, and return its output."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.integration.examples.crowd import Crowd, ended, is_stopped, until
+from tests.integration.examples.crowd import Crowd, ended, is_stopped
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from kinesumer.testing import EmbeddedAws
@@ -41,7 +42,7 @@ def play(aws: EmbeddedAws, stream: str, sink: Sink, frozen: list[Frozen]) -> Non
     with Crowd(sink.example, stream) as crowd:
         killed = crowd.start()
         stopping = {each: crowd.start(each.function, call=2) for each in frozen}
-        until(lambda: sink.stored() != [], "something is stored")
+        wait_until(lambda: sink.stored() != [], "something is stored")
         for process in stopping.values():
             while not is_stopped(process):
                 produce(3)
@@ -49,7 +50,7 @@ def play(aws: EmbeddedAws, stream: str, sink: Sink, frozen: list[Frozen]) -> Non
         killed.send_signal(signal.SIGKILL)
         produce(60)
         heir = crowd.start()
-        until(lambda: set(sink.stored()) == set(produced), "all is stored")
+        wait_until(lambda: set(sink.stored()) == set(produced), "all is stored")
         for each, process in stopping.items():
             process.send_signal(signal.SIGCONT)
             assert each.says in ended(process, returncode=1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from kinesumer.ops.cli import serve
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,10 +63,7 @@ def test_silent_and_closed_connections_keep_no_thread(
         connection.sendall(b"GET /metr")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         connection.close()
-    deadline = time.monotonic() + 30
-    while threading.active_count() > before:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: threading.active_count() <= before)
     assert ask(port, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 200 OK")
     for connection in silent[5:]:
         connection.close()

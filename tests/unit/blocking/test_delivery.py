@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from kinesumer.errors import ConfigurationError
 from tests.support.thread_desk import ThreadDesk
+from tests.support.waiting import wait_until
 from tests.support.world import hold
 
 if TYPE_CHECKING:
@@ -33,13 +33,6 @@ def open_desk(**options: Any) -> Iterator[ThreadDesk]:
 
 def number(record: Record) -> int:
     return int(record.sequence_number)
-
-
-def until(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @contextmanager
@@ -97,7 +90,7 @@ def pause(desk: ThreadDesk, shard: OwnedShard, what: str) -> None:
     deadline, shard.lease.deadline = shard.lease.deadline, 0.0
 
     def interrupt() -> None:
-        until(lambda: (desk.done(shard), shard.is_idle) == (1, True))
+        wait_until(lambda: (desk.done(shard), shard.is_idle) == (1, True))
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     with thread(interrupt), pytest.raises(KeyboardInterrupt):
@@ -113,7 +106,7 @@ def test_no_record_is_handed_out_once_its_lease_has_lapsed() -> None:
         deadline, shard.lease.deadline = shard.lease.deadline, 0.0
         seen: list[int] = []
         with thread_of(desk, lambda: seen.append(number(next(desk.records)))):
-            until(lambda: (desk.done(shard), shard.is_idle) == (1, True))
+            wait_until(lambda: (desk.done(shard), shard.is_idle) == (1, True))
             assert seen == []
             shard.lease.deadline = deadline
         assert seen == [2]
@@ -157,7 +150,7 @@ def test_what_is_revoked_while_others_hand_over_is_never_lost_or_handed_out() ->
         with thread(consume) as running:
             for shard in shards:
                 desk.on_loop(shard.revoke)
-                until(lambda s=shard: (desk.done(s), s.is_idle)[1])  # type: ignore[misc]
+                wait_until(lambda s=shard: (desk.done(s), s.is_idle)[1])  # type: ignore[misc]
                 released[id(shard.source)] = shard.progress.done
             running.join(PATIENCE_SECONDS)
         # Each shard was released only after the records handed out from it were done.
@@ -213,7 +206,7 @@ def test_ctrl_c_ends_the_wait_for_a_record_and_loses_none() -> None:
         shard = hold()
 
         def interrupt() -> None:
-            until(lambda: desk.buffer._receivers)
+            wait_until(lambda: desk.buffer._receivers)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
         with thread(interrupt), pytest.raises(KeyboardInterrupt):
@@ -256,7 +249,7 @@ def test_marks_come_over_together_from_any_thread() -> None:
                 desk.delivery.ack_soon(record)
 
         with thread(mark):
-            until(lambda: len(desk.acked) == 100)
+            wait_until(lambda: len(desk.acked) == 100)
         assert desk.crossings == before
         assert list(map(int, desk.acked)) == list(range(100))
 

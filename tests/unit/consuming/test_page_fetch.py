@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 from typing import TYPE_CHECKING
 
+from kinesumer.aws.kinesis import ANSWER_SECONDS
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.wire.put_records import Entry, aggregate
-from tests.support.links import ANSWER_SECONDS, Crowd
+from tests.support.links import Crowd
 
 MB = 1_000_000
 PAGE = 10 * MB  # bytes of records
@@ -41,15 +42,15 @@ async def test_after_an_outage_no_answer_is_dropped(world: World) -> None:
     crowd.put(1000, 1)
     await crowd.until(1, 60)
     await asyncio.sleep(10)  # all shards are caught up, so readers expect small pages
-    crowd.link.is_cut = True
+    crowd.source.down = True
     await asyncio.sleep(20)
     crowd.put(MB, 10)
-    crowd.link.is_cut = False
+    crowd.source.down = False
     began = world.clock.now()
     await crowd.until(11, 70)
     ideal = 14 * PAGE * 4 / 3 / (4 * MB)
     assert world.clock.now() - began < ideal + 15
-    assert crowd.link.late == 0
+    assert crowd.source.late == 0
     assert crowd.failed_seconds < 30
 
 
@@ -57,7 +58,7 @@ async def test_a_cold_start_with_a_large_budget_is_no_slower(world: World) -> No
     crowd = Crowd(world, 14, rate=4 * MB, budget=1 << 30)
     crowd.put(MB, 10)
     await crowd.until(10, 60)
-    assert crowd.link.late == 0
+    assert crowd.source.late == 0
     assert crowd.failed_seconds == 0
 
 
@@ -73,14 +74,14 @@ async def test_on_a_fast_link_pages_stay_within_the_budget(world: World) -> None
     crowd.put(MB, 20)  # while all shards are caught up
     await crowd.until(20, 60)
     assert crowd.most_used <= crowd.budget
-    assert crowd.link.most_under_way <= crowd.budget
+    assert crowd.most_under_way <= crowd.budget
 
 
 async def test_on_a_fast_link_the_window_grows_to_the_budget(world: World) -> None:
     crowd = Crowd(world, 40, rate=1000 * MB, budget=1 << 30)
     crowd.put(MB, 40)
     await crowd.until(40, 60)
-    assert crowd.link.most_under_way > 200 * MB
+    assert crowd.most_under_way > 200 * MB
 
 
 @pytest.mark.parametrize("size", [2_000, 100_000, MB])
@@ -101,7 +102,7 @@ async def test_on_a_link_that_gets_faster_pages_grow_again(world: World) -> None
     crowd = Crowd(world, 3, rate=0.2 * MB)
     crowd.put(2_000, 3_000)
     await crowd.until(3_000, 600)
-    crowd.link.rate = 100 * MB
+    crowd.link.set_rate(100 * MB)
     crowd.put(2_000, 30_000)
     await crowd.until(33_000, 60)
     assert min(crowd.source.limits) < 200
@@ -115,7 +116,7 @@ async def test_an_answer_that_waits_for_memory_is_not_a_failure(world: World) ->
     await crowd.buffer.reserve(crowd.budget - 100_000)
     crowd.put(MB, 10)
     await asyncio.sleep(5)
-    assert crowd.received.total() == crowd.link.under_way == 0
+    assert crowd.received.total() == crowd.link.bytes_in_flight == 0
     assert owned.request_since is None
     await asyncio.sleep(100)  # the page needs more memory than is free
     assert len(crowd.source.limits) < 60
@@ -123,7 +124,7 @@ async def test_an_answer_that_waits_for_memory_is_not_a_failure(world: World) ->
     assert owned.request_since is None
     crowd.buffer.release(crowd.budget - 100_000)
     await crowd.until(10, 30)
-    assert crowd.link.late == 0
+    assert crowd.source.late == 0
     assert crowd.stream.failing is None
 
 

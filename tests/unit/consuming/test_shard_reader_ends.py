@@ -99,7 +99,7 @@ async def test_a_refused_position_waits_for_a_listing_with_its_shard(
     world.put("a")
     low, high = world.kinesis.split("orders", SHARD)
     desk = read_shard(world, position=Position(ending_number(world)))
-    desk.source.listing = desk.source.source.list_shards_now()[1:]
+    desk.source.listing = desk.source.list_shards_now()[1:]
     await asyncio.sleep(10)
     assert not desk.task.done()
     desk.source.listing = None

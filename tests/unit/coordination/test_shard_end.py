@@ -202,7 +202,7 @@ async def test_a_sibling_without_a_row_has_ended_if_kinesis_does_not_list_it(
     await world.table.write(writes.prune_shard(APP, owner.row(LOW)))
     # A listing without the child is incomplete: it doesn't prove the sibling's end.
     missing = {LOW: not lists_sibling, child: not lists_child}
-    listed = owner.source.source.list_shards_now()
+    listed = owner.source.list_shards_now()
     owner.source.listing = [s for s in listed if not missing.get(s.shard_id)]
     owner.plan(LOWER)
     await world.until(lambda: owner.row().ended)
@@ -266,5 +266,5 @@ async def test_a_child_belongs_to_the_range_it_starts_in(world: World) -> None:
     assert owner.row(HIGH).ready
     assert owner.row(HIGH).owner == ""
     assert Shard(HIGH, HASH_KEYS // 2, HASH_KEYS - 1, (P,)) in (
-        owner.source.source.list_shards_now()
+        owner.source.list_shards_now()
     )

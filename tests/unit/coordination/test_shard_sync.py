@@ -100,7 +100,7 @@ async def test_latest_becomes_the_time_of_the_first_sync(world: World) -> None:
 
 async def test_a_shard_closed_after_the_listing_is_read(world: World) -> None:
     syncer = SyncedStream(world, Start.LATEST)
-    syncer.source.listing = syncer.source.source.list_shards_now()
+    syncer.source.listing = syncer.source.list_shards_now()
     world.kinesis.split("orders", P)
     await syncer.sync()
     assert not world.shard_rows()[P].ended
@@ -222,7 +222,7 @@ async def test_rows_created_by_owners_are_reported_once(world: World) -> None:
     await syncer.sync()
     await syncer.sync()
     world.kinesis.split("orders", P)
-    for child in syncer.source.source.list_shards_now()[1:]:
+    for child in syncer.source.list_shards_now()[1:]:
         made = lineage.child_row(syncer.stream.arn, child)
         await world.table.write(writes.create_shard(APP, made))
     assert await syncer.sync()
@@ -233,7 +233,7 @@ async def test_a_shard_expired_for_long_is_pruned_for_good(world: World) -> None
     syncer = SyncedStream(world)
     await syncer.sync()
     world.kinesis.split("orders", P)
-    before = syncer.source.source.list_shards_now()
+    before = syncer.source.list_shards_now()
     await syncer.sync()
     await change(world, P, ended=True)
     await syncer.sync()
@@ -271,7 +271,7 @@ async def test_an_open_shard_that_was_marked_as_ended_is_read_again(
 async def test_a_shard_that_closed_after_the_listing_stays_ended(world: World) -> None:
     syncer = SyncedStream(world)
     await syncer.sync()
-    before = syncer.source.source.list_shards_now()
+    before = syncer.source.list_shards_now()
     world.kinesis.split("orders", P)
     await change(world, P, ended=True)
     syncer.source.listing = before
@@ -285,14 +285,14 @@ async def test_a_shard_that_closed_after_the_listing_stays_ended(world: World) -
 async def test_an_incomplete_listing_changes_nothing(world: World) -> None:
     world.kinesis.create_stream("orders", 4)
     syncer = SyncedStream(world)
-    syncer.source.listing = syncer.source.source.list_shards_now()[:3]
+    syncer.source.listing = syncer.source.list_shards_now()[:3]
     assert not await syncer.sync()
     assert world.table.snapshot() == []
     syncer.source.listing = None
     assert await syncer.sync()
     world.kinesis.split("orders", P)
     await change(world, P, ended=True)
-    syncer.source.listing = syncer.source.source.list_shards_now()[:-1]
+    syncer.source.listing = syncer.source.list_shards_now()[:-1]
     before = world.table.snapshot()
     assert not await syncer.sync()
     assert world.table.snapshot() == before

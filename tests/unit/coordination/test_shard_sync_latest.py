@@ -16,6 +16,8 @@ from tests.support.faulty import DateAhead, FaultySource
 from tests.support.world import APP, World
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kinesumer.model.streams import Shard
 
 P = "shardId-000000000000"
@@ -24,7 +26,7 @@ P = "shardId-000000000000"
 class SlowListing(FaultySource):
     """A source that takes two seconds to list the shards."""
 
-    async def list_shards(self) -> list[Shard]:
+    async def list_shards(self) -> Sequence[Shard]:
         """Return the shards as they are after two seconds."""
         await asyncio.sleep(2)
         return await super().list_shards()

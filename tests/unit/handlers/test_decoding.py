@@ -125,7 +125,7 @@ async def test_without_dead_letters_the_client_stops_at_the_record(
         await runner.task
     assert isinstance(failed.value.__cause__, DecodeError)
     assert log.values == [1, 2]
-    await runner.stop()
+    await runner.close()
     assert committed(world) == 2
 
 
@@ -188,7 +188,7 @@ async def test_a_fault_that_is_not_the_records_ends_run(
     with pytest.raises(SourceUnavailableError, match="the registry is away"):
         await runner.task
     assert runner.letters.stored == []
-    await runner.stop()
+    await runner.close()
     assert committed(world) == 0
 
 
@@ -220,7 +220,7 @@ async def test_a_shard_that_is_given_up_during_decoding_is_not_handled(
     runner.owned.revoke()
     await asyncio.sleep(5)
     assert log.calls == []
-    await runner.stop()
+    await runner.close()
 
 
 @in_virtual_time

@@ -109,4 +109,4 @@ async def test_a_stopped_shard_is_an_incident_without_the_text_of_the_error(
     assert incident.kind is IncidentKind.STOPPED_SHARD
     assert incident[1:3] == (ARN, SHARD)
     assert incident.error == "PaymentError"
-    await runner.stop()
+    await runner.close()

@@ -105,7 +105,7 @@ async def test_leaving_the_block_beside_run_waits_for_the_record_in_hand(
     world.put("a", "b")
     runner = Runner(world, seen)
     await world.until(lambda: seen.begun == ["a"])
-    await runner.stop()
+    await runner.close()
     await runner.task
     assert seen.begun == seen.texts == ["a"]
     assert committed(world) == 1

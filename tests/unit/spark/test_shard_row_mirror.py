@@ -172,7 +172,7 @@ async def test_a_shard_ends_only_when_its_children_are_listed(world: World) -> N
     await query.batch()
     await world.until(lambda: owned(world) == {P})
     source = FaultySource(world.kinesis.source("orders"))
-    source.listing = source.source.list_shards_now()
+    source.listing = source.list_shards_now()
     query.read_through(source)
     world.kinesis.split("orders", P)
     await query.batch()
@@ -187,7 +187,7 @@ async def test_an_incomplete_listing_changes_nothing(world: World) -> None:
     world.kinesis.split("orders", P)
     query = await Query(world).start()
     source = FaultySource(world.kinesis.source("orders"))
-    source.listing = source.source.list_shards_now()[:-1]
+    source.listing = source.list_shards_now()[:-1]
     query.read_through(source)
     await query.batch()
     await asyncio.sleep(15.0)

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,9 +16,10 @@ from kinesumer.testing.trial.acceptance.costs import policy
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import DEVIATIONS
 from tests.integration.ops.cli.conftest import COMMAND
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.integration.ops.cli.conftest import Run
@@ -80,13 +80,6 @@ def leftovers(aws: EmbeddedAws) -> list[str]:
     streams = [stream.name for stream in aws._state.kinesis.streams.values()]
     tables = aws.dynamodb("ListTables", b"{}")["TableNames"]
     return [name for name in [*streams, *tables] if name.startswith(PREFIX)]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.process

@@ -6,15 +6,14 @@ import os
 import re
 import signal
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.ops.cli.conftest import COMMAND
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 DEMO_SECONDS = 180
@@ -96,13 +95,6 @@ def processes_of(directory: Path) -> list[str]:
         if f"TMPDIR={directory}".encode() in text and not is_zombie:
             found.append(pid)
     return [pid for pid in found if pid != str(os.getpid())]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 @pytest.mark.spark

@@ -23,6 +23,7 @@ from kinesumer.ops.group.connect import NO_ROLES, connect
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.integration.ops.dashboard.conftest import served, shown_page
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -206,13 +207,6 @@ async def test_records_are_decoded_filtered_and_read_on(
         await expect(dialog.get_by_role("alert")).to_contain_text("is in the future")
         await page.keyboard.press("Escape")
         await expect(dialog).to_have_count(0)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(30):
-        while not happened():
-            await asyncio.sleep(0.05)
 
 
 async def position_is_stored(store: StateStore) -> bool:
