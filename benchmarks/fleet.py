@@ -44,10 +44,12 @@ class Fleet:
 
     def start(self, app: str, streams: str, what: str, **environment: str) -> Worker:
         """Start a worker; ``what`` names its task."""
-        worker = Worker(
-            [app, streams, what],
-            {**os.environ, **self._environment, **environment},
-        )
+        return self.run("benchmarks.worker", app, streams, what, **environment)
+
+    def run(self, module: str, *arguments: str, **environment: str) -> Worker:
+        """Start a process that runs a module."""
+        variables = {**os.environ, **self._environment, **environment}
+        worker = Worker([module, *arguments], variables)
         self._stack.callback(worker.end)
         return worker
 
@@ -57,7 +59,7 @@ class Worker:
 
     def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
         self._process: subprocess.Popen[Any] = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", *arguments],
+            [sys.executable, "-m", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -9,21 +9,15 @@ that reads every shard five or ten times a second, and never slows down.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from argparse import ArgumentParser
-from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.fixed_pace_consumer import USER_AGENT
-from benchmarks.fleet import Fleet, fleet, producing
+from benchmarks.fleet import fleet, producing
 from benchmarks.report import Report, percentile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kinesumer.testing import EmbeddedAws
 
 APPS = (1, 2, 3, 5)
@@ -74,10 +68,10 @@ def main() -> None:
 
 def measure(count: int, shards: int, seconds: float, foreign: float = 0.0) -> Run:
     """Run this number of apps side by side; measure them when they are settled."""
-    with fleet() as made, ExitStack() as stack:
+    with fleet() as made:
         made.aws.create_stream("orders", shards=shards)
         if foreign:
-            stack.enter_context(consuming(made, foreign))
+            made.run("benchmarks.fixed_pace_consumer", "orders", str(foreign))
         with producing(made.aws, ["orders"], PER_SECOND):
             workers = [
                 made.start(f"app-{number}", "orders", "each") for number in range(count)
@@ -109,24 +103,6 @@ def refused_percent(aws: EmbeddedAws) -> float:
         if entry.operation == "GetRecords" and USER_AGENT not in entry.user_agent
     ]
     return 100 * sum(reads) / max(1, len(reads))
-
-
-@contextmanager
-def consuming(made: Fleet, min_read_interval_seconds: float) -> Iterator[None]:
-    """Run a consumer other than kinesumer in its own process."""
-    with subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "benchmarks.fixed_pace_consumer",
-            "orders",
-            str(min_read_interval_seconds),
-        ],
-        stdin=subprocess.PIPE,
-        env={**os.environ, **made.aws.environment()},
-    ) as process:
-        yield
-        process.communicate(b"")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.driver import Driver
 from kinesumer.testing.memory import MemoryKinesis
 from kinesumer.wire.query_offsets import from_json, to_json
+from tests.support.clock import ClockAhead
 from tests.support.odd_pages import OddPages
 from tests.support.world import in_virtual_time
 
@@ -47,7 +48,7 @@ def simulated(shards: int = 0) -> Callable[[Test], Callable[..., None]]:
 class World:
     """One Kinesis in virtual time.
 
-    The driver's clock is ``driver_ahead_seconds`` ahead of Kinesis's.
+    The driver has its own clock, which tests may set ahead of Kinesis's.
     """
 
     def __init__(self, loop: VirtualLoop, shards: int) -> None:
@@ -55,7 +56,7 @@ class World:
         self.kinesis = MemoryKinesis(self.clock)
         if shards:
             self.kinesis.create_stream("orders", shards)
-        self.driver_ahead_seconds = 0.0
+        self.driver_clock = ClockAhead(self.clock)
         self._sources: dict[str, AwsSource] = {}
 
     async def open(self, stream: Stream) -> Any:
@@ -146,20 +147,6 @@ class AwsSource(OddPages):
         return await super().get_records(iterator, limit, room)
 
 
-class DriverClock:
-    """The clock of a driver's machine."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def now(self) -> float:
-        return self._world.clock.now()
-
-    def wall(self) -> float:
-        """Return the time of the driver's clock, which may be ahead of Kinesis's."""
-        return self._world.clock.wall() + self._world.driver_ahead_seconds
-
-
 class Query:
     """A query: the ends of its batches, which Spark logs, and the batches' rows."""
 
@@ -170,7 +157,7 @@ class Query:
         self.driver = self._new_driver()
 
     def _new_driver(self) -> Driver:
-        return Driver(self.options, self.world.open, DriverClock(self.world))
+        return Driver(self.options, self.world.open, self.world.driver_clock)
 
     def restart(self) -> None:
         """Replace the driver by a new one, which has only Spark's log."""

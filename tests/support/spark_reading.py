@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kinesumer.model.query_offsets import ShardPosition
     from kinesumer.model.records import Page
     from kinesumer.model.streams import Start
-    from kinesumer.ports import Reservation
+    from kinesumer.ports import Clock, Reservation
 
 TYPES = {
     "string": StringType(),
@@ -66,16 +66,16 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
 
 class JumpingClock:
-    """The clock of a JumpingLoop. Its time of day may be ahead."""
+    """The clock of a JumpingLoop."""
 
-    def __init__(self, loop: JumpingLoop, ahead_seconds: float = 0.0) -> None:
-        self._loop, self._ahead_seconds = loop, ahead_seconds
+    def __init__(self, loop: JumpingLoop) -> None:
+        self._loop = loop
 
     def now(self) -> float:
         return self._loop.seconds
 
     def wall(self) -> float:
-        return EPOCH + self._loop.seconds + self._ahead_seconds
+        return EPOCH + self._loop.seconds
 
 
 def schema(*names: str) -> StructType:
@@ -117,7 +117,8 @@ class Bench:
 
     def __init__(self, shards: int = 2, reads_per_second: int = 5) -> None:
         self.loop = JumpingLoop()
-        self.clock = self.executor_clock = JumpingClock(self.loop)
+        self.clock = JumpingClock(self.loop)
+        self.executor_clock: Clock = self.clock
         self.kinesis = MemoryKinesis(self.clock, reads_per_second=reads_per_second)
         self.stream = self.kinesis.create_stream("orders", shards)
         self.source = RecordedSource(self.kinesis, "orders")

@@ -129,14 +129,6 @@ class Deliveries:
         return self._produced[handled.shard, handled.number]
 
 
-def hand_over_gaps(run: Run) -> Iterator[float]:
-    """Yield the pause between each two epochs of a shard."""
-    epochs = sorted(oracle.by_epoch(run).items(), key=lambda item: item[0])
-    for ((shard, _), old), ((other, _), new) in pairwise(epochs):
-        if shard == other:
-            yield new[0].began - old[-1].ended
-
-
 def in_order(seconds: Iterable[float]) -> str:
     """Return median, 99th percentile and maximum as text."""
     if not (found := sorted(seconds)):

@@ -13,7 +13,7 @@ from kinesumer import Stream
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import now
 from kinesumer.testing.trial.processes import isolated_environment
-from tests.system.chaos.timing import hand_over_gaps, in_order
+from tests.system.chaos.timing import Deliveries, in_order
 from tests.system.process.cable import Cable
 from tests.system.process.client import Client
 from tests.system.process.launch import ForkedProcess
@@ -314,7 +314,7 @@ class Fleet:
         allowed = takeovers * self.config["max_uncommitted_records"]
         assert max(verdict.repeated.values(), default=0) <= allowed, verdict.repeated
         self.note(f"{verdict.duplicates} of {len(run.produced)} records repeated")
-        self.note(f"pauses of moved shards: {in_order(hand_over_gaps(run))}")
+        self.note(f"pauses of moved shards: {in_order(Deliveries(run).all_moves())}")
         return verdict
 
     def note(self, text: str) -> None:

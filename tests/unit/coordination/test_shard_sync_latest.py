@@ -12,6 +12,7 @@ from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start
 from kinesumer.wire import rows
+from tests.support.clock import ClockAhead
 from tests.support.faulty import DateAhead, FaultySource
 from tests.support.world import APP, World
 
@@ -32,26 +33,13 @@ class SlowListing(FaultySource):
         return await super().list_shards()
 
 
-class FastClock:
-    """A machine's clock whose wall time is an hour ahead."""
-
-    def __init__(self, world: World) -> None:
-        self._clock = world.clock
-
-    def now(self) -> float:
-        return self._clock.now()
-
-    def wall(self) -> float:
-        return self._clock.wall() + 3600
-
-
 def start_time(world: World) -> float | None:
     (row,) = world.table.rows(f"group#{APP}")
     return rows.read_stream(row).start.timestamp
 
 
 async def test_the_clients_own_clock_does_not_count(world: World) -> None:
-    context = replace(world.context(), clock=FastClock(world))
+    context = replace(world.context(), clock=ClockAhead(world.clock, 3600))
     stream = world.open(world.kinesis.source("orders"), start=Start.LATEST)
     await sync_shards(context, stream)
     assert start_time(world) == pytest.approx(world.clock.wall(), abs=0.1)

@@ -198,7 +198,7 @@ class Days:
 async def test_each_record_is_read_once_through_quiet_days(
     world: World, start: str, shards: int, ahead: float, steps: list[Step]
 ) -> None:
-    world.driver_ahead_seconds = ahead
+    world.driver_clock.seconds = ahead
     days = Days(world, start, shards)
     await days.query.trigger()
     for name, value in steps:
@@ -227,7 +227,7 @@ async def test_records_that_expired_unread_are_never_skipped_in_silence(
     pause: Step,
     after: list[Step],
 ) -> None:
-    world.driver_ahead_seconds = ahead
+    world.driver_clock.seconds = ahead
     days = Days(world, start, 2)
     await days.query.trigger()
     try:

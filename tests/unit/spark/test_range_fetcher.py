@@ -19,7 +19,8 @@ from kinesumer.model.query_offsets import BEGINNING, END, After, At
 from kinesumer.model.streams import Start
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.wire.put_records import Entry, aggregate
-from tests.support.spark_reading import DAY, EPOCH, Bench, JumpingClock
+from tests.support.clock import ClockAhead
+from tests.support.spark_reading import DAY, EPOCH, Bench
 
 ONE, OTHER = "shardId-000000000000", "shardId-000000000001"
 
@@ -207,7 +208,7 @@ def test_a_fast_executor_clock_reports_no_loss(bench: Bench) -> None:
     bench.stream.shard(ONE).trimmed = 3
     bench.loop.seconds += DAY - 60
     task = bench.task((ONE, first, bench.after(ONE, 5)))
-    bench.executor_clock = JumpingClock(bench.loop, ahead_seconds=1800)
+    bench.executor_clock = ClockAhead(bench.clock, 1800)
     assert bench.read_numbers(task) == {ONE: bench.numbers[ONE][3:6]}
 
 

@@ -347,7 +347,7 @@ async def test_a_record_after_the_target_stays_unread(world: World) -> None:
 async def test_a_driver_clock_that_is_wrong_neither_fails_a_query_nor_delays_it(
     world: World, ahead: float
 ) -> None:
-    world.driver_ahead_seconds = ahead
+    world.driver_clock.seconds = ahead
     world.kinesis.create_stream("orders", 2)
     await asyncio.sleep(0.7)
     rows = []
