@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
-from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.errors import KinesumerError
+from kinesumer.model.functions import is_async, require_function
 from kinesumer.model.owned import AssignedShard, OnAssigned, OnRevoked, RevokeReason
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import MAX_THREADS, Threads
@@ -137,9 +138,7 @@ class AssignmentCallbacks:
 
     def in_thread(self, function: Callable[..., Any]) -> Threads | None:
         """Return the threads that run a function; None for the event loop."""
-        call = getattr(function, "__call__", None)  # noqa: B004 - its code is read
-        is_async = any(map(inspect.iscoroutinefunction, (function, call)))
-        if is_async or not self._in_threads:
+        if is_async(function) or not self._in_threads:
             return None
         if self._threads is None:
             self._threads = Threads(MAX_THREADS, "kinesumer-callback")
@@ -359,14 +358,6 @@ def read_callbacks(
         return None
     given = {"on_assigned": on_assigned, "on_revoked": on_revoked}
     for name, function in given.items():
-        if function is None:
-            continue
-        if not callable(function):
-            raise ConfigurationError(f"{name}={function!r} must be a function")
-        is_generator = inspect.isgeneratorfunction(function)
-        if is_generator or inspect.isasyncgenfunction(function):
-            raise ConfigurationError(
-                f"{name}={function!r} is a generator, which does nothing when it is "
-                "called: take the `yield` out"
-            )
+        if function is not None:
+            require_function(name, function)
     return AssignmentCallbacks(on_assigned, on_revoked, in_threads=in_threads)

@@ -14,6 +14,7 @@ from kinesumer.errors import (
     FatalError,
     TransientError,
 )
+from kinesumer.model.functions import require_function
 from kinesumer.model.json_types import json_decoder
 from kinesumer.model.records import Record, decode_error
 from kinesumer.runtime.failure_log import RepeatedLines, logger
@@ -87,10 +88,7 @@ def read_decoder(option: Any) -> Decoder | None:
         return None
     is_type = isinstance(option, type) or typing.get_origin(option) is not None
     if callable(option) and not is_type and not hasattr(option, "__supertype__"):
-        if inspect.isgeneratorfunction(option) or inspect.isasyncgenfunction(option):
-            raise ConfigurationError(
-                f"decode={option!r} is a generator: let it return the value"
-            )
+        require_function("decode", option)
         return Decoder(option, may_await=True)
     try:
         decode = json_decoder(option)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.functions import code_of, is_async, require_function
 from kinesumer.model.records import Batch, Record
 
 if TYPE_CHECKING:
@@ -29,20 +29,14 @@ def read_function(function: object, batch: bool | None) -> HandlerFunction:
     If ``batch`` is given, the annotation is ignored. Raises ConfigurationError if the
     function can't be called with one record or one batch.
     """
-    if not callable(function):
-        raise ConfigurationError(f"handler={function!r} must be a function")
+    require_function("handler", function)
+    assert callable(function)
     if batch is not None and not isinstance(batch, bool):
         raise ConfigurationError(f"batch={batch!r} must be True or False")
-    code = _code_of(function)
-    if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
-        raise ConfigurationError(
-            f"handler {_name(function)} is a generator, which does nothing when it is "
-            "called: take the `yield` out"
-        )
     _require_one_argument(function)
     if batch is None:
         batch = _says_batch(function)
-    return HandlerFunction(function, batch, inspect.iscoroutinefunction(code))
+    return HandlerFunction(function, batch, is_async(function))
 
 
 def _require_one_argument(function: Callable[..., object]) -> None:
@@ -58,15 +52,6 @@ def _require_one_argument(function: Callable[..., object]) -> None:
             f"batch ({error}): give the other parameters defaults, or bind them with "
             "functools.partial"
         ) from None
-
-
-def _code_of(function: Any) -> Any:
-    """Return the function inside a partial, or the method of a callable object."""
-    while isinstance(function, partial):
-        function = function.func
-    if inspect.isroutine(function) or isinstance(function, type):
-        return function
-    return type(function).__call__
 
 
 def _says_batch(function: Callable[..., object]) -> bool:
@@ -100,7 +85,7 @@ def _resolved(function: Callable[..., object], parameter: inspect.Parameter) -> 
     """Return an annotation. If it is the name of a known type, return the type."""
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
-    names = getattr(inspect.unwrap(_code_of(function)), "__globals__", {})
+    names = getattr(inspect.unwrap(code_of(function)), "__globals__", {})
     found = names.get(parameter.annotation.partition("[")[0])
     return found if isinstance(found, type) else parameter.annotation
 

@@ -261,11 +261,20 @@ def _generator(_: object) -> Any:
     yield
 
 
+class _Generator:
+    def __call__(self, _: object) -> Any:
+        yield
+
+
 @pytest.mark.parametrize("name", ["on_assigned", "on_revoked"])
 async def test_what_is_no_function_is_refused(world: World, name: str) -> None:
     given: Any
     async with InMemory(world) as client:
-        for given, text in ((7, "must be a function"), (_generator, "is a generator")):
+        for given, text in (
+            (7, "must be a function"),
+            (_generator, "is a generator"),
+            (_Generator(), "is a generator"),
+        ):
             options: Any = {name: given}
             with pytest.raises(ConfigurationError, match=f"{name}=.*{text}"):
                 client.consume("orders", **options)

@@ -86,8 +86,24 @@ async def async_generator(record: Record) -> AsyncIterator[int]:
     yield 1
 
 
+class Generator:
+    def __call__(self, record: Record) -> Iterator[int]:
+        yield 1
+
+
 @pytest.mark.parametrize(
-    "option", [Plain, list[Plain], "Order", [Order], 7, generator, async_generator]
+    "option",
+    [
+        Plain,
+        list[Plain],
+        "Order",
+        [Order],
+        7,
+        generator,
+        partial(generator),
+        async_generator,
+        Generator(),
+    ],
 )
 def test_anything_else_is_refused_at_the_call(option: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"^decode="):
