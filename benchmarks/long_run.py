@@ -25,9 +25,10 @@ import time
 from array import array
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.flatness import MIB, RULE, Trend, trends
+from benchmarks.fleet import Worker
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.put_records import Entry, aggregate
 
@@ -41,7 +42,7 @@ AGGREGATE_RECORDS = 8
 PATIENCE_SECONDS = 120.0
 
 
-class Process:
+class Process(Worker):
     """One client process and its output."""
 
     def __init__(self, name: str, given: Given) -> None:
@@ -49,14 +50,11 @@ class Process:
         self.numbers = given.directory / f"{name}.numbers"
         self._samples = given.directory / f"{name}.jsonl"
         self.began, self.ended = time.time(), 0.0
-        module = ["-m", "benchmarks.long_run_client"]
         files = [str(self.numbers), str(self._samples)]
         arguments = ["long-run", ",".join(given.streams), *files, str(given.every)]
-        self._process: subprocess.Popen[Any] = subprocess.Popen(
-            [sys.executable, *module, *arguments],
-            stdin=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **given.aws.environment()},
+        super().__init__(
+            ["benchmarks.long_run_client", *arguments],
+            {**os.environ, **given.aws.environment()},
         )
 
     def renew(self) -> None:
@@ -65,24 +63,19 @@ class Process:
         self._process.stdin.write("\n")
         self._process.stdin.flush()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop the process gracefully, or kill it after a timeout."""
         self.ended = self.ended or time.time()
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
-            self.kill()
+            self.end()
 
     @property
     def status(self) -> int | None:
         """Return the exit status: negative for a signal, None for a running process."""
         return self._process.poll()
-
-    def kill(self) -> None:
-        """Kill the process if it still runs."""
-        self._process.kill()
-        self._process.wait()
 
     def trends(self, warm_up: float) -> list[Trend]:
         """Return the trends of the process's measurements."""
@@ -122,7 +115,7 @@ class Members:
 
     def _start(self, index: int, generation: int) -> Process:
         process = Process(f"client-{index + 1}-{generation}", self._given)
-        self._stack.callback(process.kill)
+        self._stack.callback(process.end)
         self.all.append(process)
         return process
 
@@ -134,7 +127,7 @@ class Members:
         if index % 2:
             old.renew()
             return f"a new client in the process of {old.name}"
-        old.end()
+        old.stop()
         self._generations[index] += 1
         self.running[index] = self._start(index, self._generations[index])
         return f"{old.name} ended, {self.running[index].name} started"
@@ -241,7 +234,7 @@ def settle(members: Members, wanted: int) -> None:
     while len(set(members.delivered())) < wanted and time.monotonic() < until:
         time.sleep(2)
     for process in members.running:
-        process.end()
+        process.stop()
 
 
 def report(members: Members, produced: int, warm_up: float) -> bool:

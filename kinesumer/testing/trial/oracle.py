@@ -42,6 +42,15 @@ class Snapshot(NamedTuple):
         return {name: row for name, row in self.members.items() if not row.dead}
 
 
+def parents_of(rows: Iterable[ShardRow]) -> Parents:
+    """Return the parents of each shard whose row has parents."""
+    return {
+        row.key: [row.key._replace(shard_id=parent) for parent in row.parents]
+        for row in rows
+        if row.parents
+    }
+
+
 class Run(NamedTuple):
     """All observations of a run."""
 

@@ -170,12 +170,9 @@ class Watcher:
         return self.history[-1].shards if self.history else {}
 
     @property
-    def parents(self) -> dict[ShardKey, list[ShardKey]]:
+    def parents(self) -> oracle.Parents:
         """The parents of each shard."""
-        return {
-            key: [key._replace(shard_id=parent) for parent in row.parents]
-            for key, row in self.shards.items()
-        }
+        return oracle.parents_of(self.shards.values())
 
     def is_committed(self, record: Produced) -> bool:
         """Return whether the checkpoint of a record's shard covers the record."""

@@ -104,14 +104,10 @@ class Watcher:
             leader[0].client_id if leader else None,
         )
 
-    def parents(self) -> dict[ShardKey, list[ShardKey]]:
+    def parents(self) -> oracle.Parents:
         """Return the parents of each shard that had parents in its row."""
         rows_seen = (row for seen in self.history for row in seen.shards.values())
-        return {
-            row.key: [row.key._replace(shard_id=parent) for parent in row.parents]
-            for row in rows_seen
-            if row.parents
-        }
+        return oracle.parents_of(rows_seen)
 
     def _run(self) -> None:
         took = 0.0
