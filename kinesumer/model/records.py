@@ -301,6 +301,11 @@ class Page(NamedTuple):
     # True if the response looked like a shard's end, but the shard is open.
     is_unconfirmed: bool = False
 
+    @property
+    def is_at_tip(self) -> bool:
+        """True if no record follows at present. Pages before that may be empty."""
+        return self.next_iterator is None or not self.millis_behind
+
 
 def memory_size(records: Sequence[Record]) -> int:
     """Return the approximate memory of records in bytes."""

@@ -26,7 +26,8 @@ async def _call(request: Callable[[], Awaitable[Page]]) -> Page:
 class ShardPages:
     """The pages of one shard, from a place on.
 
-    ``now`` is Kinesis's time. ``call`` makes a request for a page, and may repeat it.
+    ``now`` is Kinesis's time, which LATEST needs. ``call`` makes a request for a page,
+    and may repeat it.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class ShardPages:
         source: StreamSource,
         key: ShardKey,
         after: Position | Start,
-        now: float,
+        now: float = 0.0,
         call: Callable[[Callable[[], Awaitable[Page]]], Awaitable[Page]] = _call,
         hash_keys: tuple[int, int] = (0, HASH_KEYS - 1),
     ) -> None:
@@ -47,6 +48,13 @@ class ShardPages:
     async def next(self, limit: int) -> Page:
         """Return the next page. Raises the source's errors."""
         return await self._call(lambda: self._next(limit))
+
+    async def first(self) -> Page:
+        """Return a page with the next record, or an empty one at the end or tip."""
+        page = await self.next(1)
+        while not (page.records or page.is_at_tip):
+            page = await self.next(1)
+        return page
 
     async def _next(self, limit: int) -> Page:
         if self._iterator is None:

@@ -120,12 +120,11 @@ class KinesisLetters(ReadableDeadLetters):
     async def _records(self, shard_id: str) -> AsyncIterator[Record]:
         key = ShardKey(self._info.arn, shard_id)
         pages = ShardPages(
-            self._source, key, Start.TRIM_HORIZON, self._info.now, CALL_RETRIES.call
+            self._source, key, Start.TRIM_HORIZON, call=CALL_RETRIES.call
         )
         while True:
             page = await pages.next(PAGE_RECORDS)
             for record in page.records:
                 yield record
-            # Pages before the end may be empty, so only a lag of 0 shows the end.
-            if page.next_iterator is None or not page.millis_behind:
+            if page.is_at_tip:
                 return

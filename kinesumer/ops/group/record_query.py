@@ -9,7 +9,6 @@ from kinesumer.core.fair_share import SHARED_PAGE_BYTES
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.ops.group.sampling import (
     ShardSampler,
-    is_at_tip,
     page_end,
     sample_limit,
 )
@@ -107,7 +106,7 @@ async def _search(
                     return FoundRecords(first, scanned, scan.reads, position, "limit")
         end = page_end(page, scan.now())
         # The tip of a busy shard moves on while the shard is read.
-        if is_at_tip(page) or (until is not None and end >= until):
+        if page.is_at_tip or (until is not None and end >= until):
             ended_by = "tip" if page.next_iterator else "end"
         if not scanned and (until is not None or ended_by == "budget"):
             # Without a record to continue after, use the time, which may be late.

@@ -113,7 +113,7 @@ def page_end(page: Page, now: float) -> float:
     since Kinesis reports its time in whole seconds.
     """
     last = page.records[-1].approximate_arrival_timestamp if page.records else None
-    if last is None or is_at_tip(page):
+    if last is None or page.is_at_tip:
         return now - page.millis_behind / 1000
     return last
 
@@ -126,11 +126,6 @@ def page_millis_behind(page: Page, now: float) -> int:
     """
     waited = round((now - page_start(page, now)) * 1000)
     return max(page.millis_behind, waited)
-
-
-def is_at_tip(page: Page) -> bool:
-    """Return whether no record follows a page at present."""
-    return page.next_iterator is None or page.millis_behind == 0
 
 
 def sample_limit(record_bytes: float | None, most_bytes: int = SAMPLE_BYTES) -> int:
@@ -195,25 +190,22 @@ class ShardSampler:
 
     async def read(self, after: Position | Start) -> ReadPoint:
         """Read a page with one record. Raises the errors of ``ShardPages.next()``."""
-        return await self._read(self.pages(after))
+        pages = self.pages(after)
+        return self._point(await pages.next(1), pages)
 
-    async def _read(self, pages: ShardPages) -> ReadPoint:
-        page = await pages.next(1)
+    def _point(self, page: Page, pages: ShardPages) -> ReadPoint:
         return ReadPoint(page, page_start(page, self.now()), pages)
 
     async def read_first(self, after: Position | Start) -> ReadPoint:
         """Return the first page that has a record, or is at the tip."""
-        point = await self.read(after)
-        # Pages may be empty although records follow.
-        while not (point.page.records or is_at_tip(point.page)):
-            point = await self._read(point.pages)
-        return point
+        pages = self.pages(after)
+        return self._point(await pages.first(), pages)
 
     async def since(self, timestamp: float) -> ArrivalSample:
         """Return a sample of the records that arrived at or after a time."""
         first = await self.read(Start(type="AT_TIMESTAMP", timestamp=timestamp))
         page = first.page
-        if not is_at_tip(page):
+        if not page.is_at_tip:
             more = await first.pages.next(following_limit(page))
             page = more._replace(records=[*page.records, *more.records])
         return sample_page(page, timestamp, self.now())
@@ -232,7 +224,7 @@ class ShardSampler:
             first = await self.read(after)
             at = time.monotonic()
             millis = page_millis_behind(first.page, self.now())
-            if not (count or is_at_tip(first.page)):
+            if not (count or first.page.is_at_tip):
                 return LagSample(at, millis, after)
             # Beside the page of one record, one more is counted.
             records, exact = await self.count(first, None, 2)
@@ -260,7 +252,7 @@ class ShardSampler:
                 if end is None or int(record.sequence_number) < end
             ]
             counted += len(before)
-            if is_at_tip(page) or len(before) < len(page.records):
+            if page.is_at_tip or len(before) < len(page.records):
                 return counted, True
         now = self.now()
         until = now if last is None or end is None else last.at

@@ -9,10 +9,12 @@ from kinesumer.errors import DataLossError, ShardMissingError, TrimmedPositionEr
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import BEGINNING, After, At, End
 from kinesumer.model.streams import Start
+from kinesumer.runtime.shard_pages import ShardPages
 
 if TYPE_CHECKING:
     from kinesumer.model.query_offsets import ShardPosition
     from kinesumer.model.records import Record
+    from kinesumer.model.streams import ShardKey
     from kinesumer.ports import StreamSource
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
@@ -68,7 +70,7 @@ def unproven(seen: float) -> str:
 
 
 async def holds_all_after(
-    source: StreamSource, shard_id: str, position: ShardPosition
+    source: StreamSource, key: ShardKey, position: ShardPosition
 ) -> bool:
     """Return whether a shard certainly still holds all records after an old position.
 
@@ -78,10 +80,7 @@ async def holds_all_after(
     if position == BEGINNING or isinstance(position, End):
         return False
     try:
-        iterator = await source.get_iterator(shard_id, Start.TRIM_HORIZON)
-        page = await source.get_records(iterator, 1)
-        while not page.records and page.next_iterator and page.millis_behind:
-            page = await source.get_records(page.next_iterator, 1)
+        page = await ShardPages(source, key, Start.TRIM_HORIZON).first()
     except (ShardMissingError, TrimmedPositionError):
         return False
     return bool(page.records) and _reaches_back(page.records[0], position)

@@ -13,6 +13,7 @@ from kinesumer.core.lineage import leaves
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.model.positions import may_be_trimmed
 from kinesumer.model.query_offsets import After, End
+from kinesumer.model.streams import ShardKey
 from kinesumer.runtime.service_time import reached_time
 from kinesumer.spark.planning.data_loss import holds_all_after, unproven
 from kinesumer.spark.planning.probe import ShardProbe
@@ -145,7 +146,8 @@ class StreamState:
     ) -> None:
         """Report data loss if records after a position may have expired."""
         if may_be_trimmed(seen, self.retention_seconds, self.service.latest()):
-            if not await holds_all_after(self.source, shard_id, position):
+            key = ShardKey(self.arn, shard_id)
+            if not await holds_all_after(self.source, key, position):
                 self.report_loss(shard_id, position, unproven(seen))
 
     def report_loss(

@@ -223,7 +223,7 @@ class RangeFetcher:
         if self._is_whole or seen is None or isinstance(first, At):
             return
         if await self._may_be_trimmed(source, seen) and not await holds_all_after(
-            source, self._key.shard_id, first
+            source, self._key, first
         ):
             hours = self._range.retention_seconds / 3600
             self._report_loss(f"the first expired after {hours:g} hours")

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kinesumer.core.batch_limits import Limits
-from kinesumer.errors import ConfigurationError, DataLossError
+from kinesumer.errors import ConfigurationError, DataLossError, SourceUnavailableError
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After
-from kinesumer.model.streams import Start, Stream
+from kinesumer.model.records import Page
+from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.options.streams import parse_position
+from kinesumer.spark.planning.data_loss import holds_all_after
 from kinesumer.spark.planning.driver import Driver
+from kinesumer.testing import record
 from kinesumer.wire.rows import timestamp_text
 from tests.support.mirrored_query import Query as MirroredQuery
 from tests.support.spark_query import AwsSource, simulated
@@ -29,6 +32,29 @@ if TYPE_CHECKING:
 
 HOUR = 3600.0
 SHARD = "shardId-000000000000"
+
+
+class Pages:
+    """A source whose reads of a shard return the given pages."""
+
+    def __init__(self, *pages: Page) -> None:
+        self._pages = list(pages)
+
+    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
+        return "oldest"
+
+    async def get_records(self, iterator: str, limit: int) -> Page:
+        return self._pages.pop(0)
+
+
+async def test_an_answer_that_only_looks_like_an_end_proves_no_loss() -> None:
+    odd = Page([], "oldest", 0, is_unconfirmed=True)
+    old = Page([record(b"a", sequence_number="1")], "next", 1)
+    key = ShardKey("orders", SHARD)
+    source: Any = Pages(odd, Page([], "next", 1), old)
+    with pytest.raises(SourceUnavailableError, match="is open"):
+        await holds_all_after(source, key, After(Position("2"), 0.0))
+    assert await holds_all_after(source, key, After(Position("2"), 0.0))
 
 
 # --- startingPosition=checkpoint -----------------------------------------------------

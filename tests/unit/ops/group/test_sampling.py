@@ -16,7 +16,6 @@ from kinesumer.ops.group.sampling import (
     LagSample,
     ShardSampler,
     estimate_records,
-    is_at_tip,
     page_millis_behind,
     sample_limit,
     sample_page,
@@ -119,7 +118,7 @@ def test_rates_between_samples_are_interpolated() -> None:
 def test_nothing_follows_a_page_at_the_tip_or_at_the_shards_end(
     read: Page, at_tip: bool
 ) -> None:
-    assert is_at_tip(read) is at_tip
+    assert read.is_at_tip is at_tip
 
 
 @pytest.mark.parametrize(
