@@ -13,40 +13,25 @@ from kinesumer.ops.group.shard_reads import (
     READ_INTERVAL_SECONDS,
     PacedReader,
 )
-from kinesumer.testing.simulation.memory_kinesis import MemorySource
 from kinesumer.wire.put_records import Entry, aggregate
+from tests.support.faulty import FaultySource
 from tests.support.world import World, in_virtual_time
 
 if TYPE_CHECKING:
     import pytest
 
     from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page
     from kinesumer.ops.group.record_query import FoundRecords
-    from kinesumer.ports import Reservation
 
 SHARD = "shardId-000000000000"
 
 
-class CountedSource(MemorySource):
-    """A source that notes the limit of each read, and the time of the reads."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.kinesis, "orders")
-        self.clock = world.clock
-        self.limits: list[int] = []
-        self.times: list[float] = []
-
-    async def get_records(
-        self, iterator: str, limit: int, room: Reservation | None = None
-    ) -> Page:
-        self.limits.append(limit)
-        self.times.append(self.clock.now())
-        return await super().get_records(iterator, limit, room)
+def orders(world: World) -> FaultySource:
+    return FaultySource(world.kinesis.source("orders"))
 
 
 async def find(
-    source: CountedSource,
+    source: FaultySource,
     start: Position | Start | None = None,
     limit: int = 3,
     **only: object,
@@ -73,7 +58,7 @@ async def test_the_last_records_are_found_however_long_ago_they_arrived(
     world: World,
 ) -> None:
     await put_over_time(world, 20, 1.0)
-    source = CountedSource(world)
+    source = orders(world)
     found = await find(source)
     assert data(found) == [b"17", b"18", b"19"]
     assert found.ended_by == "tip"
@@ -89,14 +74,14 @@ async def test_the_last_records_are_found_however_long_ago_they_arrived(
 @in_virtual_time
 async def test_a_shard_with_few_records_shows_all_of_them(world: World) -> None:
     world.kinesis.put("orders", b"only")
-    found = await find(CountedSource(world))
+    found = await find(orders(world))
     assert data(found) == [b"only"]
     assert found.since is None, "everything was searched"
 
 
 @in_virtual_time
 async def test_the_whole_retention_is_searched_if_necessary(world: World) -> None:
-    source = CountedSource(world)
+    source = orders(world)
     world.kinesis.put("orders", b"old")
     await asyncio.sleep(80_000)
     await put_over_time(world, 3, 0.1)
@@ -110,7 +95,7 @@ async def test_the_whole_retention_is_searched_if_necessary(world: World) -> Non
 @in_virtual_time
 async def test_reads_continue_after_the_last_shown_record(world: World) -> None:
     await put_over_time(world, 7, 1.0)
-    source = CountedSource(world)
+    source = orders(world)
     found = await find(source, Start.TRIM_HORIZON)
     assert (data(found), found.ended_by) == ([b"0", b"1", b"2"], "limit")
     found = await find(source, found.next)
@@ -124,7 +109,7 @@ async def test_reads_continue_after_the_last_shown_record(world: World) -> None:
 @in_virtual_time
 async def test_records_are_filtered_by_key_and_by_text(world: World) -> None:
     await put_over_time(world, 12, 0.1)
-    source = CountedSource(world)
+    source = orders(world)
     found = await find(source, Start.TRIM_HORIZON, partition_key="key-1")
     assert data(found) == [b"1", b"3", b"5"]
     found = await find(source, contains=b"1")
@@ -140,12 +125,12 @@ async def test_few_and_small_reads_are_made_and_the_place_to_continue_is_returne
     for number in range(1000):
         world.kinesis.put("orders", b"%04d" % number + b"x" * 996)
         await asyncio.sleep(0.1)
-    source = CountedSource(world)
+    source = orders(world)
     found = await find(source, Start.TRIM_HORIZON, contains=b"none")
     assert found.ended_by == "budget"
     assert found.reads == len(source.limits) == MAX_READS
     assert max(source.limits[1:]) <= 10
-    gaps = [b - a for a, b in zip(source.times, source.times[1:], strict=False)]
+    gaps = [b - a for a, b in zip(source.reads, source.reads[1:], strict=False)]
     assert min(gaps) >= READ_INTERVAL_SECONDS - 0.001
     more = await find(source, found.next)
     assert more.records[0].data.startswith(b"%04d" % found.scanned)
@@ -159,7 +144,7 @@ async def test_few_and_small_reads_are_made_and_the_place_to_continue_is_returne
 async def test_aggregates_are_opened_and_continued_in_the_middle(world: World) -> None:
     parts = [Entry(b"%d" % number, f"key-{number}") for number in range(4)]
     world.kinesis.put("orders", aggregate(parts))
-    source = CountedSource(world)
+    source = orders(world)
     found = await find(source, Start.TRIM_HORIZON)
     assert data(found) == [b"0", b"1", b"2"]
     assert found.records[2].partition_key == "key-2"
@@ -170,7 +155,7 @@ async def test_aggregates_are_opened_and_continued_in_the_middle(world: World) -
 async def test_a_closed_shard_is_read_to_its_end(world: World) -> None:
     world.kinesis.put("orders", b"a")
     world.kinesis.split("orders", SHARD)
-    found = await find(CountedSource(world), Start.TRIM_HORIZON)
+    found = await find(orders(world), Start.TRIM_HORIZON)
     assert (data(found), found.ended_by) == ([b"a"], "end")
 
 
@@ -178,7 +163,7 @@ async def test_a_closed_shard_is_read_to_its_end(world: World) -> None:
 async def test_records_that_arrive_between_two_queries_at_latest_are_found(
     world: World,
 ) -> None:
-    source = CountedSource(world)
+    source = orders(world)
     found = await find(source, Start.LATEST)
     assert data(found) == []
     await asyncio.sleep(1.0)

@@ -19,7 +19,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.ops.group.tail import ParentFirstOrder, Tail
-from tests.support.odd_pages import OddPages
+from tests.support.faulty import FaultySource
 from tests.support.world import World, in_virtual_time
 
 if TYPE_CHECKING:
@@ -28,38 +28,36 @@ if TYPE_CHECKING:
     from kinesumer.model.positions import Position
     from kinesumer.model.records import Page, Record
     from kinesumer.ports import Reservation
-    from kinesumer.testing.simulation.memory_kinesis import MemoryKinesis
+    from kinesumer.testing.memory import MemorySource
 
 
 class EnoughError(Exception):
     """Stops a tail after the expected number of records."""
 
 
-class Flaky(OddPages):
+class Flaky(FaultySource):
     """A source whose calls raise the errors that a test has queued."""
 
-    def __init__(self, kinesis: MemoryKinesis) -> None:
-        super().__init__(kinesis, "orders")
-        self.reads: list[KinesumerError] = []
-        self.iterators: list[KinesumerError] = []
-        self.listings: list[KinesumerError | None] = []
+    def __init__(self, source: MemorySource) -> None:
+        super().__init__(source)
+        self.iterator_errors: list[KinesumerError] = []
+        self.listing_errors: list[KinesumerError | None] = []
         self.names_children = True
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
-        if self.iterators:
-            raise self.iterators.pop(0)
+        if self.iterator_errors:
+            raise self.iterator_errors.pop(0)
         return await super().get_iterator(shard_id, after)
 
     async def get_records(
         self, iterator: str, limit: int, room: Reservation | None = None
     ) -> Page:
-        if self.reads:
-            raise self.reads.pop(0)
         page = await super().get_records(iterator, limit, room)
         return page if self.names_children else page._replace(children=())
 
     async def list_shards(self) -> Sequence[Shard]:
-        if self.listings and (error := self.listings.pop(0)) is not None:
+        errors = self.listing_errors
+        if errors and (error := errors.pop(0)) is not None:
             raise error
         return await super().list_shards()
 
@@ -69,7 +67,7 @@ class Orders:
 
     def __init__(self, world: World) -> None:
         self.kinesis, self.clock = world.kinesis, world.clock
-        self.source = Flaky(world.kinesis)
+        self.source = Flaky(world.kinesis.source("orders"))
         self.records: list[bytes] = []
         self.messages: list[str] = []
 
@@ -137,7 +135,7 @@ async def test_children_that_no_page_names_are_listed(world: World) -> None:
     orders.put(b"a")
     orders.split()
     orders.put(b"b")
-    orders.source.listings = [None, SourceUnavailableError("503")]
+    orders.source.listing_errors = [None, SourceUnavailableError("503")]
     assert await orders.tail(2) == [b"a", b"b"]
     assert orders.messages == ["503; trying again"]
 
@@ -162,7 +160,7 @@ async def test_transient_errors_lose_nothing_and_are_reported_once(
 ) -> None:
     orders = Orders(world)
     orders.put(b"a", b"b")
-    orders.source.reads = [
+    orders.source.errors += [
         ShardThrottledError("five reads a second"),
         SourceThrottledError("slow down"),
         SourceUnavailableError("503"),
@@ -181,7 +179,7 @@ async def test_an_expired_iterator_continues_after_the_last_record(
     orders.put(b"a")
     reading = asyncio.create_task(orders.tail(2))
     await world.until(lambda: orders.records)
-    orders.source.reads = [ExpiredIteratorError("too old")]
+    orders.source.errors.append(ExpiredIteratorError("too old"))
     orders.put(b"b")
     assert await reading == [b"a", b"b"]
 
@@ -191,7 +189,7 @@ async def test_latest_is_resolved_once(world: World) -> None:
     orders = Orders(world)
     reading = asyncio.create_task(orders.tail(1, Start.LATEST))
     await asyncio.sleep(0.1)
-    orders.source.reads = [ExpiredIteratorError("too old")]
+    orders.source.errors.append(ExpiredIteratorError("too old"))
     orders.put(b"a")
     assert await reading == [b"a"]
 
@@ -200,7 +198,7 @@ async def test_latest_is_resolved_once(world: World) -> None:
 async def test_expired_records_are_reported(world: World) -> None:
     orders = Orders(world)
     orders.put(b"a")
-    orders.source.iterators = [TrimmedPositionError("gone")]
+    orders.source.iterator_errors = [TrimmedPositionError("gone")]
     start = Start(type="AT_TIMESTAMP", timestamp=1.0)
     assert await orders.tail(1, start) == [b"a"]
     assert orders.messages == ["records older than the retention were lost: gone"]
@@ -211,7 +209,7 @@ async def test_the_children_of_a_missing_shard_are_read(world: World) -> None:
     orders = Orders(world)
     orders.split()
     orders.put(b"a")
-    orders.source.iterators = [ShardMissingError("no such shard")]
+    orders.source.iterator_errors = [ShardMissingError("no such shard")]
     assert await orders.tail(1) == [b"a"]
     assert orders.messages == ["no such shard"]
 
