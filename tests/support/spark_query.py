@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import DataLossError, SourceUnavailableError
@@ -13,23 +13,23 @@ from kinesumer.model.query_offsets import After, At, End, ShardPosition
 from kinesumer.model.streams import Stream
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.driver import Driver
-from kinesumer.testing.memory import MemoryKinesis
+from kinesumer.testing.memory import MemoryKinesis, MemorySource
 from kinesumer.wire.query_offsets import from_json, to_json
 from tests.support.clock import ClockAhead
-from tests.support.odd_pages import OddPages
+from tests.support.faulty import FaultySource
 from tests.support.world import in_virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from kinesumer.model.positions import Position
     from kinesumer.model.records import Page
-    from kinesumer.model.streams import Shard, Start, StreamInfo
+    from kinesumer.model.streams import StreamInfo
     from kinesumer.ports import Reservation
     from kinesumer.spark.planning.tasks import Task
     from kinesumer.testing.kinesis.shards import Shard as MemoryShard
     from kinesumer.testing.simulation.event_loop import VirtualLoop
 
+T = TypeVar("T")
 Row = tuple[str, str]  # a shard's id and a sequence number
 
 
@@ -66,7 +66,7 @@ class World:
     def source(self, name: str = "orders") -> AwsSource:
         """Return the source through which queries read a stream."""
         if name not in self._sources:
-            self._sources[name] = AwsSource(self.kinesis, name)
+            self._sources[name] = AwsSource(self.kinesis.source(name))
         return self._sources[name]
 
     @property
@@ -100,47 +100,34 @@ class World:
         return Query(self, ReadOptions(**given))
 
 
-class AwsSource(OddPages):
+class AwsSource(FaultySource):
     """A source whose answers have a Date in whole seconds, as AWS's have.
 
-    It counts calls, notes the times of reads, and refuses to read some shards.
+    It refuses to read some shards.
     """
 
-    def __init__(self, kinesis: MemoryKinesis, name: str) -> None:
-        super().__init__(kinesis, name)
-        self.iterators = 0
-        self.reads: list[float] = []
+    def __init__(self, source: MemorySource) -> None:
+        super().__init__(source)
         self.date_ahead_seconds = 0.0
         self.refused: set[str] = set()
         self.lacks_credentials = False
 
-    def _require_credentials(self) -> None:
+    async def call(self, act: Callable[[], T]) -> T:
+        """Make a call, unless there are no credentials."""
         if self.lacks_credentials:
             error = SourceUnavailableError("AWS has refused the credentials")
             error.lacks_credentials = True
             raise error
+        return await super().call(act)
 
     async def describe(self) -> StreamInfo:
         """Return the stream as it is now."""
-        self._require_credentials()
-        info = self.describe_now()
+        info = await super().describe()
         return info._replace(now=(info.now + self.date_ahead_seconds) // 1)
-
-    async def list_shards(self) -> Sequence[Shard]:
-        """Return all shards."""
-        self._require_credentials()
-        return await super().list_shards()
-
-    async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
-        self._require_credentials()
-        self.iterators += 1
-        return await super().get_iterator(shard_id, after)
 
     async def get_records(
         self, iterator: str, limit: int, room: Reservation | None = None
     ) -> Page:
-        self._require_credentials()
-        self.reads.append(self.kinesis.clock.now())
         shard_id = iterator.partition(" ")[0]
         if shard_id in self.refused:
             raise SourceUnavailableError(f"{shard_id} does not answer")

@@ -82,7 +82,7 @@ async def start_where_the_group_is(group: Group, query: MirroredQuery) -> ShardP
         return await query.mirror.stored()
 
     async def open_source(stream: Stream) -> AwsSource:
-        return AwsSource(group.kinesis, stream.name)
+        return AwsSource(group.kinesis.source(stream.name))
 
     options = ReadOptions(streams=(Stream("orders"),), starting=FromCheckpoint())
     driver = Driver(options, open_source, group.clock)

@@ -28,13 +28,13 @@ async def test_a_trigger_over_many_shards_costs_one_call_each(world: World) -> N
         world.kinesis.put("orders", b"x", explicit_hash_key=i * HASH_KEYS // 400)
     assert len(await query.trigger() or ()) == 400
     await query.drain()
-    source.iterators = 0
+    source.iterators.clear()
     for rows in (0, 200):
         source.reads.clear()
         world.put(rows)
         await asyncio.sleep(1)
         assert len(await query.trigger() or ()) == rows
-        assert (len(source.reads), source.iterators) == (400, 0)
+        assert (len(source.reads), len(source.iterators)) == (400, 0)
 
 
 @pytest.mark.parametrize("hours", [0.1, 3, 20])
