@@ -7,11 +7,12 @@ from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
 from kinesumer.errors import (
+    ExpiredIteratorError,
     SourceUnavailableError,
     StoreThrottledError,
     StoreUnavailableError,
 )
-from tests.support.odd_pages import OddPages
+from kinesumer.testing.memory import MemorySource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import Key, Row
     from kinesumer.model.streams import Shard, Start, StreamInfo
     from kinesumer.ports import Write, WriteResult
-    from kinesumer.testing.memory import MemorySource, MemoryStore
+    from kinesumer.testing.memory import MemoryStore
 
 T = TypeVar("T")
 
@@ -95,7 +96,7 @@ class FaultyStore:
         return ""
 
 
-class FaultySource(OddPages):
+class FaultySource(MemorySource):
     """A stream's source that fails when told to, and keeps requested iterators."""
 
     def __init__(self, source: MemorySource) -> None:
@@ -108,6 +109,10 @@ class FaultySource(OddPages):
         # A wrong result of ListShards that the test has set.
         self.listing: list[Shard] | None = None
         self.listings = 0  # the calls of ListShards
+        # The number of next answers to GetRecords without an iterator and children.
+        self.without_iterator: float = 0
+        # The number of next reads whose iterators have expired.
+        self.expired: float = 0
 
     async def call(self, act: Callable[[], T]) -> T:
         """Make a call, unless the source is down."""
@@ -137,7 +142,14 @@ class FaultySource(OddPages):
         """Return the next page, or raise the next error."""
         if self.errors:
             raise self.errors.popleft()
-        return super().get_records_now(iterator, limit)
+        if self.expired:
+            self.expired -= 1
+            raise ExpiredIteratorError("the iterator is too old")
+        page = super().get_records_now(iterator, limit)
+        if self.without_iterator:
+            self.without_iterator -= 1
+            page = page._replace(next_iterator=None, children=())
+        return page
 
 
 class DateAhead(FaultySource):

@@ -26,7 +26,7 @@ from kinesumer.spark.reading.rows import Columns
 from kinesumer.spark.reading.task_reader import TaskReader
 from kinesumer.spark.runtime.process_cache import IteratorCache, new_paces
 from kinesumer.testing.memory import MemoryKinesis, MemorySource
-from tests.support.odd_pages import OddPages
+from tests.support.faulty import FaultySource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -82,11 +82,11 @@ def schema(*names: str) -> StructType:
     return StructType([StructField(name, TYPES[COLUMNS[name]]) for name in names])
 
 
-class RecordedSource(OddPages):
+class RecordedSource(FaultySource):
     """Records each call with its time. ``mishap`` may raise an error instead."""
 
-    def __init__(self, kinesis: MemoryKinesis, name: str) -> None:
-        super().__init__(kinesis, name)
+    def __init__(self, source: MemorySource) -> None:
+        super().__init__(source)
         self.calls: list[tuple[str, float]] = []
         self.mishap: Callable[[str, int], None] = lambda call, count: None
         self.released: list[str] = []
@@ -121,8 +121,8 @@ class Bench:
         self.executor_clock: Clock = self.clock
         self.kinesis = MemoryKinesis(self.clock, reads_per_second=reads_per_second)
         self.stream = self.kinesis.create_stream("orders", shards)
-        self.source = RecordedSource(self.kinesis, "orders")
-        self.pushed = RecordedSource(self.kinesis, "orders")
+        self.source = RecordedSource(self.kinesis.source("orders"))
+        self.pushed = RecordedSource(self.kinesis.source("orders"))
         self.iterators = IteratorCache()
         self.paces = new_paces(self.clock)
         self.numbers: dict[str, list[str]] = {}

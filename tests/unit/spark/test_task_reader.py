@@ -75,7 +75,7 @@ class SlowSource(RecordedSource):
 def test_a_task_of_many_shards_reads_them_all_at_once() -> None:
     bench = Bench(32)
     bench.put(1_000)
-    source = bench.source = SlowSource(bench.kinesis, "orders")
+    source = bench.source = SlowSource(bench.kinesis.source("orders"))
     task = bench.whole(*bench.numbers)
     large = (replace(given, estimated_bytes=2_000_000) for given in task.ranges)
     assert len(bench.rows(Task(task.streams, tuple(large)))) == 1_000
