@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kinesumer.runtime.context import ClientContext
 
 # The interval of counts, and the least interval, which applies while reads are refused.
-COUNT_SECONDS, LEAST_SECONDS = 60.0, 10.0
+COUNT_SECONDS, LEAST_SECONDS = 120.0, 10.0
 # A client writes its app's row if no client did so for this time. If a row is older
 # than ALIVE_SECONDS, the app has ended, or all its clients failed to write it twice.
 WRITE_SECONDS, ALIVE_SECONDS = 100.0, 240.0
