@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Protocol
 
 from kinesumer.coordination.membership import DEAD_ROW_SECONDS
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from kinesumer.model.rows import AppRow
     from kinesumer.runtime.context import ClientContext
 
-# The interval of counts, and the least interval, which applies while reads are refused.
-COUNT_SECONDS, LEAST_SECONDS = 120.0, 10.0
+# The interval of counts beside other apps, and the least interval, which applies while
+# reads are refused. An app that polls alone counts half as often.
+COUNT_SECONDS, LEAST_SECONDS = 60.0, 10.0
 # A client writes its app's row if no client did so for this time. If a row is older
 # than ALIVE_SECONDS, the app has ended, or all its clients failed to write it twice.
 WRITE_SECONDS, ALIVE_SECONDS = 100.0, 240.0
@@ -41,7 +43,7 @@ class AppCount:
 
     def __init__(self, context: ClientContext, client: StreamUser) -> None:
         self._context, self._client = context, client
-        self._counted_at = -COUNT_SECONDS
+        self._counted_at = -math.inf
 
     async def run(self) -> None:
         """Count at intervals until cancelled, or until the rows can't be accessed."""
@@ -62,7 +64,9 @@ class AppCount:
         streams = self._client.requested_streams()
         if any(stream.throttled_at > self._counted_at for stream in streams):
             return True
-        return self._context.clock.now() - self._counted_at >= COUNT_SECONDS
+        is_alone = all(stream.apps == 1 for stream in streams)
+        interval = 2 * COUNT_SECONDS if is_alone else COUNT_SECONDS
+        return self._context.clock.now() - self._counted_at >= interval
 
     async def _count(self) -> None:
         context = self._context

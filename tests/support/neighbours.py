@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from itertools import count
 from random import Random
@@ -91,7 +92,7 @@ class App:
         record_bytes: int = 1000,
         is_known: bool = True,
     ) -> None:
-        self._is_known, self._counted_at = is_known, -COUNT_SECONDS
+        self._is_known, self._counted_at, self._apps = is_known, -math.inf, 1
         self.pacing = pacing or Pacing(begins)
         is_known = is_known and pacing is None
         self.begins, self.ends = begins, ends
@@ -118,10 +119,11 @@ class App:
         if isinstance(self.pacing, Foreign) or not self._is_known:
             return
         is_refused = bool(self.refused_at) and self.refused_at[-1] > self._counted_at
-        least = LEAST_SECONDS if is_refused else COUNT_SECONDS
-        if now - self._counted_at >= least:
+        usual = 2 * COUNT_SECONDS if self._apps == 1 else COUNT_SECONDS
+        if now - self._counted_at >= (LEAST_SECONDS if is_refused else usual):
             self._counted_at = now
-            self.pacing.share_among(sum(app.is_counted(now) for app in apps))
+            self._apps = sum(app.is_counted(now) for app in apps)
+            self.pacing.share_among(self._apps)
 
     def is_counted(self, now: float) -> bool:
         """Return whether the row of the app exists and is young enough."""

@@ -59,7 +59,7 @@ async def test_apps_learn_how_many_of_them_poll_each_stream(world: World) -> Non
     second = Polling(world, "b", "orders")
     await asyncio.sleep(1)
     assert second.apps == [2]
-    await asyncio.sleep(COUNT_SECONDS + LEAST_SECONDS)
+    await asyncio.sleep(2 * COUNT_SECONDS + LEAST_SECONDS)
     assert first.apps == [2, 1]
 
 
@@ -103,7 +103,7 @@ async def test_an_app_that_uses_fan_out_is_not_counted(
     fan_out = Polling(world, "a")
     monkeypatch.setattr(fan_out.streams[0].source, "fan_out", FanOut)
     polling = Polling(world, "b")
-    await asyncio.sleep(2 * COUNT_SECONDS)
+    await asyncio.sleep(3 * COUNT_SECONDS)
     assert polling.apps == [1]
     assert fan_out.apps == [2]  # if it had to poll
     assert stored(world) == ["b"]
