@@ -27,7 +27,8 @@ class ShardPages:
     """The pages of one shard, from a place on.
 
     ``now`` is Kinesis's time, which LATEST needs. ``call`` makes a request for a page,
-    and may repeat it.
+    and may repeat it. An answer without an iterator, although the shard is open, is a
+    failure, unless ``believes_tip`` and the answer says that no record follows.
     """
 
     def __init__(
@@ -38,8 +39,11 @@ class ShardPages:
         now: float = 0.0,
         call: Callable[[Callable[[], Awaitable[Page]]], Awaitable[Page]] = _call,
         hash_keys: tuple[int, int] = (0, HASH_KEYS - 1),
+        *,
+        believes_tip: bool = False,
     ) -> None:
         self._source, self._key, self._call = source, key, call
+        self._believes_tip = believes_tip
         self._page_source = Source(Fence(key, 0), *hash_keys)
         self._position = after
         self._began_at = now
@@ -71,7 +75,7 @@ class ShardPages:
             # This empty page makes the caller read again: it is neither the end of the
             # shard nor its tip.
             return Page([], "", 1)
-        if page.is_unconfirmed:
+        if page.is_unconfirmed and not (self._believes_tip and page.is_at_tip):
             raise SourceUnavailableError(
                 f"shard {self._key.shard_id} is open, but GetRecords returned no "
                 "NextShardIterator"

@@ -186,6 +186,8 @@ class ShardSampler:
     def pages(self, after: Position | Start, **options: Any) -> ShardPages:
         """Return the pages after a position; ``options`` are those of the pages."""
         call = partial(self._reader.call, self._key)
+        # Estimates may end at a tip that another reader would have confirmed.
+        options["believes_tip"] = True
         return ShardPages(self._source, self._key, after, self.now(), call, **options)
 
     async def read(self, after: Position | Start) -> ReadPoint:
