@@ -155,7 +155,11 @@ class _RemoteStore:
         def on_thread(
             method: Callable[P, Coroutine[Any, Any, T]],
         ) -> Callable[P, Coroutine[Any, Any, T]]:
-            return lambda *args, **kwargs: thread.call(method(*args, **kwargs))
+            # A lambda would create the coroutine even if a cancelled task never begins.
+            async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+                return await thread.call(method(*args, **kwargs))
+
+            return call
 
         store = thread.store
         self.get, self.query = on_thread(store.get), on_thread(store.query)
