@@ -24,7 +24,7 @@ MAX_INDEXES = 100
 
 
 class Compression(IntEnum):
-    """How a serializer of the Glue Schema Registry has compressed the data."""
+    """The compression bytes of the Glue Schema Registry's header."""
 
     NONE = 0
     ZLIB = 5

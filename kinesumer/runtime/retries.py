@@ -18,7 +18,7 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class Retries(NamedTuple):
-    """How often and how long a call is repeated after some errors.
+    """The errors after which a call is repeated, and the limits of the repetition.
 
     With ``waits_for_credentials``, the attempts and the time without valid credentials
     don't count.

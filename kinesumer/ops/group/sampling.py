@@ -187,8 +187,8 @@ class ShardSampler:
         """Return the pages after a position; ``options`` are those of the pages."""
         call = partial(self._reader.call, self._key)
         # Estimates may end at a tip that another reader would have confirmed.
-        options["believes_tip"] = True
-        return ShardPages(self._source, self._key, after, self.now(), call, **options)
+        place = self._source, self._key, after, self.now()
+        return ShardPages(*place, call, believes_tip=True, **options)
 
     async def read(self, after: Position | Start) -> ReadPoint:
         """Read a page with one record. Raises the errors of ``ShardPages.next()``."""
