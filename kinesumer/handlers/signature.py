@@ -21,7 +21,7 @@ class HandlerFunction(NamedTuple):
     is_async: bool
 
 
-def read_function(function: object, batch: bool | None) -> HandlerFunction:
+def read_function(handler: object, batch: bool | None) -> HandlerFunction:
     """Return a handler's function with what its signature says.
 
     The annotation of the first parameter tells whether it takes a record or a batch.
@@ -29,8 +29,7 @@ def read_function(function: object, batch: bool | None) -> HandlerFunction:
     If ``batch`` is given, the annotation is ignored. Raises ConfigurationError if the
     function can't be called with one record or one batch.
     """
-    require_function("handler", function)
-    assert callable(function)
+    function = require_function("handler", handler)
     if batch is not None and not isinstance(batch, bool):
         raise ConfigurationError(f"batch={batch!r} must be True or False")
     _require_one_argument(function)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kinesumer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def code_of(function: Any) -> Any:
@@ -23,8 +26,11 @@ def is_async(function: object) -> bool:
     return any(map(inspect.iscoroutinefunction, (function, code_of(function))))
 
 
-def require_function(name: str, function: object) -> None:
-    """Raise ConfigurationError if an argument can't be called, or is a generator."""
+def require_function(name: str, function: object) -> Callable[..., Any]:
+    """Return an argument that is a function.
+
+    Raises ConfigurationError if it can't be called, or is a generator.
+    """
     if not callable(function):
         raise ConfigurationError(f"{name}={function!r} must be a function")
     code = code_of(function)
@@ -33,3 +39,4 @@ def require_function(name: str, function: object) -> None:
             f"{name}={function!r} is a generator, which does nothing when it is "
             "called: take the `yield` out"
         )
+    return function
