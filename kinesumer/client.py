@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from types import TracebackType, UnionType
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
@@ -13,53 +15,44 @@ from kinesumer.consuming.owned_report import (
     report_lag,
     report_positions,
 )
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.records import Records
+from kinesumer.consuming.streams import StreamLike, Streams
 from kinesumer.coordination import pauses
-from kinesumer.coordination.connections import Identity, aws_ports
+from kinesumer.coordination.connections import Identity, Ports, aws_ports
 from kinesumer.coordination.lifecycle import ClientLifecycle
-from kinesumer.decoding.decoders import read_policy
+from kinesumer.decoding.decoders import (
+    AsyncDecode,
+    ConsumeKeywords,
+    Decode,
+    DecodeKeywords,
+    OnDecodeError,
+    read_policy,
+)
 from kinesumer.errors import ConfigurationError
-from kinesumer.handlers import RetryPolicy
+from kinesumer.handlers import Middleware, RetryPolicy
+from kinesumer.handlers.dead_letters.base import DeadLetterFunction
+from kinesumer.handlers.failure_policy import OnFailure
+from kinesumer.handlers.handler import (
+    Handle,
+    HandlerDefaults,
+    Handlers,
+    RunKeywords,
+)
 from kinesumer.handlers.retry import DEFAULT_LIMIT
-from kinesumer.model.streams import Start
+from kinesumer.handlers.tracing import Traceparent
+from kinesumer.model.owned import (
+    OnAssigned,
+    OnRevoked,
+    ShardAssignment,
+    ShardLag,
+    ShardPositions,
+)
+from kinesumer.model.records import Record
+from kinesumer.model.streams import ShardKey, Start, StartLike
+from kinesumer.model.times import UntilLike
 from kinesumer.model.validation import require_flag
 from kinesumer.runtime.wrong_client import ForAsyncio
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from types import TracebackType, UnionType
-    from typing import Unpack
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.streams import StreamLike, Streams
-    from kinesumer.coordination.connections import Ports
-    from kinesumer.decoding.decoders import (
-        AsyncDecode,
-        ConsumeKeywords,
-        Decode,
-        DecodeKeywords,
-        OnDecodeError,
-    )
-    from kinesumer.handlers import Middleware
-    from kinesumer.handlers.dead_letters.base import DeadLetterFunction
-    from kinesumer.handlers.failure_policy import OnFailure
-    from kinesumer.handlers.handler import (
-        Handle,
-        HandlerDefaults,
-        Handlers,
-        RunKeywords,
-    )
-    from kinesumer.handlers.tracing import Traceparent
-    from kinesumer.model.owned import (
-        OnAssigned,
-        OnRevoked,
-        ShardAssignment,
-        ShardLag,
-        ShardPositions,
-    )
-    from kinesumer.model.records import Record
-    from kinesumer.model.streams import ShardKey, StartLike
-    from kinesumer.model.times import UntilLike
 
 V = TypeVar("V")
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page
-    from kinesumer.model.rows import Key, Row, Value
-    from kinesumer.model.stream_consumers import FanOutUse
-    from kinesumer.model.streams import Shard, Start, StreamInfo
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page
+from kinesumer.model.rows import Key, Row, Value
+from kinesumer.model.stream_consumers import FanOutUse
+from kinesumer.model.streams import Shard, Start, StreamInfo
 
 
 class Compare(NamedTuple):

@@ -6,13 +6,10 @@ import gc
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Each run uses the same examples of Hypothesis, without time limits. To search for new
 # examples: pytest --hypothesis-profile=search tests/unit tests/system/hostile

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from botocore.exceptions import ClientError
 
+from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.endpoints import service_time
 from kinesumer.aws.errors import call_errors, failure_of
-from kinesumer.aws.kinesis import ANSWER_SECONDS
+from kinesumer.aws.kinesis import ANSWER_SECONDS, KinesisSource
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import FatalError, SourceUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from kinesumer.aws.clients import OpenClient
-    from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import ClientFactory
 
 
 class CallerIdentity(NamedTuple):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.runtime.extras import package_version
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from kinesumer.aws.credentials import SigningKeys
     from kinesumer.aws.http.pool import ConnectionPool
     from kinesumer.aws.key_use import KeyUse

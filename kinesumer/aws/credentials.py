@@ -10,22 +10,18 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections.abc import Callable
 from contextvars import Context
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from botocore.exceptions import CredentialRetrievalError
 
 from kinesumer.aws.errors import KeysMissingError, cause_of
-from kinesumer.aws.key_trouble import WAIT_SECONDS
+from kinesumer.aws.key_trouble import WAIT_SECONDS, KeyTrouble
 from kinesumer.core.backoff import REPAIR_BACKOFF, Backoff
 from kinesumer.errors import KinesumerError
 from kinesumer.runtime.secrets import SECRETS
 from kinesumer.runtime.timeouts import timeout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.aws.key_trouble import KeyTrouble
 
 # Keys are renewed this long before they expire, or after half of their lifetime if
 # that is later. Botocore's own credentials do the same.

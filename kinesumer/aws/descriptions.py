@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
 from kinesumer.model.streams import Shard, StreamInfo
-from kinesumer.wire.records import HashKeyRange
-
-if TYPE_CHECKING:
-    from kinesumer.wire.records import Body
+from kinesumer.wire.records import Body, HashKeyRange
 
 _Arn = Annotated[
     str, msgspec.Meta(pattern=r"\Aarn:[^:\s]+:kinesis:[^:\s]*:[^:\s]*:stream/\S+\Z")

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from kinesumer.aws.dynamodb_calls import RefusedError, TableCalls
+from kinesumer.aws.clients import OpenClient
+from kinesumer.aws.dynamodb_calls import Answer, RefusedError, TableCalls
 from kinesumer.aws.errors import translated_errors
 from kinesumer.aws.expressions import attribute_of, item_of, request_of, row_of
+from kinesumer.aws.session import ClientFactory, Loan
 from kinesumer.core.backoff import LOOK_SECONDS
 from kinesumer.errors import (
     StateStoreMissingError,
     StateStoreSchemaError,
     StoreUnavailableError,
 )
-from kinesumer.model.rows import Key
-from kinesumer.ports import WriteResult
+from kinesumer.model.rows import Key, Row
+from kinesumer.ports import Write, WriteResult
 from kinesumer.wire.rows import DEFINITION, INDEX
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-
-    from kinesumer.aws.clients import OpenClient
-    from kinesumer.aws.dynamodb_calls import Answer
-    from kinesumer.aws.session import ClientFactory, Loan
-    from kinesumer.model.rows import Row
-    from kinesumer.ports import Write
-
 
 T = TypeVar("T")
 

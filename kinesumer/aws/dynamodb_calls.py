@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
+from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.errors import (
     Kind,
     describe,
@@ -24,15 +26,12 @@ from kinesumer.errors import (
     StoreThrottledError,
     StoreUnavailableError,
 )
+from kinesumer.model.rows import Row
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from botocore.exceptions import ClientError
 
-    from kinesumer.aws.clients import OpenClient
-    from kinesumer.model.rows import Row
 
 Answer = dict[str, Any]
 T = TypeVar("T")

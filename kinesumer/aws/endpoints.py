@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.secrets import SECRETS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 def service_time(answer: Mapping[str, Any]) -> float:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from botocore import exceptions as sdk
@@ -24,9 +25,6 @@ from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.secrets import SECRETS
 from kinesumer.wire.cbor import is_map
 from kinesumer.wire.decoder import compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Errors of modules that take 0.2 s of CPU time to import. Many of Spark's processes
 # don't need these modules, and an error of a module that isn't loaded can't occur.

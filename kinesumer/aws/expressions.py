@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from kinesumer.model.rows import UnsupportedValue
-from kinesumer.ports import AllOf, AnyOf, Compare
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kinesumer.model.rows import Key, Row, Value
-    from kinesumer.ports import Condition, Write
+from kinesumer.model.rows import Key, Row, UnsupportedValue, Value
+from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write
 
 # One value in DynamoDB's JSON: {"S": …}, {"N": …}, {"BOOL": …} or {"SS": …}.
 Attribute = dict[str, Any]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kinesumer.aws.http.event_stream import EventStream
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.starting_positions import (
     SUBSCRIPTION,
     SubscriptionToken,
     decode_subscription_token,
     subscription_position,
 )
-from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.aws.stream_consumers import FanOutCalls, StreamConsumers
 from kinesumer.core.shard_end import NextStep, after_page
 from kinesumer.errors import (
     ConfigurationError,
@@ -29,31 +32,22 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Page
 from kinesumer.model.stream_consumers import (
     CONSUMER_ARN,
     FanOutUse,
     check_consumer,
     consumer_name,
 )
+from kinesumer.model.streams import Shard, Start, Stream, StreamInfo
+from kinesumer.ports import Reservation, StreamSource
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.secrets import SECRETS
-from kinesumer.wire.event_stream import decode_event, fault_message
+from kinesumer.wire.event_stream import Frame, decode_event, fault_message
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-
-    from kinesumer.aws.http.event_stream import EventStream
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.aws.stream_consumers import FanOutCalls
-    from kinesumer.model.records import Page
-    from kinesumer.model.streams import Shard, Start, Stream, StreamInfo
-    from kinesumer.ports import Reservation, StreamSource
-    from kinesumer.wire.event_stream import Frame
-
-    # Subscribes a consumer's ARN to a shard's id from a StartingPosition.
-    Subscribe = Callable[[str, str, Mapping[str, object]], Awaitable[EventStream]]
+# Subscribes a consumer's ARN to a shard's id from a StartingPosition.
+Subscribe = Callable[[str, str, Mapping[str, object]], Awaitable[EventStream]]
 
 # Five seconds after a subscription began, another one may replace it.
 REPLACE_SECONDS = 5.0

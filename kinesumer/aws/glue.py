@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+from uuid import UUID
 
+from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.errors import call_errors, failure_of, foreign
 from kinesumer.errors import SchemaRegistryUnavailableError
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from kinesumer.aws.clients import OpenClient
 
 # AWS evaluates this action on all resources, since the request names no registry.
 ADVICE = "allow glue:GetSchemaVersion on resource * for the credentials in use"

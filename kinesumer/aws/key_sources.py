@@ -7,10 +7,11 @@ import inspect
 import math
 import os
 import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from aiobotocore.credentials import AioCredentials, AioRefreshableCredentials
@@ -27,10 +28,6 @@ from kinesumer.aws.errors import KEY_KINDS, failure_of
 from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.secrets import SECRETS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
 
 # The packages whose sessions get their credentials from providers.
 LIBRARIES = ("aiobotocore", "aioboto3", "boto3", "botocore")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from kinesumer.aws.errors import cause_of
 from kinesumer.runtime.failure_log import LOG_REPEAT_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LOGGER = logging.getLogger("kinesumer")
 

@@ -6,15 +6,12 @@ it had accepted before were replaced, or have expired: their source may have oth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore.exceptions import ClientError
 
-from kinesumer.aws.errors import KEY_KINDS, Kind, describe, failure_of
-
-if TYPE_CHECKING:
-    from kinesumer.aws.credentials import SigningKeys
-    from kinesumer.aws.errors import AwsFailure
+from kinesumer.aws.credentials import SigningKeys
+from kinesumer.aws.errors import KEY_KINDS, AwsFailure, Kind, describe, failure_of
 
 CONTEXT = "kinesumer-key-id"  # names a value in a call's context
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from botocore import xform_name
 
+from kinesumer.aws.clients import OpenClient, PlainClient
 from kinesumer.aws.descriptions import decode_description, decode_shards
 from kinesumer.aws.endpoints import time_of
 from kinesumer.aws.errors import (
+    AwsFailure,
     describe,
     failure_of,
     foreign,
@@ -20,6 +23,8 @@ from kinesumer.aws.errors import (
     translated_errors,
 )
 from kinesumer.aws.http.client import KINESIS, DirectCalls, KinesisCalls
+from kinesumer.aws.http.event_stream import EventStream
+from kinesumer.aws.http.subscriptions import EventStreamPool
 from kinesumer.aws.kinesis_errors import (
     NOT_FOUND,
     OF_CONSUMER,
@@ -32,6 +37,7 @@ from kinesumer.aws.kinesis_errors import (
 )
 from kinesumer.aws.page_requests import CborSupport, PatientReservation
 from kinesumer.aws.polling import PollingSource
+from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.starting_positions import iterator_arguments, timestamp_errors
 from kinesumer.aws.stream_names import StreamName, missing_stream, parse_stream_name
 from kinesumer.errors import (
@@ -42,26 +48,14 @@ from kinesumer.errors import (
     SourceUnavailableError,
     StreamMissingError,
 )
-from kinesumer.model.streams import Shard, Start, StreamInfo
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page
+from kinesumer.model.streams import Shard, Start, Stream, StreamInfo
+from kinesumer.ports import Reservation
 from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.timeouts import timeout
-from kinesumer.wire.put_records import decode_results
+from kinesumer.wire.put_records import Entry, EntryResult, decode_results
 from kinesumer.wire.records import decode_iterator, decode_page
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-
-    from kinesumer.aws.clients import OpenClient, PlainClient
-    from kinesumer.aws.errors import AwsFailure
-    from kinesumer.aws.http.event_stream import EventStream
-    from kinesumer.aws.http.subscriptions import EventStreamPool
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page
-    from kinesumer.model.streams import Stream
-    from kinesumer.ports import Reservation
-    from kinesumer.wire.put_records import Entry, EntryResult
 
 LOGGER = logging.getLogger("kinesumer")
 Answer = TypeVar("Answer")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError
 
 from kinesumer.aws.http.sigv4 import Destination
 from kinesumer.runtime.partitions import partition_data
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # AWS's other operations belong to its control plane.
 DATA_OPERATIONS = ("GetRecords", "GetShardIterator", "PutRecords", "SubscribeToShard")

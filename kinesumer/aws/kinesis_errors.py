@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kinesumer.aws.errors import Kind, denial, describe, fatal_error, transient_error
+from kinesumer.aws.errors import (
+    AwsFailure,
+    CallKeys,
+    Kind,
+    denial,
+    describe,
+    fatal_error,
+    transient_error,
+)
 from kinesumer.errors import (
     ExpiredIteratorError,
     InvalidPositionError,
@@ -19,9 +25,6 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.aws.errors import AwsFailure, CallKeys
 
 READS = ("GetRecords", "GetShardIterator")
 SUBSCRIBE = "SubscribeToShard"

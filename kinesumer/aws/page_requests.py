@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from kinesumer.aws.errors import foreign
 from kinesumer.errors import (
@@ -13,12 +12,10 @@ from kinesumer.errors import (
     SlowAnswerError,
     SourceThrottledError,
 )
+from kinesumer.ports import Reservation
 from kinesumer.runtime.refusals import is_refusal
+from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire.decoder import compiled
-
-if TYPE_CHECKING:
-    from kinesumer.ports import Reservation
-    from kinesumer.runtime.timeouts import timeout
 
 LOGGER = logging.getLogger("kinesumer")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from kinesumer.core.shard_end import NextStep, after_page, find, is_past_end
 from kinesumer.errors import (
@@ -13,14 +14,9 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.streams import Start
+from kinesumer.model.records import Page
+from kinesumer.model.streams import Shard, Start
 from kinesumer.ports import Polled
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from kinesumer.model.records import Page
-    from kinesumer.model.streams import Shard
 
 T = TypeVar("T")
 

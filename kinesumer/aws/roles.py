@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from botocore.exceptions import CredentialRetrievalError
 
 from kinesumer.aws.credentials import FrozenCredentials, Keys
 from kinesumer.aws.errors import call_errors
+from kinesumer.aws.key_use import KeyUse
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.runtime.secrets import SECRETS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
-
-    from kinesumer.aws.key_use import KeyUse
 
 # If the local clock is off by more than this, the service's time is used.
 DATE_SECONDS = 2.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kinesumer.aws.clients import (
@@ -17,7 +18,7 @@ from kinesumer.aws.clients import (
     OpenClient,
     PlainClient,
 )
-from kinesumer.aws.credentials import BorrowedKeys, Keyring
+from kinesumer.aws.credentials import BorrowedKeys, Keyring, KeySource
 from kinesumer.aws.errors import Kind, describe, failure_of, no_credentials
 from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.pool import ConnectionPool
@@ -30,18 +31,14 @@ from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.errors import ConfigurationError, KinesumerError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
-
     from aiobotocore.session import AioSession
 
-    from kinesumer.aws.credentials import KeySource
     from kinesumer.aws.session_clients import SessionClients
 
-    # Opens a separate client on an event loop other than the factory's. The other loop
-    # must enter the context manager.
-    Loan = Callable[[], AbstractAsyncContextManager["OpenClient"]]
+
+# Opens a separate client on an event loop other than the factory's. The other loop
+# must enter the context manager.
+Loan = Callable[[], AbstractAsyncContextManager["OpenClient"]]
 
 
 class ClientFactory:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import copy
 import logging
 import os
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -23,7 +24,7 @@ from aiobotocore.config import AioConfig
 from aiobotocore.credentials import AioCredentials
 from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.session import AioSession
-from botocore.loaders import create_loader
+from botocore.loaders import Loader, create_loader
 from botocore.utils import get_environ_proxies
 
 from kinesumer.aws.clients import (
@@ -32,30 +33,23 @@ from kinesumer.aws.clients import (
     READ_SECONDS,
     user_agent,
 )
+from kinesumer.aws.credentials import FrozenCredentials, SigningKeys
 from kinesumer.aws.endpoints import (
     check_port,
     remember_passwords,
     require_no_credentials,
 )
 from kinesumer.aws.errors import Kind, failure_of, foreign, no_credentials
+from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.key_sources import LIBRARIES, SessionKeys, inner_session
+from kinesumer.aws.key_use import KeyUse
 from kinesumer.errors import (
     ConfigurationError,
     KinesumerError,
     SourceUnavailableError,
 )
 from kinesumer.runtime.refusals import is_refusal
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from botocore.loaders import Loader
-
-    from kinesumer.aws.credentials import FrozenCredentials, SigningKeys
-    from kinesumer.aws.http.addresses import AddressCache
-    from kinesumer.aws.key_use import KeyUse
-
 
 LOGGER = logging.getLogger("kinesumer")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -18,9 +19,6 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.ports import StreamSource
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ACTIVE_SECONDS = 60.0  # the longest wait for a consumer to become ACTIVE
 MAX_CONSUMERS = 20  # AWS's default quota of a stream

@@ -3,58 +3,52 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from types import TracebackType, UnionType
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from anyio.from_thread import start_blocking_portal
 
 from kinesumer import client as asynchronous
 from kinesumer.aws import state_table
+from kinesumer.aws.state_table import StateTable
 from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
-from kinesumer.decoding.decoders import read_policy
+from kinesumer.consuming.streams import StreamLike, Streams
+from kinesumer.coordination.connections import Ports
+from kinesumer.decoding.decoders import (
+    AsyncDecode,
+    ConsumeKeywords,
+    Decode,
+    DecodeKeywords,
+    OnDecodeError,
+    read_policy,
+)
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
-from kinesumer.handlers import RetryPolicy
+from kinesumer.handlers import Middleware, RetryPolicy
+from kinesumer.handlers.dead_letters.base import DeadLetterFunction
+from kinesumer.handlers.failure_policy import OnFailure
+from kinesumer.handlers.handler import Handle, Handlers, RunKeywords
 from kinesumer.handlers.retry import DEFAULT_LIMIT
-from kinesumer.model.streams import Start
+from kinesumer.handlers.tracing import Traceparent
+from kinesumer.model.owned import (
+    OnAssigned,
+    OnRevoked,
+    ShardAssignment,
+    ShardLag,
+    ShardPositions,
+)
+from kinesumer.model.records import Record
+from kinesumer.model.streams import ShardKey, Start, StartLike
+from kinesumer.model.times import UntilLike
 from kinesumer.model.validation import require_flag
 from kinesumer.runtime.refusals import refusal_errors, require_system_threads
 from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.wrong_client import ForThreads
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType, UnionType
-    from typing import Unpack
-
-    from kinesumer.aws.state_table import StateTable
-    from kinesumer.consuming.streams import StreamLike, Streams
-    from kinesumer.coordination.connections import Ports
-    from kinesumer.decoding.decoders import (
-        AsyncDecode,
-        ConsumeKeywords,
-        Decode,
-        DecodeKeywords,
-        OnDecodeError,
-    )
-    from kinesumer.handlers import Middleware
-    from kinesumer.handlers.dead_letters.base import DeadLetterFunction
-    from kinesumer.handlers.failure_policy import OnFailure
-    from kinesumer.handlers.handler import Handle, Handlers, RunKeywords
-    from kinesumer.handlers.tracing import Traceparent
-    from kinesumer.model.owned import (
-        OnAssigned,
-        OnRevoked,
-        ShardAssignment,
-        ShardLag,
-        ShardPositions,
-    )
-    from kinesumer.model.records import Record
-    from kinesumer.model.streams import ShardKey, StartLike
-    from kinesumer.model.times import UntilLike
 
 V = TypeVar("V")
 

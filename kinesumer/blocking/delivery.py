@@ -6,29 +6,23 @@ import asyncio
 import inspect
 import threading
 from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
-from kinesumer.consuming.driver import DeliveryDriver
-from kinesumer.consuming.watchdog import thread_stack
+from kinesumer.blocking.portal import LoopThread
+from kinesumer.consuming.delivery_protocol import Starter, UserTask
+from kinesumer.consuming.driver import DeliveryDriver, Handout
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.watchdog import InFlightWork, thread_stack
 from kinesumer.core.handout import Loop
 from kinesumer.core.turns import TURN_SECONDS
+from kinesumer.decoding.decoders import DecodePolicy
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.records import T_co
+from kinesumer.model.records import Batch, Record, T_co
+from kinesumer.ports import Clock
 from kinesumer.runtime.wrong_client import ForThreads
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator
-    from types import TracebackType
-
-    from kinesumer.blocking.portal import LoopThread
-    from kinesumer.consuming.delivery_protocol import Starter, UserTask
-    from kinesumer.consuming.driver import Handout
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.watchdog import InFlightWork
-    from kinesumer.decoding.decoders import DecodePolicy
-    from kinesumer.model.records import Batch, Record
-    from kinesumer.ports import Clock
 
 T = TypeVar("T")
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, ExitStack
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
-from anyio.from_thread import start_blocking_portal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
 from kinesumer.runtime.refusals import refusal_errors, require_system_threads
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
-
-    from anyio.from_thread import BlockingPortal
 
 T = TypeVar("T")
 

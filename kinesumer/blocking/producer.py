@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 from anyio import move_on_after
 
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.errors import FailedRecord, KinesumerError, PutFailedError
+from kinesumer.model.streams import Stream
 from kinesumer.producer import client as asynchronous
+from kinesumer.producer import pending
 from kinesumer.producer.client import ABORT_SECONDS
 from kinesumer.producer.pending import (
+    PutResult,
     failed_record,
     require_taken,
     to_entry,
     valid_entry,
 )
-from kinesumer.producer.put_stream import GIVE_UP_SECONDS
+from kinesumer.producer.put_stream import GIVE_UP_SECONDS, PutCounts, PutStream
 from kinesumer.producer.record_producer import (
     LINGER_SECONDS,
     MAX_BUFFER_BYTES,
@@ -28,15 +32,7 @@ from kinesumer.producer.record_producer import (
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.stop_signals import fail_at_exit
 from kinesumer.runtime.wrong_client import ForThreads
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from kinesumer.model.streams import Stream
-    from kinesumer.producer import pending
-    from kinesumer.producer.pending import PutResult
-    from kinesumer.producer.put_stream import PutCounts, PutStream
-    from kinesumer.wire.put_records import Entry
+from kinesumer.wire.put_records import Entry
 
 # Maximum size of the records that threads have put and the loop hasn't accepted yet.
 INBOX_BYTES = 1 << 20

@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
 from kinesumer.errors import KinesumerError
 from kinesumer.model.functions import is_async, require_function
 from kinesumer.model.owned import AssignedShard, OnAssigned, OnRevoked, RevokeReason
+from kinesumer.model.streams import ShardKey
+from kinesumer.ports import Clock
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import MAX_THREADS, Threads
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ports import Clock
-    from kinesumer.runtime.context import ClientContext
 
 # Time that calls of user code have to end, after ``drain_timeout_seconds`` or when they
 # are cancelled.

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
-from kinesumer.model.records import RECORD_OVERHEAD_BYTES, memory_size
+from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record, memory_size
+from kinesumer.model.streams import Start
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.refusals import refusal_errors
-from kinesumer.wire.aggregation import open_in_steps, with_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.records import Record
-    from kinesumer.model.streams import Start
-    from kinesumer.runtime.context import ClientContext
-    from kinesumer.wire.aggregation import OpenedRecords
+from kinesumer.wire.aggregation import OpenedRecords, open_in_steps, with_source
 
 
 class BatchBuilder:

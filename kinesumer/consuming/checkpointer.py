@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.core.write_rate import commit_interval_seconds
 from kinesumer.errors import StoreUnavailableError
+from kinesumer.model.positions import Position, Tip
+from kinesumer.model.rows import ShardRow
+from kinesumer.model.streams import ShardKey
+from kinesumer.ports import WriteResult
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import deaths, rows, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.positions import Position, Tip
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ports import WriteResult
-    from kinesumer.runtime.context import ClientContext
 
 # Half of the writes that PacedStore sends in parallel. The other half is left for
 # claims and releases.

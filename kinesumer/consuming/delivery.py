@@ -6,19 +6,15 @@ The lease is checked right before each record is delivered.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from typing import Any
 
-from kinesumer.consuming.driver import DeliveryDriver
+from kinesumer.consuming.delivery_protocol import Starter, UserTask
+from kinesumer.consuming.driver import DeliveryDriver, Handout
+from kinesumer.core.handout import Loop
 from kinesumer.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from kinesumer.consuming.delivery_protocol import Starter, UserTask
-    from kinesumer.consuming.driver import Handout
-    from kinesumer.core.handout import Loop
-    from kinesumer.model.records import Batch, Record
-    from kinesumer.ports import Clock
+from kinesumer.model.records import Batch, Record
+from kinesumer.ports import Clock
 
 
 class RecordDelivery(DeliveryDriver):

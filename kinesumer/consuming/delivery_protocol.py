@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
+from kinesumer.aws.session import ClientFactory
+from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
+from kinesumer.consuming.checkpointer import CommitRequester
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.prefetch import PrefetchBuffer
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.consuming.watchdog import WorkSource
-from kinesumer.core.delivery import Free, Processed, Signal, Unfinished
+from kinesumer.core.delivery import Effect, Free, Processed, Signal, Unfinished
+from kinesumer.model.times import Until
 from kinesumer.runtime.failure_log import logger
+from kinesumer.telemetry.api import Telemetry
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
-    from kinesumer.consuming.checkpointer import CommitRequester
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import PrefetchBuffer
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.core.delivery import Effect
-    from kinesumer.model.times import Until
-    from kinesumer.telemetry.api import Telemetry
-
-    # Starts the client unless it has started already, and raises the start's errors.
-    Starter = Callable[[], Awaitable[None]]
+# Starts the client unless it has started already, and raises the start's errors.
+Starter = Callable[[], Awaitable[None]]
 
 UserTask = asyncio.Task[object]
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
+from kinesumer.aws.session import ClientFactory
+from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
+from kinesumer.consuming.delivery_protocol import EngineParts, UserTask
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.prefetch import PrefetchBuffer
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.consuming.watchdog import InFlightWork, task_stack
+from kinesumer.core import handout
 from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.core.delivery import (
     AwaitStored,
@@ -16,29 +24,17 @@ from kinesumer.core.delivery import (
     NoteDue,
     Wait,
 )
+from kinesumer.core.handout import Loop
 from kinesumer.core.turns import TURN_SECONDS
+from kinesumer.decoding.decoders import DecodePolicy
 from kinesumer.errors import ConfigurationError, DecodeError
-from kinesumer.model.records import Batch
+from kinesumer.model.records import Batch, Record
+from kinesumer.model.times import Until
+from kinesumer.ports import Clock
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
 from kinesumer.runtime.decompression import DECOMPRESSED
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
-    from kinesumer.consuming.delivery_protocol import EngineParts, UserTask
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import PrefetchBuffer
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.core import handout
-    from kinesumer.core.handout import Loop
-    from kinesumer.decoding.decoders import DecodePolicy
-    from kinesumer.model.records import Record
-    from kinesumer.model.times import Until
-    from kinesumer.ports import Clock
-
-    Handout = handout.Handout[OwnedShard]
+Handout = handout.Handout[OwnedShard]
 
 
 class DeliveryDriver:

@@ -5,14 +5,11 @@ In isolation, user code gets one record at a time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import FetchedBatch
-    from kinesumer.consuming.suspects import Suspects
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.prefetch import FetchedBatch
+from kinesumer.consuming.suspects import Suspects
 
 # In isolation, a read returns at most this many records, since they wait in memory.
 RECORDS_PER_READ = 100

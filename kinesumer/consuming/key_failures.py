@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.core.backoff import REPAIR_BACKOFF
+from kinesumer.errors import KinesumerError
 from kinesumer.model.incidents import IncidentKind
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.errors import KinesumerError
-    from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.context import ClientContext
 
 
 class KeyFailures:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
-from kinesumer.consuming.owned_shard import State
+from kinesumer.consuming.owned_shard import OwnedShard, State
 from kinesumer.model.owned import ShardAssignment, ShardLag, ShardPositions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.streams import ShardKey
+from kinesumer.model.streams import ShardKey
 
 
 def report_assignment(shards: Iterable[OwnedShard]) -> dict[ShardKey, ShardAssignment]:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from kinesumer.consuming.suspects import Suspects
 from kinesumer.core.failures import OutcomeMeter
+from kinesumer.core.liveness import Lease
 from kinesumer.core.load import LoadMeter
 from kinesumer.core.progress import Progress
-from kinesumer.model.positions import BEFORE_ALL, TIP_SHARE, Tip
+from kinesumer.model.owned import RevokeReason
+from kinesumer.model.positions import BEFORE_ALL, TIP_SHARE, Position, Tip
 from kinesumer.model.records import Fence, Source
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.consuming.suspects import Suspects
-    from kinesumer.core.liveness import Lease
-    from kinesumer.model.owned import RevokeReason
-    from kinesumer.model.positions import Position
-    from kinesumer.model.rows import Deaths, ShardRow
-    from kinesumer.model.streams import Shard, ShardKey
+from kinesumer.model.rows import Deaths, ShardRow
+from kinesumer.model.streams import Shard, ShardKey
 
 
 class State(Enum):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
-from kinesumer.consuming.read_place import Failure
+from kinesumer.consuming.read_place import Failure, ReadPlace
 from kinesumer.consuming.reservation import Reservation
 from kinesumer.consuming.streams import ReadFailure
 from kinesumer.core.congestion import FULL_PAGE_BYTES
@@ -29,11 +30,6 @@ from kinesumer.errors import (
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Start
 from kinesumer.runtime.timeouts import timeout
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from kinesumer.consuming.read_place import ReadPlace
 
 # The longest time for which an answer may wait for memory. Nothing is received on the
 # connection meanwhile, so it might break. The reader repeats the request later.

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.core.congestion import CongestionWindow
 from kinesumer.core.turns import Turns
-from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Batch, memory_size
+from kinesumer.model.positions import Position
+from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Batch, Record, memory_size
 from kinesumer.wire.records import CBOR_RECORD_BYTES, JSON_RECORD_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Record
 
 SMALL_PAGE_BYTES = 64 * 1024  # a page that a caught-up shard is expected to have
 PAGE_RECORDS = 10_000  # the limit of GetRecords for one answer

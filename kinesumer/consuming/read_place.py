@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 from kinesumer.consuming.batch_builder import BatchBuilder
 from kinesumer.consuming.isolation import RECORDS_PER_READ
 from kinesumer.consuming.key_failures import KeyFailures
-from kinesumer.consuming.prefetch import SMALL_PAGE_BYTES, answer_memory
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.prefetch import SMALL_PAGE_BYTES, PrefetchBuffer, answer_memory
 from kinesumer.consuming.read_warnings import ReadWarnings
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.pacing import Pacing
+from kinesumer.model.records import Page
 from kinesumer.model.streams import Start
+from kinesumer.runtime.context import ClientContext
 from kinesumer.wire.records import payload_bytes
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import PrefetchBuffer
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.records import Page
-    from kinesumer.runtime.context import ClientContext
 
 # A description of a stream stays valid for this time, since deleting a stream and
 # creating it again takes longer. AWS allows only 20 descriptions a second.

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from kinesumer.errors import CorruptRowError
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.streams import OpenStream
+from kinesumer.errors import CorruptRowError, FatalError, KinesumerError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import may_be_trimmed
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import rows
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.errors import FatalError, KinesumerError
-    from kinesumer.runtime.context import ClientContext
 
 
 class ReadWarnings:

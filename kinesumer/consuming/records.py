@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
-from weakref import WeakKeyDictionary, ref
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from types import AsyncGeneratorType, TracebackType
+from typing import Generic, Self, TypeVar, cast
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
-from kinesumer.consuming.delivery import current_task
+from kinesumer.consuming.delivery import RecordDelivery, current_task
+from kinesumer.consuming.delivery_protocol import Starter
 from kinesumer.core.handout import Loop
-from kinesumer.model.records import Batch, T_co
+from kinesumer.model.records import Batch, Record, T_co
 from kinesumer.runtime.wrong_client import ForAsyncio
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-    from types import AsyncGeneratorType, TracebackType
-    from weakref import ReferenceType
-
-    from kinesumer.consuming.delivery import RecordDelivery
-    from kinesumer.consuming.delivery_protocol import Starter
-    from kinesumer.model.records import Record
 
 T = TypeVar("T")
 

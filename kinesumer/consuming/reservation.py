@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from kinesumer.consuming.prefetch import PAGE_RECORDS, SMALL_PAGE_BYTES, answer_memory
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.prefetch import (
+    PAGE_RECORDS,
+    SMALL_PAGE_BYTES,
+    FetchedBatch,
+    OpenedStep,
+    PrefetchBuffer,
+    answer_memory,
+)
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.wire.decoder import compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep, PrefetchBuffer
 
 
 class Reservation:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from kinesumer.consuming.isolation import put_suspects
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.page_fetch import PageFetch, Retry
+from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
 from kinesumer.consuming.read_place import ReadPlace
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.core.shard_end import records_before
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.positions import SEEN_SLACK_SECONDS
-from kinesumer.model.records import memory_size
+from kinesumer.model.records import Page, Record, memory_size
+from kinesumer.runtime.context import ClientContext
 from kinesumer.wire.aggregation import has_aggregates
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.records import Page, Record
-    from kinesumer.runtime.context import ClientContext
 
 # An event of a subscription may also have waited for the reader, at most as long as a
 # subscription lasts.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from kinesumer.aws.kinesis import DESCRIBE_SECONDS
 from kinesumer.consuming.prefetch import PAGE_RECORDS
@@ -17,22 +17,23 @@ from kinesumer.errors import (
     StreamMissingError,
     StreamRecreatedError,
 )
-from kinesumer.model.stream_consumers import check_consumer
-from kinesumer.model.streams import Start, Stream, as_start, stream_name
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page
+from kinesumer.model.stream_consumers import FanOutUse, check_consumer
+from kinesumer.model.streams import (
+    Shard,
+    Start,
+    Stream,
+    StreamInfo,
+    as_start,
+    stream_name,
+)
+from kinesumer.model.times import Until
 from kinesumer.model.validation import require_list
+from kinesumer.ports import Clock, StreamSource
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.service_time import ClockBounds, reached_time
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page
-    from kinesumer.model.stream_consumers import FanOutUse
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.model.times import Until
-    from kinesumer.ports import Clock, StreamSource
-    from kinesumer.runtime.context import ClientContext
 
 StreamLike = str | Stream
 Streams = StreamLike | Sequence[StreamLike]

@@ -6,17 +6,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
 
 from kinesumer.core.progress import may_have_killed
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Record
+from kinesumer.model.rows import Deaths, ShardRow
 from kinesumer.wire.deaths import ATTRIBUTES
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Record
-    from kinesumer.model.rows import Deaths, ShardRow
 
 
 class Turn(asyncio.Lock):

@@ -5,18 +5,15 @@ Any thread may call these functions.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterable, Iterator
-    from types import FrameType
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.runtime.clock import LoopClock
-
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.runtime.clock import LoopClock
 
 # The watchdog gives a request this extra time, so that the request's own timeouts end
 # it first.

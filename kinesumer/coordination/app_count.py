@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Collection
+from typing import Protocol
 
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.membership import DEAD_ROW_SECONDS
 from kinesumer.errors import AccessDeniedError
+from kinesumer.model.rows import AppRow
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import admin_writes, app_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.rows import AppRow
-    from kinesumer.runtime.context import ClientContext
 
 # The interval of counts beside other apps, and the least interval, which applies while
 # reads are refused. An app that polls alone counts half as often.

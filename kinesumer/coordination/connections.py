@@ -5,30 +5,26 @@ from __future__ import annotations
 import random
 import socket
 import uuid
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.state_table import default_table
 from kinesumer.config import Config
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask, HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import QUERY_ID
+from kinesumer.model.streams import Stream
 from kinesumer.model.validation import require_text, validate_name
+from kinesumer.ports import Clock, StateStore, StreamSource
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.telemetry.api import Telemetry
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from contextlib import AbstractAsyncContextManager
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.streams import Stream
-    from kinesumer.ports import Clock, StateStore, StreamSource
-    from kinesumer.runtime.context import ClientContext
-    from kinesumer.runtime.incidents import IncidentLog
 
 
 class Identity(NamedTuple):

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from kinesumer.consuming.delivery_protocol import DeliveryProtocol
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.coordination.heartbeat_thread import HeartbeatTask
+from kinesumer.coordination.held_shards import HeldShards
+from kinesumer.coordination.session import Session
 from kinesumer.core.liveness import interval_seconds
 from kinesumer.errors import CommitTimeoutError, KinesumerError
+from kinesumer.model.rows import MemberRow
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire import rows, writes
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.coordination.heartbeat_thread import HeartbeatTask
-    from kinesumer.coordination.held_shards import HeldShards
-    from kinesumer.coordination.session import Session
-    from kinesumer.model.rows import MemberRow
-    from kinesumer.runtime.context import ClientContext
 
 # The maximum number of heartbeat intervals for which a client that leaves waits. It
 # suffices for the election of a new leader, the moves of the previous plan, and this

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.consuming.checkpointer import Checkpointer
-from kinesumer.consuming.delivery_protocol import EngineParts
+from kinesumer.consuming.delivery_protocol import DeliveryProtocol, EngineParts
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import (
     OpenStream,
+    StreamLike,
     as_streams,
     fan_out_uses,
     open_streams,
@@ -20,10 +22,13 @@ from kinesumer.consuming.watchdog import oldest_of
 from kinesumer.coordination.app_count import AppCount
 from kinesumer.coordination.departure import Departure
 from kinesumer.coordination.heartbeat import Heartbeater
+from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.coordination.member_reports import MemberReports
 from kinesumer.coordination.membership import (
+    Event,
     Failed,
     LeaderElected,
+    Notify,
     SessionLost,
     SessionRenewed,
 )
@@ -39,24 +44,14 @@ from kinesumer.coordination.startup_checks import (
     require_no_spark_query,
 )
 from kinesumer.errors import ShardsLostError
-from kinesumer.model.streams import Start
+from kinesumer.model.records import Record
+from kinesumer.model.rows import MemberRow, ShardRow
+from kinesumer.model.streams import ShardKey, Start, Stream
+from kinesumer.ports import StreamSource
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import FailFastTaskGroup, first_error, raise_in_task
 from kinesumer.telemetry.api import ClientState, StreamState
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-
-    from kinesumer.consuming.delivery_protocol import DeliveryProtocol
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.streams import StreamLike
-    from kinesumer.coordination.heartbeat_thread import HeartbeatTask
-    from kinesumer.coordination.membership import Event, Notify
-    from kinesumer.model.records import Record
-    from kinesumer.model.rows import MemberRow, ShardRow
-    from kinesumer.model.streams import ShardKey, Stream
-    from kinesumer.ports import StreamSource
-    from kinesumer.runtime.context import ClientContext
 
 
 class GroupConsumer:

@@ -7,9 +7,16 @@ code blocks the client's event loop.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
-from kinesumer.coordination.membership import Failed, SessionLost, SessionRenewed
+from kinesumer.consuming.watchdog import InFlightWork
+from kinesumer.coordination.leader import Leader
+from kinesumer.coordination.membership import (
+    Failed,
+    Notify,
+    SessionLost,
+    SessionRenewed,
+)
 from kinesumer.coordination.startup_checks import find_live_members
 from kinesumer.core.liveness import Lease, interval_seconds, lease_ms
 from kinesumer.errors import (
@@ -19,20 +26,13 @@ from kinesumer.errors import (
 )
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import CLIENT, LivenessRow, MemberRow
+from kinesumer.model.stream_consumers import FanOutUse
+from kinesumer.ports import Write, WriteResult
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import rows, writes
 from kinesumer.wire.row_size import room_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kinesumer.consuming.watchdog import InFlightWork
-    from kinesumer.coordination.leader import Leader
-    from kinesumer.coordination.membership import Notify
-    from kinesumer.model.stream_consumers import FanOutUse
-    from kinesumer.ports import Write, WriteResult
-    from kinesumer.runtime.context import ClientContext
 
 # The part of the lease after which the session stops delivering records. The rest is a
 # margin, since the session's clock may run slower than the clock of an observer.

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from kinesumer.coordination.membership import Failed
-from kinesumer.coordination.store_thread import StoreThreadEndedError
+from kinesumer.coordination.heartbeat import Heartbeater
+from kinesumer.coordination.membership import Event, Failed, Notify
+from kinesumer.coordination.store_thread import StoreThread, StoreThreadEndedError
+from kinesumer.runtime.context import ClientContext
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.coordination.heartbeat import Heartbeater
-    from kinesumer.coordination.membership import Event, Notify
-    from kinesumer.coordination.store_thread import StoreThread
-    from kinesumer.runtime.context import ClientContext
-
-    MakeHeartbeater = Callable[[ClientContext, Notify], Heartbeater]
+MakeHeartbeater = Callable[[ClientContext, Notify], Heartbeater]
 
 
 class HeartbeatTask:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Container, Sequence, Set
+from typing import Protocol
 
-from kinesumer.consuming.assignment_callbacks import HandedOut
+from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks, HandedOut
 from kinesumer.consuming.checkpointer import is_stored
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.core import claims
 from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
+from kinesumer.model.owned import RevokeReason
+from kinesumer.model.records import Fence
+from kinesumer.model.rows import ShardRow
+from kinesumer.model.streams import Range, ShardKey
+from kinesumer.ports import Write
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import deaths, rows, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence, Set
-
-    from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import PrefetchBuffer
-    from kinesumer.model.owned import RevokeReason
-    from kinesumer.model.records import Fence
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import Range, ShardKey
-    from kinesumer.ports import Write
-    from kinesumer.runtime.context import ClientContext
 
 
 class ProgressSource(HandedOut, Protocol):

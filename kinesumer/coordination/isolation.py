@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING
 
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.consuming.suspects import Suspects, Turn
+from kinesumer.coordination.held_shards import ProgressSource
 from kinesumer.core.progress import after_death
 from kinesumer.errors import PoisonRecordError
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import Deaths, ShardRow
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import deaths, rows, writes
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.coordination.held_shards import ProgressSource
-    from kinesumer.model.positions import Position
-    from kinesumer.model.rows import Deaths, ShardRow
-    from kinesumer.runtime.context import ClientContext
-
-    OnRejected = Callable[[OwnedShard, ShardRow | None], None]
+OnRejected = Callable[[OwnedShard, ShardRow | None], None]
 
 
 class IsolationGuard:

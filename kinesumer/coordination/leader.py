@@ -10,11 +10,11 @@ import asyncio
 import math
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from kinesumer.coordination.membership import (
     LeaderElected,
     MemberWatcher,
+    Notify,
     SessionRenewed,
 )
 from kinesumer.coordination.paced_store import PacedStore
@@ -24,22 +24,18 @@ from kinesumer.coordination.store_queries import (
     read_shards,
 )
 from kinesumer.core import lineage, plan
-from kinesumer.core.liveness import interval_seconds
+from kinesumer.core.liveness import Lease, interval_seconds
 from kinesumer.core.load import KnownLoads
 from kinesumer.core.load_reports import load_reason
 from kinesumer.core.rebalance import MOVING_BEATS, LoadSchedule, RebalanceSchedule
 from kinesumer.core.scale import clients_wanted
 from kinesumer.errors import CorruptRowError
+from kinesumer.model.rows import LeaderRow, MemberRow
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import gather_or_cancel, wait_and_clear
 from kinesumer.wire import rows, writes
 from kinesumer.wire.loads import read_loads
-
-if TYPE_CHECKING:
-    from kinesumer.coordination.membership import Notify
-    from kinesumer.core.liveness import Lease
-    from kinesumer.model.rows import LeaderRow, MemberRow
-    from kinesumer.runtime.context import ClientContext
 
 # The interval at which clients that aren't standbys check for a leader.
 LEADER_POLL_SECONDS = 10.0

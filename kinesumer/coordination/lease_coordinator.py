@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.shard_reader import ShardReader
-from kinesumer.coordination.held_shards import HeldShards
+from kinesumer.consuming.streams import OpenStream
+from kinesumer.coordination.held_shards import CallbackSource, HeldShards
 from kinesumer.coordination.isolation import IsolationGuard
 from kinesumer.coordination.membership import DeadSessions
 from kinesumer.coordination.paced_store import PARALLEL_WRITES
@@ -18,26 +21,18 @@ from kinesumer.coordination.shard_end import ShardEndHandler
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import POLL_SECONDS, read_range
 from kinesumer.core import claims
-from kinesumer.core.liveness import interval_seconds
+from kinesumer.core.liveness import Lease, interval_seconds
 from kinesumer.errors import CorruptRowError, StoreThrottledError, StoreUnavailableError
 from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.owned import RevokeReason
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import Deaths, MemberRow, ShardRow
+from kinesumer.model.streams import Range, ShardKey
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import rows, writes
 from kinesumer.wire.deaths import with_deaths
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kinesumer.consuming.prefetch import PrefetchBuffer
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.coordination.held_shards import CallbackSource
-    from kinesumer.core.liveness import Lease
-    from kinesumer.model.owned import RevokeReason
-    from kinesumer.model.positions import Position
-    from kinesumer.model.rows import Deaths, MemberRow, ShardRow
-    from kinesumer.model.streams import Range, ShardKey
-    from kinesumer.runtime.context import ClientContext
 
 # While shards in the range are unclaimed, the rows are read at this interval. After
 # some reads, the slow interval applies, which also interrupts many claims.

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from kinesumer.consuming.delivery_protocol import DeliveryProtocol
+from kinesumer.consuming.delivery_protocol import DeliveryProtocol, Starter
 from kinesumer.consuming.driver import DeliveryDriver
-from kinesumer.consuming.streams import as_streams, check_until
+from kinesumer.consuming.streams import StreamLike, as_streams, check_until
+from kinesumer.coordination.connections import Identity, Ports
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerError
-from kinesumer.model.streams import as_start
-from kinesumer.model.times import as_until
+from kinesumer.model.streams import Start, StartLike, Stream, as_start
+from kinesumer.model.times import Until, UntilLike, as_until
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
 from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.runtime.refusals import is_refusal
 from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.threads import RETRY_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.consuming.delivery_protocol import Starter
-    from kinesumer.consuming.streams import StreamLike
-    from kinesumer.coordination.connections import Identity, Ports
-    from kinesumer.model.streams import Start, StartLike, Stream
-    from kinesumer.model.times import Until, UntilLike
 
 
 class Runner(DeliveryProtocol, Protocol):

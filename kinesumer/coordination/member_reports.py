@@ -5,26 +5,22 @@ The heartbeat's thread calls this module. The client's event loop counts meanwhi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.core.failures import FailureWindows, MinuteCounts
 from kinesumer.core.load import LoadAverages
 from kinesumer.core.load_reports import report_loads
 from kinesumer.errors import PoisonRecordError
+from kinesumer.model.failures import StreamFailures
 from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import stream_name
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire.failures import failures_text
 from kinesumer.wire.incidents import incidents_text
 from kinesumer.wire.loads import LEAST_ENTRIES, load_text, max_entries
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.failures import StreamFailures
-    from kinesumer.model.rows import MemberRow
-    from kinesumer.runtime.context import ClientContext
 
 
 class MemberReports:

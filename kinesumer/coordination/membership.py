@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from kinesumer.core import plan
 from kinesumer.core.liveness import (
     MAX_REQUEST_DELAY_SECONDS,
     HeartbeatWatch,
+    Lease,
     proves_death,
 )
 from kinesumer.errors import StoreUnavailableError
+from kinesumer.model.rows import Key, LeaderRow, LivenessRow, MemberRow, Row, Value
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from kinesumer.core.liveness import Lease
-    from kinesumer.model.rows import Key, LeaderRow, LivenessRow, MemberRow, Row, Value
-    from kinesumer.runtime.context import ClientContext
 
 # The part of the lease after which a member without a heartbeat counts as silent. It
 # lies between two and three heartbeats.
@@ -61,8 +58,7 @@ class LeaderElected(NamedTuple):
 
 Event = SessionRenewed | SessionLost | Failed | LeaderElected
 
-if TYPE_CHECKING:
-    Notify = Callable[[Event], None]
+Notify = Callable[[Event], None]
 
 
 async def fence(context: ClientContext, member: LivenessRow) -> bool | None:

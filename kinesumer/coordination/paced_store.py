@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Callable
 
 from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.core.write_rate import WriteRate
 from kinesumer.errors import StoreThrottledError
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
-
-    from kinesumer.ports import Clock, StateStore, Write, WriteResult
+from kinesumer.ports import Clock, StateStore, Write, WriteResult
 
 PARALLEL_WRITES = 32  # maximum concurrent writes of one client
 

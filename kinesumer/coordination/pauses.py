@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from kinesumer.coordination.shard_sync import write_all
 from kinesumer.coordination.startup_checks import require_no_spark_query
@@ -17,15 +18,11 @@ from kinesumer.coordination.store_queries import (
 )
 from kinesumer.core.claims import Pauses
 from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
+from kinesumer.model.rows import Key, MemberRow, Row, ShardRow
 from kinesumer.model.streams import stream_name
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import admin_writes, rows, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.model.rows import Key, MemberRow, Row, ShardRow
-    from kinesumer.runtime.context import ClientContext
 
 MAX_REASON_CHARACTERS = 200  # keeps rows below 1 KB, the unit that DynamoDB bills
 QUERY_ADVICE = "a running query doesn't notice changes: stop the query first"

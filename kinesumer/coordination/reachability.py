@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.consuming.watchdog import REQUEST_SECONDS
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -14,12 +15,9 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.incidents import IncidentKind
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.timeouts import timeout
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.runtime.context import ClientContext
 
 PROBE_SECONDS = 5.0
 # Errors that prove that Kinesis was reached.

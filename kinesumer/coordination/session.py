@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.prefetch import PrefetchBuffer
+from kinesumer.consuming.streams import OpenStream
+from kinesumer.coordination.held_shards import CallbackSource, HeldShards
 from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.lease_coordinator import LeaseCoordinator
+from kinesumer.coordination.membership import Notify, SessionRenewed
 from kinesumer.core.load import work_of_report
 from kinesumer.core.write_rate import share_of
+from kinesumer.model.rows import MemberRow
+from kinesumer.runtime.context import ClientContext
 from kinesumer.telemetry.api import ClientState, StreamState
 from kinesumer.wire import writes
 from kinesumer.wire.loads import read_loads
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Iterable, Mapping
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import PrefetchBuffer
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.coordination.held_shards import CallbackSource, HeldShards
-    from kinesumer.coordination.membership import Notify, SessionRenewed
-    from kinesumer.model.rows import MemberRow
-    from kinesumer.runtime.context import ClientContext
 
 
 class Session:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.streams import OpenStream
+from kinesumer.coordination.held_shards import HeldShards
 from kinesumer.coordination.store_queries import read_shards, read_stream_row
 from kinesumer.core import lineage
 from kinesumer.core.shard_end import is_read_until
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import deaths, rows, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.coordination.held_shards import HeldShards
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.runtime.context import ClientContext
 
 
 class ShardEndHandler:

@@ -6,8 +6,10 @@ Every write is conditional and repeatable. So two clients may sync the same stre
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.store_queries import (
     REREAD_SECONDS,
     read_shards,
@@ -17,21 +19,14 @@ from kinesumer.core import lineage
 from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.errors import CorruptRowError, StreamRecreatedError
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import StreamRow
-from kinesumer.model.streams import Start
+from kinesumer.model.rows import Row, ShardRow, StreamRow
+from kinesumer.model.streams import Shard, Start, StreamInfo
+from kinesumer.ports import Write
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import gather_or_cancel, wait_and_clear
 from kinesumer.wire import rows, writes
 from kinesumer.wire.fields import is_sequence_number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.rows import Row, ShardRow
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ports import Write
-    from kinesumer.runtime.context import ClientContext
 
 
 class SyncClient(Protocol):

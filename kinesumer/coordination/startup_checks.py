@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
 
 from kinesumer.coordination.membership import fence
 from kinesumer.core.liveness import BeatCounter, HeartbeatWatch
 from kinesumer.errors import GroupBusyError, StateStoreRecreatedError
-from kinesumer.model.rows import QUERY_ID
+from kinesumer.model.rows import QUERY_ID, LivenessRow, Row
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from kinesumer.model.rows import LivenessRow, Row
-    from kinesumer.runtime.context import ClientContext
 
 # A client of Kinesumer for Go counts as alive for this time after it updates its row.
 GO_FRESH_SECONDS = 60.0

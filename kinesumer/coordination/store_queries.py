@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.core import lineage
 from kinesumer.core.backoff import LOOK_SECONDS
 from kinesumer.core.claims import contains
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.model.streams import Interval, stream_name
+from kinesumer.model.rows import Row, ShardRow, StreamRow
+from kinesumer.model.streams import Interval, Range, Shard, stream_name
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.rows import Row, ShardRow, StreamRow
-    from kinesumer.model.streams import Range, Shard
-    from kinesumer.runtime.context import ClientContext
 
 
 async def find_stream(context: ClientContext, name: str) -> StreamRow:

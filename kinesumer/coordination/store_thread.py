@@ -7,20 +7,16 @@ their answers have arrived.
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, ParamSpec, TypeVar
 
 from kinesumer.errors import KinesumerError
+from kinesumer.ports import StateStore
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.refusals import is_refusal, start_thread
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Coroutine
-    from contextlib import AbstractAsyncContextManager
-
-    from kinesumer.ports import StateStore
 
 T = TypeVar("T")
 P = ParamSpec("P")

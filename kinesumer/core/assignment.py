@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kinesumer.core.quotas import Claimant, whole_shares
 from kinesumer.model.streams import HASH_KEYS, Interval, Range
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    Plan = dict[str, Range]
+Plan = dict[str, Range]
 
 FREE = -1  # stands for the owner of a free slot
 

@@ -7,14 +7,12 @@ records. So a batch consists of the oldest records of all shards together.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.streams import ShardKey
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import ShardKey
 
 # AWS's write limits of a shard. Only short bursts exceed them.
 MAX_ROWS_PER_SECOND = 1_000.0

@@ -17,24 +17,16 @@ up to 11:01. The next batch reads B and C up to the present.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from kinesumer.core.batch_limits import Sample, admit
-from kinesumer.core.batch_ranges import still_needed
-from kinesumer.model.positions import SEEN_SLACK_SECONDS, TIP_SHARE
-from kinesumer.model.query_offsets import After, End, StreamOffset
-from kinesumer.model.streams import Start
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from kinesumer.core.batch_limits import Limits, ProbedRecord, Share
-    from kinesumer.core.batch_ranges import Readable
-    from kinesumer.model.positions import Position
-    from kinesumer.model.query_offsets import ShardPosition
-    from kinesumer.model.streams import Shard, ShardKey
+from kinesumer.core.batch_limits import Limits, ProbedRecord, Sample, Share, admit
+from kinesumer.core.batch_ranges import Readable, still_needed
+from kinesumer.model.positions import SEEN_SLACK_SECONDS, TIP_SHARE, Position
+from kinesumer.model.query_offsets import After, End, ShardPosition, StreamOffset
+from kinesumer.model.streams import Shard, ShardKey, Start
 
 
 @dataclass(frozen=True, slots=True)

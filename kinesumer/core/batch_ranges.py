@@ -6,18 +6,21 @@ previous batch's offset to its position in the batch's own offset.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from kinesumer.core.lineage import ancestors, is_complete
 from kinesumer.errors import CorruptOffsetError
-from kinesumer.model.query_offsets import BEGINNING, After, At, End, ShardPosition
-from kinesumer.model.streams import Start
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kinesumer.model.query_offsets import Offset, StreamOffset
-    from kinesumer.model.streams import Shard
+from kinesumer.model.query_offsets import (
+    BEGINNING,
+    After,
+    At,
+    End,
+    Offset,
+    ShardPosition,
+    StreamOffset,
+)
+from kinesumer.model.streams import Shard, Start
 
 # The first and the last position of a range.
 Pair = tuple[ShardPosition, ShardPosition]

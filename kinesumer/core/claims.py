@@ -6,18 +6,14 @@ The session reads the rows of the shards in the range that the plan gives it.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from kinesumer.model.streams import HASH_KEYS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import Range, ShardKey
-    from kinesumer.ports import Write
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import ShardRow
+from kinesumer.model.streams import HASH_KEYS, Range, ShardKey
+from kinesumer.ports import Write
 
 
 def contains(

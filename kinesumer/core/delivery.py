@@ -13,16 +13,12 @@ For example, shard A has two batches of two records. A loop asks, and gets recor
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
-from kinesumer.core.handout import Handout, Loop, Phase, S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.core.handout import Fetched
-    from kinesumer.core.turns import Turns
+from kinesumer.core.handout import Fetched, Handout, Loop, Phase, S
+from kinesumer.core.turns import Turns
 
 
 class HandOver(NamedTuple, Generic[S]):

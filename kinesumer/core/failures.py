@@ -7,16 +7,13 @@ since 0 s, because no minute passes without one.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 from kinesumer.model.failures import LastError, Outcomes, StreamFailures
 from kinesumer.model.incidents import QUIET_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.streams import ShardKey
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import ShardKey
 
 K = TypeVar("K")
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from operator import length_hint
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from kinesumer.core.liveness import Lease
-    from kinesumer.core.load import LoadMeter
-    from kinesumer.core.progress import Progress
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Batch, Record
+from kinesumer.core.liveness import Lease
+from kinesumer.core.load import LoadMeter
+from kinesumer.core.progress import Progress
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Batch, Record
 
 
 class Isolation(Protocol):

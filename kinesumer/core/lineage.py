@@ -7,15 +7,12 @@ A parent that has no row and that Kinesis doesn't list has expired. It counts as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from kinesumer.model.positions import Position
 from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from kinesumer.model.positions import Position
 
 
 def leaves(shards: Sequence[Shard]) -> list[Shard]:

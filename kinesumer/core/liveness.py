@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
-from kinesumer.model.rows import Liveness
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.model.rows import Value
-
+from kinesumer.model.rows import Liveness, Value
 
 # Maximum heartbeats per second of all clients together. In a larger fleet, each client
 # sends heartbeats less often.

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from math import inf
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from kinesumer.model.loads import Load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from kinesumer.model.loads import LoadReport
+from kinesumer.model.loads import Load, LoadReport
 
 K = TypeVar("K")
 

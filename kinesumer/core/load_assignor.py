@@ -13,20 +13,22 @@ members have 44 and 50. This lowers the most work by more than 1 %, so the shard
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence, Set
 from itertools import accumulate, groupby, pairwise
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from kinesumer.core.assignment import FREE, make_rows, plan_of, previous_owners
+from kinesumer.core.assignment import (
+    FREE,
+    Member,
+    Plan,
+    make_rows,
+    plan_of,
+    previous_owners,
+)
 from kinesumer.core.linear_partition import Partition, Taker
-from kinesumer.core.load_order import arrange, longest_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence, Set
-
-    from kinesumer.core.assignment import Member, Plan
-    from kinesumer.core.load_order import Span
-    from kinesumer.model.streams import Range
+from kinesumer.core.load_order import Span, arrange, longest_runs
+from kinesumer.model.streams import Range
 
 
 class Slack(NamedTuple):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping, Sequence, Set
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kinesumer.core.assignment import FREE, runs_of
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence, Set
-
-    Span = tuple[int, int]  # the first slot, and the slot after the last one
+Span = tuple[int, int]  # the first slot, and the slot after the last one
 
 
 def longest_runs(owner: Sequence[int]) -> dict[int, Span]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING
 
 from kinesumer.core.load import work_of
-from kinesumer.core.load_assignor import LABELS_SLACK, MEMBERS_SLACK, assign_load
-from kinesumer.core.plan import previous_ranges, receivers_of
+from kinesumer.core.load_assignor import (
+    LABELS_SLACK,
+    MEMBERS_SLACK,
+    Verdict,
+    assign_load,
+)
+from kinesumer.core.plan import Work, previous_ranges, receivers_of
 from kinesumer.model.loads import Load, LoadReport
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kinesumer.core.load_assignor import Verdict
-    from kinesumer.core.plan import Work
-    from kinesumer.model.rows import MemberRow
-    from kinesumer.model.streams import ShardKey
+from kinesumer.model.rows import MemberRow
+from kinesumer.model.streams import ShardKey
 
 
 def report_loads(

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from kinesumer.core.assignment import Member, assign_range
 from kinesumer.core.claims import contains
 from kinesumer.core.load_assignor import assign_load
-from kinesumer.model.rows import CLIENT
-from kinesumer.model.streams import HASH_KEYS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from kinesumer.model.rows import MemberRow
-    from kinesumer.model.streams import Interval, Range
+from kinesumer.model.rows import CLIENT, MemberRow
+from kinesumer.model.streams import HASH_KEYS, Interval, Range
 
 # The number of clients, those with the lowest ids, that poll all members. One of them
 # replaces a dead leader. A living leader may have a higher id.

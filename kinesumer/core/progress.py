@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kinesumer.model.rows import Deaths, ShardRow
+from kinesumer.model.rows import Deaths, ShardRow
 
 
 class Progress:

@@ -8,15 +8,11 @@ client would read the shard until then.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from kinesumer.core import plan
 from kinesumer.core.load import COUNTS_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from kinesumer.model.rows import MemberRow
+from kinesumer.model.rows import MemberRow
 
 # The duration of a plan's moves, in heartbeat intervals. After one interval all clients
 # know the plan, and after 1.1 more intervals they have released their shards. The rest

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil, exp
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kinesumer.core.load import SHARD_MICROSECONDS, UNKNOWN_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from kinesumer.model.rows import MemberRow
+from kinesumer.model.rows import MemberRow
 
 K = TypeVar("K")
 

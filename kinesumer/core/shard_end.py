@@ -15,17 +15,13 @@ Two other facts only look like an end:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 from kinesumer.model.positions import Position
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.model.records import Page
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import Shard, Start
+from kinesumer.model.records import Page
+from kinesumer.model.rows import ShardRow
+from kinesumer.model.streams import Shard, Start
 
 
 class NextStep(Enum):

@@ -13,18 +13,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kinesumer.core.delivery import Effect, Free, Processed, Signal
-from kinesumer.core.handout import S
-from kinesumer.model.records import RECORD_OVERHEAD_BYTES, memory_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kinesumer.core.handout import Fetched
-    from kinesumer.model.records import Record
+from kinesumer.core.handout import Fetched, S
+from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record, memory_size
 
 
 @dataclass(eq=False, slots=True)

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from kinesumer.model.streams import HASH_KEYS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.model.streams import Range
+from kinesumer.model.streams import HASH_KEYS, Range
 
 # DynamoDB's limit of writes per partition. At first, each writer uses an equal share.
 UNITS_PER_SECOND = 1000.0

@@ -6,10 +6,8 @@ these bounds, ten bytes could stand for ten million values.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 # So many values each byte of data may stand for. Usual schemas have at most two: a
 # record, and its only field.

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kinesumer.decoding.avro import T
+from kinesumer.decoding.cache import Decode
 from kinesumer.decoding.payloads import PayloadDecoders, RegistryDecoder
 from kinesumer.decoding.wire_format import parse_confluent, skip_confluent_indexes
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import is_unicode
 
 if TYPE_CHECKING:
-    from kinesumer.decoding.cache import Decode
     from kinesumer.decoding.confluent_api import ConfluentApi, StoredSchema
 
 MAX_REFERENCES = 100

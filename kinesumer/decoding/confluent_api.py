@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from base64 import b64encode
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -20,9 +21,6 @@ from kinesumer.errors import (
     SchemaRegistryUnavailableError,
 )
 from kinesumer.runtime.secrets import SECRETS
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 REQUEST_SECONDS = 5.0
 MAX_ANSWER_BYTES = 8 << 20

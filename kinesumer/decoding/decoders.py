@@ -6,7 +6,7 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
 from kinesumer.errors import (
     ConfigurationError,
@@ -16,16 +16,14 @@ from kinesumer.errors import (
 )
 from kinesumer.model.functions import require_function
 from kinesumer.model.json_types import json_decoder
+from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.records import Record, decode_error
+from kinesumer.model.streams import StartLike
+from kinesumer.model.times import UntilLike
+from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import RepeatedLines, logger
 from kinesumer.runtime.text import escape_unprintable
-
-if TYPE_CHECKING:
-    from kinesumer.model.owned import OnAssigned, OnRevoked
-    from kinesumer.model.streams import StartLike
-    from kinesumer.model.times import UntilLike
-    from kinesumer.ports import Clock
-    from kinesumer.telemetry.api import Telemetry
+from kinesumer.telemetry.api import Telemetry
 
 V = TypeVar("V")
 AsyncDecode = Callable[[Record], Awaitable[V]]

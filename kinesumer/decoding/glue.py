@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from uuid import UUID
 
 from kinesumer.decoding.avro import T
+from kinesumer.decoding.cache import Decode
 from kinesumer.decoding.payloads import PayloadDecoders, RegistryDecoder
 from kinesumer.decoding.wire_format import parse_glue, skip_glue_index
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import require_text
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from kinesumer.decoding.cache import Decode
 
 MAX_DECOMPRESSED_BYTES = 16 << 20
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic
 
 from kinesumer.decoding.avro import (
     AvroSchema,
@@ -11,16 +12,11 @@ from kinesumer.decoding.avro import (
     converter,
     payload_decoder,
 )
-from kinesumer.decoding.cache import SchemaCache
+from kinesumer.decoding.cache import Decode, SchemaCache
 from kinesumer.decoding.protobuf import is_message
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.json_types import json_decoder
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from kinesumer.decoding.cache import Decode
-    from kinesumer.model.records import Record
+from kinesumer.model.records import Record
 
 FORMATS = "AVRO", "JSON", "PROTOBUF"
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.core.work_queue import MAX_AT_ONCE
+from kinesumer.decoding.decoders import Decoder
 from kinesumer.errors import DecodeError
-from kinesumer.model.records import decode_error
+from kinesumer.handlers.invokers import Gate
+from kinesumer.handlers.shard_queue import WorkItem
+from kinesumer.model.records import Record, decode_error
+from kinesumer.ports import Clock
 from kinesumer.runtime.decompression import DECOMPRESSED, DecompressionRoom
-
-if TYPE_CHECKING:
-    from kinesumer.decoding.decoders import Decoder
-    from kinesumer.handlers.invokers import Gate
-    from kinesumer.handlers.shard_queue import WorkItem
-    from kinesumer.model.records import Record
-    from kinesumer.ports import Clock
 
 
 @dataclass(frozen=True)

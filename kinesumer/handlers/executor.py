@@ -5,25 +5,20 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
+from kinesumer.consuming.suspects import Suspects
 from kinesumer.errors import DecodeError, PoisonRecordError
-from kinesumer.handlers.failure_policy import log_first_failure
-from kinesumer.handlers.invokers import NotAwaitedError
+from kinesumer.handlers.decoded_records import RecordDecoding
+from kinesumer.handlers.failure_policy import FailurePolicy, log_first_failure
+from kinesumer.handlers.invokers import Gate, HandlerInvoker, NotAwaitedError
 from kinesumer.handlers.retry import HOLD_WAITS, Failure, RetryPolicy, call_again
+from kinesumer.handlers.shard_queue import WorkItem
+from kinesumer.handlers.tracing import Tracing
+from kinesumer.model.records import Record
+from kinesumer.ports import Clock
 from kinesumer.runtime.threads import NoThreadError
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from kinesumer.consuming.suspects import Suspects
-    from kinesumer.handlers.decoded_records import RecordDecoding
-    from kinesumer.handlers.failure_policy import FailurePolicy
-    from kinesumer.handlers.invokers import Gate, HandlerInvoker
-    from kinesumer.handlers.shard_queue import WorkItem
-    from kinesumer.handlers.tracing import Tracing
-    from kinesumer.model.records import Record
-    from kinesumer.ports import Clock
 
 
 @dataclass(frozen=True)

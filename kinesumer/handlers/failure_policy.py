@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from random import Random
+from typing import Literal
 
 from kinesumer.errors import (
     ConfigurationError,
@@ -15,26 +17,20 @@ from kinesumer.errors import (
     PoisonRecordError,
     TransientError,
 )
+from kinesumer.handlers.dead_letters.base import DeadLetters
+from kinesumer.handlers.dead_letters.letter import DeadLetter
+from kinesumer.handlers.invokers import Gate
 from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
-from kinesumer.handlers.shard_queue import ShardStopped
+from kinesumer.handlers.shard_queue import ShardStopped, WorkItem
 from kinesumer.model.decode_causes import MAX_CAUSE_CHARACTERS
+from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable, safe_str
+from kinesumer.telemetry.api import Telemetry
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from random import Random
-
-    from kinesumer.handlers.dead_letters.base import DeadLetters
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
-    from kinesumer.handlers.invokers import Gate
-    from kinesumer.handlers.shard_queue import WorkItem
-    from kinesumer.ports import Clock
-    from kinesumer.telemetry.api import Telemetry
-
-    # A policy returns normally if the failed record counts as handled. Otherwise it
-    # raises an error.
-    FailurePolicy = Callable[[WorkItem, Failure], Awaitable[None]]
+# A policy returns normally if the failed record counts as handled. Otherwise it
+# raises an error.
+FailurePolicy = Callable[[WorkItem, Failure], Awaitable[None]]
 
 OnFailure = Literal["dead-letter", "stop-shard", "stop-client"]
 

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from types import UnionType
+from typing import Any, TypedDict, TypeVar
+
+from kinesumer.decoding.decoders import Decode
+from kinesumer.handlers.dead_letters.base import DeadLetterFunction
+from kinesumer.handlers.failure_policy import OnFailure
+from kinesumer.handlers.middleware import Middleware
+from kinesumer.handlers.retry import RetryPolicy
+from kinesumer.handlers.tracing import Traceparent
+from kinesumer.model.owned import OnAssigned, OnRevoked
+from kinesumer.model.records import Batch, Record
+from kinesumer.model.streams import StartLike
+from kinesumer.model.times import UntilLike
 
 V = TypeVar("V")
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import UnionType
 
-    from kinesumer.decoding.decoders import Decode
-    from kinesumer.handlers.dead_letters.base import DeadLetterFunction
-    from kinesumer.handlers.failure_policy import OnFailure
-    from kinesumer.handlers.middleware import Middleware
-    from kinesumer.handlers.retry import RetryPolicy
-    from kinesumer.handlers.tracing import Traceparent
-    from kinesumer.model.owned import OnAssigned, OnRevoked
-    from kinesumer.model.records import Batch, Record
-    from kinesumer.model.streams import StartLike
-    from kinesumer.model.times import UntilLike
-
-    Handle = Callable[[Record[V]], object] | Callable[[Batch[V]], object]
-    # The keys are streams, which run() checks. The type of a mapping's keys is
-    # invariant, so no other type permits strings, Stream objects, and both together.
-    Handlers = Mapping[Any, Handle[Any] | "Handler"]
+Handle = Callable[[Record[V]], object] | Callable[[Batch[V]], object]
+# The keys are streams, which run() checks. The type of a mapping's keys is
+# invariant, so no other type permits strings, Stream objects, and both together.
+Handlers = Mapping[Any, "Handle[Any] | Handler"]
 
 
 class HandlerKeywords(TypedDict, total=False):

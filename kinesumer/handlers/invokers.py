@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.core.turns import TURN_SECONDS, Turns
 from kinesumer.errors import ConfigurationError
-from kinesumer.handlers.shard_queue import ShardStopped
+from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped, WorkItem
+from kinesumer.handlers.signature import HandlerFunction
+from kinesumer.model.records import Record
+from kinesumer.ports import Clock
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
-from kinesumer.runtime.threads import NotCalledError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.handlers.shard_queue import ShardQueue, WorkItem
-    from kinesumer.handlers.signature import HandlerFunction
-    from kinesumer.model.records import Record
-    from kinesumer.ports import Clock
-    from kinesumer.runtime.threads import Threads
+from kinesumer.runtime.threads import NotCalledError, Threads
 
 
 class NotAwaitedError(ConfigurationError):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from kinesumer.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kinesumer.handlers.signature import HandlerFunction
-    from kinesumer.model.records import Batch, Record
+from kinesumer.handlers.signature import HandlerFunction
+from kinesumer.model.records import Batch, Record
 
 HOOKS = ("before", "after", "on_error")
 

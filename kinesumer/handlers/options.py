@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Unpack, get_args
 
-from kinesumer.decoding.decoders import read_decoder
+from kinesumer.decoding.decoders import Decoder, read_decoder
 from kinesumer.errors import ConfigurationError, DecodeError
+from kinesumer.handlers.dead_letters.base import DeadLetterFunction
 from kinesumer.handlers.failure_policy import OnFailure
-from kinesumer.handlers.handler import Handler
-from kinesumer.handlers.middleware import wrapped
+from kinesumer.handlers.handler import Handler, HandlerDefaults
+from kinesumer.handlers.middleware import Middleware, wrapped
 from kinesumer.handlers.retry import DEFAULT_LIMIT, RetryPolicy, read_limit
-from kinesumer.handlers.signature import read_function
-from kinesumer.handlers.tracing import read_traceparent
+from kinesumer.handlers.signature import HandlerFunction, read_function
+from kinesumer.handlers.tracing import Traceparent, read_traceparent
 from kinesumer.model.validation import require_list
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Unpack
-
-    from kinesumer.decoding.decoders import Decoder
-    from kinesumer.handlers.dead_letters.base import DeadLetterFunction
-    from kinesumer.handlers.handler import HandlerDefaults
-    from kinesumer.handlers.middleware import Middleware
-    from kinesumer.handlers.signature import HandlerFunction
-    from kinesumer.handlers.tracing import Traceparent
 
 MAX_CONCURRENCY = 10_000
 

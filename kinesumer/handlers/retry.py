@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from random import Random
+from typing import NamedTuple
 
 from kinesumer.core.backoff import Backoff
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import MAX_PAUSE_SECONDS, require_error_types
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from random import Random
-
 
 MAX_ATTEMPTS = 1_000_000
 

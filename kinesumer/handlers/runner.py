@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Set
+from random import Random
+from typing import Any
 
 from anyio import CancelScope
 
-from kinesumer.consuming.assignment_callbacks import LAST_SECONDS
+from kinesumer.aws.session import ClientFactory
+from kinesumer.consuming.assignment_callbacks import LAST_SECONDS, AssignmentCallbacks
+from kinesumer.consuming.delivery_protocol import EngineParts, Starter
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.prefetch import FetchedBatch
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
 from kinesumer.errors import HandlerFailedError
 from kinesumer.handlers.failure_policy import log_end
 from kinesumer.handlers.invokers import Gate
-from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped
-from kinesumer.handlers.stream_callers import StreamCallers, Tools
+from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped, WorkItem
+from kinesumer.handlers.stream_callers import StreamCaller, StreamCallers, Tools
+from kinesumer.handlers.stream_handlers import StreamHandlers
+from kinesumer.model.times import Until
+from kinesumer.ports import Clock
 from kinesumer.runtime.decompression import DecompressionRoom
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import MAX_THREADS, Threads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Set
-    from random import Random
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
-    from kinesumer.consuming.delivery_protocol import EngineParts, Starter
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import FetchedBatch
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.handlers.shard_queue import WorkItem
-    from kinesumer.handlers.stream_callers import StreamCaller
-    from kinesumer.handlers.stream_handlers import StreamHandlers
-    from kinesumer.model.times import Until
-    from kinesumer.ports import Clock
 
 
 class HandlerRunner:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kinesumer.consuming.delivery_protocol import EngineParts
 from kinesumer.consuming.owned_shard import OwnedShard
-from kinesumer.core.work_queue import Work
+from kinesumer.consuming.prefetch import FetchedBatch
+from kinesumer.core.work_queue import Work, WorkQueue
+from kinesumer.handlers.retry import Failure
 from kinesumer.runtime.failure_log import RepeatedLines
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.consuming.delivery_protocol import EngineParts
-    from kinesumer.consuming.prefetch import FetchedBatch
-    from kinesumer.core.work_queue import WorkQueue
-    from kinesumer.handlers.retry import Failure
-
-    NewQueue = Callable[
-        [OwnedShard, Callable[..., "WorkItem"]], WorkQueue[OwnedShard, "WorkItem"]
-    ]
+NewQueue = Callable[
+    [OwnedShard, Callable[..., "WorkItem"]], WorkQueue[OwnedShard, "WorkItem"]
+]
 
 
 class ShardStopped(Exception):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
+from collections.abc import Callable
+from typing import Any, NamedTuple, get_origin
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.functions import code_of, is_async, require_function
 from kinesumer.model.records import Batch, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class HandlerFunction(NamedTuple):

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from random import Random
+from typing import Any, NamedTuple
 
-from kinesumer.core.work_queue import KeyedWork, OrderedWork
+from kinesumer.aws.session import ClientFactory
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.streams import OpenStream
+from kinesumer.core.work_queue import KeyedWork, OrderedWork, WorkQueue
+from kinesumer.handlers.dead_letters.base import DeadLetterFunction, DeadLetters
 from kinesumer.handlers.decoded_records import RecordDecoding
 from kinesumer.handlers.executor import HandlerExecutor
 from kinesumer.handlers.failure_policy import (
     DeadLetterPolicy,
+    FailurePolicy,
     stop_client,
     stop_shard,
 )
-from kinesumer.handlers.invokers import HandlerInvoker
+from kinesumer.handlers.invokers import Gate, HandlerInvoker
+from kinesumer.handlers.options import RunOptions
+from kinesumer.handlers.shard_queue import WorkItem
+from kinesumer.handlers.stream_handlers import StreamHandlers
 from kinesumer.handlers.tracing import Tracing, traced
+from kinesumer.ports import Clock
+from kinesumer.runtime.decompression import DecompressionRoom
 from kinesumer.runtime.failure_log import logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from random import Random
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.core.work_queue import WorkQueue
-    from kinesumer.handlers.dead_letters.base import DeadLetterFunction, DeadLetters
-    from kinesumer.handlers.failure_policy import FailurePolicy
-    from kinesumer.handlers.invokers import Gate
-    from kinesumer.handlers.options import RunOptions
-    from kinesumer.handlers.shard_queue import WorkItem
-    from kinesumer.handlers.stream_handlers import StreamHandlers
-    from kinesumer.ports import Clock
-    from kinesumer.runtime.decompression import DecompressionRoom
-    from kinesumer.runtime.threads import Threads
-    from kinesumer.telemetry.api import Telemetry
+from kinesumer.runtime.threads import Threads
+from kinesumer.telemetry.api import Telemetry
 
 
 class Tools(NamedTuple):

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from kinesumer.consuming.streams import as_streams
+from kinesumer.consuming.streams import OpenStream, StreamLike, as_streams
 from kinesumer.errors import ConfigurationError
-from kinesumer.handlers.handler import Handler
-from kinesumer.handlers.options import read_run_options
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.consuming.streams import OpenStream, StreamLike
-    from kinesumer.handlers.handler import HandlerDefaults
-    from kinesumer.handlers.options import RunOptions
-    from kinesumer.model.streams import Stream
+from kinesumer.handlers.handler import Handler, HandlerDefaults
+from kinesumer.handlers.options import RunOptions, read_run_options
+from kinesumer.model.streams import Stream
 
 
 class StreamHandlers(NamedTuple):

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import msgspec
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.handlers.shard_queue import WorkItem
+from kinesumer.handlers.signature import HandlerFunction
+from kinesumer.model.records import Record
+from kinesumer.telemetry.api import Telemetry
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from kinesumer.handlers.shard_queue import WorkItem
-    from kinesumer.handlers.signature import HandlerFunction
-    from kinesumer.model.records import Record
-    from kinesumer.telemetry.api import Telemetry
-
-    Traceparent = Callable[[Record], str | None]
+Traceparent = Callable[[Record], str | None]
 
 
 def read_traceparent(option: object) -> Traceparent | None:

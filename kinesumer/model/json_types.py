@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from kinesumer.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def json_decoder(type_: Any) -> Callable[[bytes], Any]:

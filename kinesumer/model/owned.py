@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Fence
-    from kinesumer.model.streams import ShardKey
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Fence
+from kinesumer.model.streams import ShardKey
 
 RevokeReason = Literal["moved", "ended", "paused", "seeked", "lost", "closed"]
 """The reason for which a client delivers no more records of a shard."""

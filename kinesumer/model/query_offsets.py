@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-
-if TYPE_CHECKING:
-    from kinesumer.model.positions import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from kinesumer.model.positions import BEFORE_ALL
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.model.positions import Position, Tip
-    from kinesumer.model.stream_consumers import FanOutUse
-    from kinesumer.model.streams import Range, ShardKey, Start
-
+from kinesumer.model.positions import BEFORE_ALL, Position, Tip
+from kinesumer.model.stream_consumers import FanOutUse
+from kinesumer.model.streams import Range, ShardKey, Start
 
 # The value of an attribute. DynamoDB's types are S, N, BOOL and SS. An empty set can't
 # be stored.

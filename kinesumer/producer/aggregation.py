@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from kinesumer.model.streams import Shard
 from kinesumer.producer.pending import PendingRecord
+from kinesumer.producer.put_stream import Patience, PutStream
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire.aggregation import hash_key_of
-from kinesumer.wire.put_records import AGGREGATED_RECORD_BYTES, HASH_KEY_DIGITS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.model.streams import Shard
-    from kinesumer.producer.put_stream import Patience, PutStream
-    from kinesumer.wire.put_records import Entry, EntryResult
+from kinesumer.wire.put_records import (
+    AGGREGATED_RECORD_BYTES,
+    HASH_KEY_DIGITS,
+    Entry,
+    EntryResult,
+)
 
 # A tenth of the bytes that a shard accepts per second. Larger aggregates would arrive
 # in bursts.

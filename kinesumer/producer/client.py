@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     ConfigurationError,
+    FailedRecord,
     KinesumerError,
     PutFailedError,
     StreamMissingError,
 )
-from kinesumer.model.streams import Stream
+from kinesumer.model.streams import Stream, StreamInfo
 from kinesumer.model.validation import require_flag, require_text
-from kinesumer.producer.pending import require_taken, to_entry, valid_entry
+from kinesumer.producer.pending import PutFuture, require_taken, to_entry, valid_entry
 from kinesumer.producer.put_stream import (
     GIVE_UP_SECONDS,
     PutCounts,
+    PutTarget,
 )
 from kinesumer.producer.record_producer import (
     LINGER_SECONDS,
@@ -30,18 +35,8 @@ from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.runtime.retries import CALL_RETRIES
 from kinesumer.runtime.wrong_client import ForAsyncio
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.errors import FailedRecord
-    from kinesumer.model.streams import StreamInfo
-    from kinesumer.producer.pending import PutFuture
-    from kinesumer.producer.put_stream import PutTarget
-    from kinesumer.telemetry.api import Telemetry
-    from kinesumer.telemetry.otel import OpenTelemetry
+from kinesumer.telemetry.api import Telemetry
+from kinesumer.telemetry.otel import OpenTelemetry
 
 # The longest wait for buffered records to be put, if an error has ended the block.
 ABORT_SECONDS = 30.0

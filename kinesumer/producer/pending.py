@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Generator, Hashable, Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kinesumer.errors import (
     ConfigurationError,
@@ -14,14 +15,15 @@ from kinesumer.errors import (
     KinesumerError,
     PutFailedError,
 )
+from kinesumer.model.streams import StreamInfo
 from kinesumer.model.validation import is_unicode
-from kinesumer.wire.put_records import KEY_CHARACTERS, Entry, aggregate, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Hashable, Iterable, Mapping
-
-    from kinesumer.model.streams import StreamInfo
-    from kinesumer.wire.put_records import EntryResult
+from kinesumer.wire.put_records import (
+    KEY_CHARACTERS,
+    Entry,
+    EntryResult,
+    aggregate,
+    refusal,
+)
 
 # Most records share this. A dictionary of each would keep the garbage collector busy.
 NOTHING_MOVED: Mapping[int, tuple[PendingRecord, int]] = MappingProxyType({})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from kinesumer.aws.kinesis import DESCRIBE_SECONDS
 from kinesumer.core.backoff import CALL_BACKOFF
@@ -14,19 +16,12 @@ from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,
 )
-from kinesumer.model.streams import stream_name
+from kinesumer.model.streams import Shard, StreamInfo, stream_name
+from kinesumer.producer.pending import PendingRecord
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.secrets import SECRETS
-from kinesumer.wire.put_records import refusal
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.producer.pending import PendingRecord
-    from kinesumer.telemetry.api import Telemetry
-    from kinesumer.wire.put_records import Entry, EntryResult
+from kinesumer.telemetry.api import Telemetry
+from kinesumer.wire.put_records import Entry, EntryResult, refusal
 
 
 class PutTarget(Protocol):

@@ -12,28 +12,24 @@ large by now. That record alone fails, and the others are sent again.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Callable, Coroutine, Sequence
 
-from kinesumer.errors import PutFailedError, RecordRefusedError
+from kinesumer.errors import FailedRecord, PutFailedError, RecordRefusedError
+from kinesumer.model.streams import Shard, StreamInfo
 from kinesumer.producer.aggregation import Aggregator, Reshard
 from kinesumer.producer.pending import PendingRecord, PutFuture, Queue
 from kinesumer.producer.put_stream import (
     GIVE_UP_SECONDS,
     Patience,
+    PutCounts,
     PutRequests,
     PutStream,
+    PutTarget,
     find_refused,
 )
 from kinesumer.telemetry.api import ProducerState, Telemetry
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Coroutine, Sequence
-
-    from kinesumer.errors import FailedRecord
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.producer.put_stream import PutCounts, PutTarget
-    from kinesumer.wire.put_records import Entry, EntryResult
+from kinesumer.wire.put_records import Entry, EntryResult
 
 FIRST_REQUESTS, MAX_REQUESTS = 4.0, 8.0  # at once
 LINGER_SECONDS = 0.1

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.ports import Clock
+from kinesumer.ports import Clock
 
 
 class SystemClock:

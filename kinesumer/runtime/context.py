@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from kinesumer.config import Config
 from kinesumer.core.backoff import CALL_BACKOFF, Backoff
 from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,
     StoreUnavailableError,
 )
+from kinesumer.model.rows import Key, Row
+from kinesumer.ports import Clock, StateStore, Write, WriteResult
 from kinesumer.runtime.clock import LoopClock
+from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.wire import rows
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from kinesumer.config import Config
-    from kinesumer.model.rows import Key, Row
-    from kinesumer.ports import Clock, StateStore, Write, WriteResult
-    from kinesumer.runtime.failure_log import FailureLog
-    from kinesumer.runtime.incidents import IncidentLog
 
 T = TypeVar("T")
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from kinesumer.core.incidents import MAX_SUBJECTS
-from kinesumer.errors import SourceThrottledError, StoreThrottledError
+from kinesumer.errors import (
+    CorruptRowError,
+    ShardThrottledError,
+    SourceThrottledError,
+    StoreThrottledError,
+)
+from kinesumer.model.records import Record
+from kinesumer.ports import Clock
 from kinesumer.telemetry.api import Telemetry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.errors import CorruptRowError, ShardThrottledError
-    from kinesumer.model.records import Record
-    from kinesumer.ports import Clock
 
 logger: logging.Logger = logging.getLogger("kinesumer")
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 from kinesumer.core.incidents import IncidentTracker, Subject
-from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.incidents import Incident, IncidentKind
 from kinesumer.model.streams import stream_name
+from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import logger
-
-if TYPE_CHECKING:
-    from kinesumer.model.incidents import Incident
-    from kinesumer.ports import Clock
 
 
 class IncidentLog:

@@ -9,15 +9,10 @@ from __future__ import annotations
 import _thread
 import errno
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from kinesumer.errors import ConfigurationError, ThreadRefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kinesumer.errors import TransientError
+from kinesumer.errors import ConfigurationError, ThreadRefusedError, TransientError
 
 # What the system returns if it has no more descriptors, processes, threads or memory.
 ERRNOS = frozenset(

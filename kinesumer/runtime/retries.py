@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, TypeVarTuple
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 from kinesumer.core.backoff import CALL_BACKOFF, Backoff
 from kinesumer.errors import SourceUnavailableError, TransientError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")

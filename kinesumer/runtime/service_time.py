@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from kinesumer.errors import ConfigurationError, StartInFutureError
 from kinesumer.model.streams import Start
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from kinesumer.ports import Clock, StreamSource
+from kinesumer.ports import Clock, StreamSource
 
 # If Kinesis refuses a time because it is in the future, these numbers of seconds are
 # subtracted from it, one at a time, until Kinesis accepts the result.

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Fence, Page, Source
-from kinesumer.model.streams import HASH_KEYS, Start
+from kinesumer.model.records import Fence, Page, Record, Source
+from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
+from kinesumer.ports import StreamSource
 from kinesumer.wire.aggregation import open_in_steps
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-
-    from kinesumer.model.records import Record
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ports import StreamSource
 
 
 async def _call(request: Callable[[], Awaitable[Page]]) -> Page:

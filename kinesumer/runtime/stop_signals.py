@@ -7,14 +7,11 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Self
 
 from kinesumer.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType, TracebackType
-
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # `timeout` signals a process and its group, so a signal arrives twice but counts once.

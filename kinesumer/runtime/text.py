@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 MAX_STREAM_LETTERS = 40  # tables and texts shorten longer names; AWS permits 128
 MAX_NAMED = 10  # messages name at most this many shards; JSON output names all

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kinesumer.errors import KinesumerError
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.refusals import is_refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

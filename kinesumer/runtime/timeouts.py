@@ -8,11 +8,9 @@ responses.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
 TURNS = 5  # turns of the loop before a time-out, evenly spaced over its seconds
 # Time to handle received responses after the last turn, which may be late.

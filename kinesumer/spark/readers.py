@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
+    ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
@@ -14,7 +20,8 @@ from pyspark.sql.streaming.datasource import (
 
 from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import ConfigurationError
-from kinesumer.spark.options.parser import FromCheckpoint
+from kinesumer.model.query_offsets import Offset
+from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.runtime.driver_process import (
@@ -26,16 +33,10 @@ from kinesumer.spark.runtime.event_loop import event_loop_thread
 from kinesumer.wire.query_offsets import from_json, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
-    from pyspark.sql.datasource import InputPartition
-    from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from kinesumer.model.query_offsets import Offset
     from kinesumer.spark.mirror.mirror import Mirror
-    from kinesumer.spark.options.parser import ReadOptions
     from kinesumer.spark.planning.driver import Driver
 
 # Means that there is no limit. ReadAllAvailable can't be used for this, since Spark

@@ -14,6 +14,7 @@ import random
 import uuid
 from base64 import b64encode
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -25,33 +26,30 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import BinaryType, StringType
+from pyspark.sql.types import BinaryType, StringType, StructType
 
 from kinesumer.consuming.read_place import FRESH_SECONDS
 from kinesumer.errors import (
     ConfigurationError,
+    FailedRecord,
     FatalError,
     KinesumerError,
     PutFailedError,
 )
+from kinesumer.model.streams import StreamInfo
 from kinesumer.producer.client import open_record_producer
+from kinesumer.producer.put_stream import PutCounts, PutStream
+from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.spark.options.parser import WriteOptions
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, event_loop_thread
 from kinesumer.spark.runtime.process_cache import sources
 from kinesumer.wire.put_records import Entry, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
-    from kinesumer.errors import FailedRecord
-    from kinesumer.model.streams import StreamInfo
-    from kinesumer.producer.put_stream import PutCounts, PutStream
-    from kinesumer.producer.record_producer import RecordProducer
-    from kinesumer.spark.options.parser import WriteOptions
 
 LOGGER = logging.getLogger("kinesumer")
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.spark.options.parser import (
@@ -17,14 +24,6 @@ from kinesumer.spark.options.table import BATCH, DEFAULT_SCHEMA, STREAM
 from kinesumer.spark.runtime.jvm import require_pyspark
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
-
-    from pyspark.sql.datasource import (
-        DataSourceReader,
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        DataSourceWriter,
-    )
     from pyspark.sql.types import StructType
 
 

@@ -7,14 +7,11 @@ shards, records or clients. The resource of OpenTelemetry's SDK tells processes 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from contextlib import AbstractContextManager
-
-    from kinesumer.model.incidents import Incident
+from kinesumer.model.incidents import Incident
 
 
 class StreamState(NamedTuple):

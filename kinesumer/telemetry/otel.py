@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kinesumer.telemetry.api import Telemetry
+from kinesumer.ports import Clock
+from kinesumer.telemetry.api import ClientState, ProducerState, Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
     from opentelemetry import metrics
     from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from opentelemetry.trace import Link, Tracer
 
-    from kinesumer.ports import Clock
-    from kinesumer.telemetry.api import ClientState, ProducerState
 
-    Attributes = dict[str, str]
+Attributes = dict[str, str]
 
 MAX_LINKS = 128  # OpenTelemetry's limit of links per span
 MAX_TRACEPARENT_CHARACTERS = 512  # a header has 55 now, and may have more later

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kinesumer.config import Config
+from kinesumer.config import Config
 
 HAND_OVER_SECONDS = 1.0
 STEADY_SECONDS = 2.0  # without a hand-over, and of the children of a shard

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kinesumer.consuming.assignment_callbacks import read_callbacks
+from kinesumer.handlers.handler import Handle
 from kinesumer.handlers.signature import read_function
+from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.validation import require_error_types
 from kinesumer.testing.simulation.invariants.base import ViolationError, format_events
 from kinesumer.testing.simulation.run import Outcome, draw_run, parse_rates, play
 from kinesumer.testing.simulation.scenarios import Scenario, UserCode
 from kinesumer.testing.simulation.simulation import Simulation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.handlers.handler import Handle
-    from kinesumer.model.owned import OnAssigned, OnRevoked
 
 PLAIN = Scenario()
 # Prefixes of the names of the invariants that are checked after all faults have ended.

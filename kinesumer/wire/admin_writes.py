@@ -5,18 +5,14 @@ Each write has a condition on its row, as in the module ``writes``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import Key, MemberRow, ShardRow, StreamRow, Value
 from kinesumer.model.streams import Start
 from kinesumer.ports import AllOf, Compare, Write
 from kinesumer.wire import rows
 from kinesumer.wire.conditions import ALIVE, as_read
 from kinesumer.wire.deaths import ATTRIBUTES as DEATHS
 from kinesumer.wire.writes import create_shard, position_values, shard_row_key
-
-if TYPE_CHECKING:
-    from kinesumer.model.positions import Position
-    from kinesumer.model.rows import Key, MemberRow, ShardRow, StreamRow, Value
 
 
 def notify(app: str, member: MemberRow) -> Write:

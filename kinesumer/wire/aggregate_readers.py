@@ -14,18 +14,16 @@ kept meanwhile. If there are more, the message is read again, step by step.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Generator, Iterator
 from enum import IntEnum
 from functools import cache
 from io import SEEK_CUR, BytesIO
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record
 from kinesumer.model.streams import HASH_KEYS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
-    Text = str | None
+Text = str | None
 
 # The user records of one step, and the fields that are examined in one. Each takes a
 # few milliseconds, also if each field is written in an unusual way.

@@ -19,22 +19,19 @@ MD5 digest::
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from hashlib import md5
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kinesumer.model.records import Record, Source
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire.aggregate_readers import (
     KEPT_TEXTS,
     STEP_RECORDS,
+    Part,
     check_any,
     check_common,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from kinesumer.model.records import Record, Source
-    from kinesumer.wire.aggregate_readers import Part
 
 MAGIC = b"\xf3\x89\x9a\xc2"
 DIGEST_BYTES = md5(usedforsecurity=False).digest_size

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kinesumer.model.rows import AppRow, Key
+from kinesumer.model.rows import AppRow, Key, Row, Value
 from kinesumer.ports import Write
 from kinesumer.wire.conditions import as_read
 from kinesumer.wire.fields import count, get
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row, Value
 
 PARTITION = "apps"
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import LivenessRow, MemberRow, ShardRow, Value
 from kinesumer.ports import AllOf, AnyOf, Compare, Condition
-
-if TYPE_CHECKING:
-    from kinesumer.model.positions import Position
-    from kinesumer.model.rows import LivenessRow, MemberRow, ShardRow, Value
 
 # The row's session isn't marked dead.
 ALIVE = AnyOf(Compare("dead", "absent"), Compare("dead", "=", False))

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import NO_DEATHS, Deaths
+from kinesumer.model.rows import NO_DEATHS, Deaths, Key, Row, ShardRow, Value
 from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write
 from kinesumer.wire.fields import corrupt, count, get
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Key, Row, ShardRow, Value
 
 TRIED, NOTES = "tried", "notes"
 # All attributes about deaths. A shard without counted deaths has none of them.

@@ -6,15 +6,13 @@ decoder of JSON is compiled, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import Literal, Protocol, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from kinesumer.model.records import Record
 
-    from kinesumer.model.records import Record
-
-    Body = bytes | bytearray
+Body = bytes | bytearray
 
 
 class Compiled(Protocol):

@@ -8,8 +8,9 @@ https://smithy.io/2.0/aws/amazon-eventstream.html.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -23,9 +24,6 @@ from kinesumer.wire.records import (
     check_records,
     read_child,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PRELUDE = struct.Struct(">III")
 _CRC = struct.Struct(">I")

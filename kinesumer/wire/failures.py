@@ -9,13 +9,10 @@ seconds since 1970.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from kinesumer.model.failures import LastError, Outcomes, StreamFailures
 from kinesumer.wire.fields import MAX_READ_LETTERS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # The room for two streams with their last errors, or for about eight without.
 MAX_BYTES = 320

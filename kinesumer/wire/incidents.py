@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from kinesumer.model.incidents import Incident, IncidentKind
 from kinesumer.wire.fields import MAX_READ_LETTERS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # A row holds a few incidents: one with a full error, or about four with short errors.
 MAX_BYTES = 240

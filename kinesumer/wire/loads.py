@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from math import exp, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kinesumer.model.loads import Load, LoadReport
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire.fields import MAX_READ_LETTERS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # A plan by load needs at least so many entries, even if they cost another write unit.
 LEAST_ENTRIES, MAX_ENTRIES = 10, 60

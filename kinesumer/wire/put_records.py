@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model.streams import HASH_KEYS
+from kinesumer.model.streams import HASH_KEYS, StreamInfo
 from kinesumer.model.validation import NOT_UNICODE, is_unicode
 from kinesumer.wire.aggregation import MAGIC, md5_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.model.streams import StreamInfo
-    from kinesumer.wire.records import Body
-
+from kinesumer.wire.records import Body
 
 KEY_CHARACTERS = 256  # maximum number of characters of a partition key
 

@@ -27,21 +27,26 @@ import base64
 import json
 import re
 import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import WHOLE_RECORD, Position
-from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
+from kinesumer.model.query_offsets import (
+    BEGINNING,
+    END,
+    After,
+    At,
+    End,
+    Offset,
+    ShardPosition,
+    StreamOffset,
+)
 from kinesumer.model.streams import YEAR_10000, Start
 from kinesumer.wire.fields import is_sequence_number
 from kinesumer.wire.position_lists import unpack
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kinesumer.model.query_offsets import Offset, ShardPosition
 
 VERSION = 3
 MAX_PLAIN_BYTES = 4096  # some 30 shards

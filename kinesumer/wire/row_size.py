@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row, Value
+from kinesumer.model.rows import Row, Value
 
 WRITE_UNIT_BYTES = 1024
 # The attributes of a member's row that heartbeats write if there is room for them.

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from kinesumer.config import MAX_LEASE_SECONDS
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
+from kinesumer.model.positions import Tip
 from kinesumer.model.rows import (
     CLIENT,
     DEFAULT_COMMIT_MS,
@@ -25,6 +27,7 @@ from kinesumer.model.rows import (
     StreamRow,
     Value,
 )
+from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import HASH_KEYS, Range, ShardKey, Start
 from kinesumer.wire.deaths import read_deaths
 from kinesumer.wire.fields import (
@@ -40,13 +43,6 @@ from kinesumer.wire.fields import (
     read_start,
     read_tip,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from kinesumer.model.positions import Tip
-    from kinesumer.model.stream_consumers import FanOutUse
-
 
 T = TypeVar("T")
 

@@ -6,11 +6,24 @@ client that was declared dead changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import floor
-from typing import TYPE_CHECKING
 
-from kinesumer.model.rows import DEFAULT_COMMIT_MS, QUERY, Value
-from kinesumer.model.streams import HASH_KEYS, Interval
+from kinesumer.model.positions import Position, Tip
+from kinesumer.model.rows import (
+    DEFAULT_COMMIT_MS,
+    QUERY,
+    Key,
+    LeaderRow,
+    Liveness,
+    LivenessRow,
+    MemberRow,
+    ShardRow,
+    StreamRow,
+    Value,
+)
+from kinesumer.model.stream_consumers import FanOutUse
+from kinesumer.model.streams import HASH_KEYS, Interval, Range
 from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write
 from kinesumer.wire import rows
 from kinesumer.wire.conditions import (
@@ -22,22 +35,6 @@ from kinesumer.wire.conditions import (
     is_same,
 )
 from kinesumer.wire.row_size import REPORTS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.model.positions import Position, Tip
-    from kinesumer.model.rows import (
-        Key,
-        LeaderRow,
-        Liveness,
-        LivenessRow,
-        MemberRow,
-        ShardRow,
-        StreamRow,
-    )
-    from kinesumer.model.stream_consumers import FanOutUse
-    from kinesumer.model.streams import Range
 
 
 def register(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
 
+from kinesumer.testing.embedded_aws.faults import Call
 from kinesumer.testing.embedded_aws.state import RequestLog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.testing.embedded_aws.faults import Call
 
 
 class AwsCall(NamedTuple):

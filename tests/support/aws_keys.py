@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiobotocore.credentials import AioRefreshableCredentials
@@ -13,6 +15,7 @@ from aiobotocore.session import AioSession
 from kinesumer.aws.account import read_caller
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.session_clients import FixedProvider
 from kinesumer.errors import TransientError
 from kinesumer.handlers.dead_letters.letter import DeadLetter
@@ -20,15 +23,9 @@ from kinesumer.handlers.dead_letters.sqs import open_queue
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
 from kinesumer.wire.put_records import Entry
+from tests.integration.aws.stub import AwsStub
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from kinesumer.aws.session import ClientFactory
-    from tests.integration.aws.stub import AwsStub
-
-    Call = Callable[[], Awaitable[object]]
+Call = Callable[[], Awaitable[object]]
 
 KEY = Key("group#app", "group")
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kinesumer import AssignedShard, Record
+from kinesumer.model.owned import RevokeReason
+from kinesumer.ports import Write
 from kinesumer.wire import writes
 from tests.support.one_shard import OLDEST
-from tests.support.world import APP, InMemory
+from tests.support.world import APP, InMemory, World
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-
-    from kinesumer import AssignedShard, Record
-    from kinesumer.model.owned import RevokeReason
-    from kinesumer.ports import Write
-    from tests.support.world import World
-
-    Way = Callable[..., Coroutine[object, object, None]]
+Way = Callable[..., Coroutine[object, object, None]]
 
 
 class CallbackUser:

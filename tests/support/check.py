@@ -13,12 +13,10 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSORS = os.cpu_count() or 1

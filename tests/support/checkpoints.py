@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from kinesumer.consuming.checkpointer import Checkpointer
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.faulty import FaultyStore
 from tests.support.world import APP, ARN, World, batch_of, hold, shard_row
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.rows import ShardRow
 
 
 class FakeOwner:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from kinesumer.model.streams import HASH_KEYS
-
-if TYPE_CHECKING:
-    from tests.support.world import Client, World
+from tests.support.world import Client, World
 
 
 class Thinking:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kinesumer.ports import Clock
+from kinesumer.ports import Clock
 
 
 class StillClock:

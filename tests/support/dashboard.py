@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
-from kinesumer.ops.dashboard.actions import Preview
-from kinesumer.ops.dashboard.records import answer
+from kinesumer.model.records import Record
+from kinesumer.ops.dashboard.actions import Action, Preview
+from kinesumer.ops.dashboard.records import RecordsAnswer, RecordsRequest, answer
+from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.record_query import FoundRecords
+from kinesumer.ops.group.snapshot import Snapshot
 from tests.support.toy_fleet import ToyFleet
-
-if TYPE_CHECKING:
-    from kinesumer.model.records import Record
-    from kinesumer.ops.dashboard.actions import Action
-    from kinesumer.ops.dashboard.records import RecordsAnswer, RecordsRequest
-    from kinesumer.ops.group.lag import Lags
-    from kinesumer.ops.group.snapshot import Snapshot
 
 
 class FakeActions:

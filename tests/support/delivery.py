@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from kinesumer.consuming import batch_builder
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.delivery_protocol import EngineParts
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
 from kinesumer.consuming.records import Records
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
-from kinesumer.decoding.decoders import read_policy
-from kinesumer.model.records import memory_size
+from kinesumer.decoding.decoders import OnDecodeError, read_policy
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Batch, Record, Source, memory_size
 from kinesumer.telemetry.api import Telemetry
 from tests.support.checkpoints import FakeCheckpointer
 from tests.support.faulty import FaultySource
 from tests.support.world import World, batch_of, hold, shard_row
-
-if TYPE_CHECKING:
-    import pytest
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.decoding.decoders import OnDecodeError
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Batch, Record, Source
 
 BUDGET = 4 * FULL_PAGE_BYTES
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.core.delivery import (
+    Action,
     Delivery,
     Free,
     HandOver,
@@ -14,15 +17,10 @@ from kinesumer.core.delivery import (
     Unfinished,
     Wait,
 )
+from kinesumer.core.handout import Handout, Loop
 from kinesumer.core.turns import Turns
+from kinesumer.model.records import Record
 from tests.support.world import batch_of, hold, shard_row
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import FetchedBatch
-    from kinesumer.core.delivery import Action
-    from kinesumer.core.handout import Handout, Loop
-    from kinesumer.model.records import Record
 
 EACH_BYTES = 426  # the memory of a record of batch_of()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import (
@@ -14,13 +15,9 @@ from kinesumer.model.streams import (
     StreamInfo,
 )
 from kinesumer.ops.group.doctor.observation import AppObservation, StreamObservation
+from kinesumer.ops.group.problems import Finding, Severity
 from kinesumer.ops.group.sampling import ArrivalSample, LagSample
 from kinesumer.ops.group.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from kinesumer.ops.group.problems import Finding, Severity
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 OTHER = "arn:aws:kinesis:us-east-1:000000000000:stream/clicks"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from kinesumer.model.records import Record
+from kinesumer.model.rows import Row, ShardRow
+from kinesumer.ports import Write
 from tests.support.handler_client import Runner
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.model.records import Record
-    from kinesumer.model.rows import Row, ShardRow
-    from kinesumer.ports import Write
-    from tests.support.world import Client, World
+from tests.support.world import Client, World
 
 P = "shardId-000000000000"
 RESTART_SECONDS = 3.0

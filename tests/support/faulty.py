@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -12,17 +13,12 @@ from kinesumer.errors import (
     StoreThrottledError,
     StoreUnavailableError,
 )
-from kinesumer.testing.memory import MemorySource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page
-    from kinesumer.model.rows import Key, Row
-    from kinesumer.model.streams import Shard, Start, StreamInfo
-    from kinesumer.ports import Write, WriteResult
-    from kinesumer.testing.memory import MemoryStore
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page
+from kinesumer.model.rows import Key, Row
+from kinesumer.model.streams import Shard, Start, StreamInfo
+from kinesumer.ports import Write, WriteResult
+from kinesumer.testing.memory import MemorySource, MemoryStore
 
 T = TypeVar("T")
 

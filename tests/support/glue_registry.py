@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import fastavro
 from botocore.session import get_session
 from moto.server import ThreadedMotoServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NUMBERS = count()
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.dead_letters import DeadLetter
 from kinesumer.model.positions import Position
-from tests.support.world import Client
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.dead_letters import DeadLetter
-    from tests.support.world import World
+from tests.support.world import Client, World
 
 TERMS = (
     "batch",

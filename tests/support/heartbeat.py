@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.consuming.watchdog import InFlightWork
 from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.coordination.member_reports import MemberReports
 from kinesumer.coordination.membership import Event, SessionRenewed
+from kinesumer.core.liveness import Lease
+from kinesumer.model.rows import MemberRow, Value
+from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.faulty import FaultyStore
 from tests.support.world import APP, ARN, World
-
-if TYPE_CHECKING:
-    from kinesumer.core.liveness import Lease
-    from kinesumer.model.rows import MemberRow, Value
-    from kinesumer.model.stream_consumers import FanOutUse
 
 
 class Body:

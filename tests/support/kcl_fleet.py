@@ -7,24 +7,20 @@ from base64 import b64decode
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.config import Config
 from kinesumer.model.streams import Shard
 from kinesumer.ops.group.connect import operator_context
-from kinesumer.ops.migration.kcl_table import KclLeaseTable
+from kinesumer.ops.migration.kcl_table import Item, KclLeaseTable, LeaseWrite
+from kinesumer.runtime.context import ClientContext
 from kinesumer.testing.kinesis.limits import UNTHROTTLED
 from kinesumer.testing.kinesis.shards import Shard as MemoryShard
 from kinesumer.testing.kinesis.shards import StoredRecord
 from kinesumer.testing.kinesis.streams import Stream
 from kinesumer.testing.kinesis.tokens import GrowingNumbers
-from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer.testing.memory import MemoryKinesis, MemorySource, MemoryStore
 from tests.support.clock import StillClock
-
-if TYPE_CHECKING:
-    from kinesumer.ops.migration.kcl_table import Item, LeaseWrite
-    from kinesumer.runtime.context import ClientContext
-    from kinesumer.testing.memory import MemorySource
 
 
 def _fixture(name: str) -> Any:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
-    from kinesumer.testing.embedded_aws.identity import Credentials
+from kinesumer.testing import EmbeddedAws
+from kinesumer.testing.embedded_aws.identity import Credentials
 
 
 class KeyFile:

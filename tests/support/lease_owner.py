@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.coordination.lease_coordinator import LeaseCoordinator
 from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.core.liveness import Lease
-from kinesumer.model.rows import MemberRow
+from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.faulty import FaultySource, FaultyStore
 from tests.support.world import APP, ARN, World
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.rows import ShardRow
 
 P, LOW, HIGH = (f"shardId-{n:012}" for n in range(3))
 WHOLE = (Interval(ARN, 0, HASH_KEYS - 1),)

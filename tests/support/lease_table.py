@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.rows import STATE_STORE
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
 
 LEASES = "billing-kcl"
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import SlowAnswerError
+from kinesumer.model.records import Page
+from kinesumer.testing.memory import MemorySource
 from kinesumer.testing.simulation.bandwidth import SharedLink
 from tests.support.faulty import FaultySource
-from tests.support.world import hold, shard_row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.records import Page
-    from kinesumer.testing.memory import MemorySource
-    from tests.support.world import World
+from tests.support.world import World, hold, shard_row
 
 T = TypeVar("T")
 

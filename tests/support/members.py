@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.membership import Event, LeaderElected, SessionRenewed
@@ -16,10 +17,6 @@ from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, writes
 from tests.support.faulty import FaultyStore
 from tests.support.world import APP, ARN, World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 WHOLE = (Interval(ARN, 0, HASH_KEYS - 1),)
 

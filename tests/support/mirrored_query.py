@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.model.query_offsets import (
     BEGINNING,
@@ -12,22 +13,16 @@ from kinesumer.model.query_offsets import (
     At,
     End,
     Offset,
+    ShardPosition,
     StreamOffset,
 )
-from kinesumer.model.records import Fence, Source
+from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.rows import QUERY_ID
-from kinesumer.model.streams import ShardKey
+from kinesumer.model.streams import Shard, ShardKey
 from kinesumer.spark.mirror.mirror import Mirror
 from kinesumer.wire.aggregation import open_records
 from tests.support.faulty import FaultySource, FaultyStore
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
-
-    from kinesumer.model.query_offsets import ShardPosition
-    from kinesumer.model.records import Record
-    from kinesumer.model.streams import Shard
-    from tests.support.world import World
+from tests.support.world import World
 
 LARGE = 10_000
 P, LOW, HIGH = (f"shardId-{n:012}" for n in range(3))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
+from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kinesumer.coordination.app_count import (
     ALIVE_SECONDS,
@@ -16,9 +17,6 @@ from kinesumer.coordination.app_count import (
 )
 from kinesumer.core.pacing import Pacing
 from kinesumer.testing.kinesis.limits import Bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 WAY_SECONDS = 0.0025, 0.015  # the least and most that a message travels
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from kinesumer import Kinesumer
+from kinesumer.consuming.records import Records
 from kinesumer.model.positions import Position
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Start
-from tests.support.world import SHARD
-
-if TYPE_CHECKING:
-    from kinesumer import Kinesumer
-    from kinesumer.consuming.records import Records
-    from kinesumer.model.rows import ShardRow
-    from tests.support.world import World
+from tests.support.world import SHARD, World
 
 OLDEST = Start.TRIM_HORIZON
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
 
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.shard_sync import sync_shards
-from kinesumer.model.rows import Key, MemberRow
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import Key, MemberRow, ShardRow
+from kinesumer.model.streams import Start
 from kinesumer.ops.group import seek
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import writes
 from tests.support.faulty import FaultyStore
 from tests.support.world import APP, ARN, World
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.positions import Position
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import Start
 
 P, LOW, HIGH, MERGED = (f"shardId-{n:012}" for n in range(4))
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.promql import GROUPING, tokens_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Labels = frozenset[tuple[str, str]]
 Vector = dict[Labels, float]

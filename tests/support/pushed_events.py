@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from botocore.exceptions import EventStreamError
 
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 DELIVERY_SECONDS = 0.07
 DEADLINE_SECONDS = 10.0

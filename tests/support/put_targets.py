@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from kinesumer.model.streams import StreamInfo
+from kinesumer.model.streams import Shard, StreamInfo
 from kinesumer.wire.put_records import Entry, EntryResult
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.model.streams import Shard
 
 INFO = StreamInfo("arn:aws:kinesis:us-east-1:123456789012:stream/orders", "ACTIVE", 0.0)
 TAKEN = EntryResult(shard_id="shardId-0", sequence_number="1")

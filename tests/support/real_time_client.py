@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer import Config, Kinesumer
 from kinesumer.coordination.connections import Connections, Ports
+from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.support.handler_client import TERMS, Letters
 from tests.support.world import APP
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from kinesumer.coordination.group import GroupConsumer
-    from kinesumer.model.streams import Stream
 
 
 class RealTimeClient(Kinesumer):

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
-from kinesumer.model.rows import Key, UnsupportedValue
+from kinesumer.model.rows import Key, Row, UnsupportedValue, Value
 from kinesumer.ports import AnyOf, Compare, Write
 from kinesumer.wire import rows
-from tests.support.world import APP
-
-if TYPE_CHECKING:
-    import pytest
-
-    from kinesumer.model.rows import Row, Value
-    from tests.support.world import World
+from tests.support.world import APP, World
 
 # The value that consoles and object mappers write for an empty attribute.
 NULL = UnsupportedValue('{"NULL": true}')

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from kinesumer.model.rows import Row
 from kinesumer.wire import rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.model.rows import Row
-
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 TIP_AT = 1795219200.25

@@ -5,28 +5,20 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections import deque
-from contextlib import nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from kinesumer.aws.fan_out import CALL_SECONDS, IN_USE_SECONDS, Consumer, FanOutSource
-from kinesumer.errors import FatalError
+from kinesumer.errors import FatalError, KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
-from kinesumer.model.streams import Start
-from kinesumer.ports import Polled
+from kinesumer.model.streams import Shard, Start, StreamInfo
+from kinesumer.ports import Polled, Reservation
 from kinesumer.wire.event_stream import Frame
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AbstractAsyncContextManager
-
-    from kinesumer.errors import KinesumerError
-    from kinesumer.model.positions import Position
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ports import Reservation
 
 STREAM_ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 POLLED = "polled"  # the iterator of a client that polls

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
 from kinesumer.core.assignment import Member
 from kinesumer.model.streams import HASH_KEYS, Interval, Range
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Shards = dict[str, list[int]]
 Plan = dict[str, Range]

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import DataLossError, SourceUnavailableError
 from kinesumer.model.query_offsets import After, At, End, ShardPosition
-from kinesumer.model.streams import Stream
+from kinesumer.model.records import Page
+from kinesumer.model.streams import Stream, StreamInfo
+from kinesumer.ports import Reservation
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.driver import Driver
+from kinesumer.spark.planning.tasks import Task
+from kinesumer.testing.kinesis.shards import Shard as MemoryShard
 from kinesumer.testing.memory import MemoryKinesis, MemorySource
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.query_offsets import from_json, to_json
 from tests.support.clock import ClockAhead
 from tests.support.faulty import FaultySource
 from tests.support.world import in_virtual_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.model.records import Page
-    from kinesumer.model.streams import StreamInfo
-    from kinesumer.ports import Reservation
-    from kinesumer.spark.planning.tasks import Task
-    from kinesumer.testing.kinesis.shards import Shard as MemoryShard
-    from kinesumer.testing.simulation.event_loop import VirtualLoop
 
 T = TypeVar("T")
 Row = tuple[str, str]  # a shard's id and a sequence number

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
     LongType,
@@ -16,8 +18,10 @@ from pyspark.sql.types import (
 )
 
 from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, After
-from kinesumer.model.streams import Stream
+from kinesumer.model.query_offsets import BEGINNING, After, ShardPosition
+from kinesumer.model.records import Page
+from kinesumer.model.streams import Start, Stream
+from kinesumer.ports import Clock, Reservation
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.planning.tasks import ShardRange, Task
@@ -27,16 +31,6 @@ from kinesumer.spark.reading.task_reader import TaskReader
 from kinesumer.spark.runtime.process_cache import IteratorCache, new_paces
 from kinesumer.testing.memory import MemoryKinesis, MemorySource
 from tests.support.faulty import FaultySource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    import pyarrow as pa
-
-    from kinesumer.model.query_offsets import ShardPosition
-    from kinesumer.model.records import Page
-    from kinesumer.model.streams import Start
-    from kinesumer.ports import Clock, Reservation
 
 TYPES = {
     "string": StringType(),

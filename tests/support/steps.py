@@ -5,13 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
-    from typing import Any
+from types import FrameType
+from typing import Any
 
 
 def steps(work: Callable[[], object]) -> int:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from kinesumer.core.load_reports import report_loads
+from kinesumer.model.loads import Load
+from kinesumer.model.streams import ShardKey
 from kinesumer.wire.loads import MAX_ENTRIES, load_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.model.loads import Load
-    from kinesumer.model.streams import ShardKey
 
 
 def stored_loads(

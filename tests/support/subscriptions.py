@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from kinesumer.aws import fan_out, stream_consumers
 from kinesumer.aws.fan_out import open_reading_source
-from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.config import MAX_CONNECTIONS
+from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream
+from kinesumer.ports import StreamSource
 from kinesumer.testing import UNTHROTTLED, EmbeddedAws
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.trial.acceptance.contract.subscription_reader import (
     SubscriptionReader,
 )
-from tests.support.tls_front import tls_front
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    import pytest
-
-    from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.model.positions import Position
-    from kinesumer.ports import StreamSource
-    from tests.support.tls_front import Front
+from tests.support.tls_front import Front, tls_front
 
 DEADLINE_SECONDS = 10.0  # a reader that takes longer has failed
 FIRST_SHARD = "shardId-000000000000"

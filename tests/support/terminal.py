@@ -11,10 +11,8 @@ import struct
 import subprocess
 import termios
 import time
-from typing import TYPE_CHECKING, Any, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Any, Self
 
 TIMEOUT_SECONDS = 30
 

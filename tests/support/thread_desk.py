@@ -5,23 +5,19 @@ Only tests move the clock, so no turn ends by itself, however slow a test is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.consuming.delivery_protocol import EngineParts
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
-from kinesumer.decoding.decoders import read_policy
+from kinesumer.decoding.decoders import OnDecodeError, read_policy
 from tests.support.checkpoints import FakeCheckpointer
 from tests.support.clock import StillClock
 from tests.support.delivery import CountingTelemetry
 from tests.support.world import batch_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.decoding.decoders import OnDecodeError
 
 
 class ThreadDesk:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.coordination.store_thread import StoreThread
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.context import ClientContext
+from kinesumer.testing.memory import MemoryStore
 from tests.support.world import context_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from kinesumer.runtime.context import ClientContext
-    from kinesumer.testing.memory import MemoryStore
 
 
 @asynccontextmanager

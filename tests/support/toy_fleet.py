@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
+from kinesumer.errors import KinesumerError
 from kinesumer.model.loads import Load
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import GroupRow, LeaderRow, MemberRow, ShardRow, StreamRow
@@ -14,11 +15,6 @@ from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.snapshot import Snapshot
 from tests.support.stored_loads import stored_loads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kinesumer.errors import KinesumerError
 
 ARN = "arn:aws:kinesis:eu-central-1:000000000000:stream/"
 

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from kinesumer.errors import RecordRefusedError, SourceUnavailableError
+from kinesumer.errors import FailedRecord, RecordRefusedError, SourceUnavailableError
 from kinesumer.model.records import Fence, Record, Source
-from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey
+from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, StreamInfo
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.wire.aggregation import MAGIC, hash_key_of, open_records
 from kinesumer.wire.put_records import Entry, EntryResult, refusal
 from tests.support.put_targets import INFO
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kinesumer.errors import FailedRecord
-    from kinesumer.model.streams import StreamInfo
 
 REFUSED = EntryResult(error_code="ProvisionedThroughputExceededException")
 

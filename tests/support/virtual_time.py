@@ -6,17 +6,15 @@ from tests.support.virtual_time import pytest_pycollect_makeitem, world
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Coroutine
 from functools import wraps
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from tests.support.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 
 @pytest.fixture

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer import Kinesumer
 from kinesumer.config import Config
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch
-from kinesumer.consuming.streams import OpenStream
+from kinesumer.consuming.records import Records
+from kinesumer.consuming.streams import OpenStream, StreamLike
+from kinesumer.coordination.connections import Ports
+from kinesumer.coordination.group import GroupConsumer
 from kinesumer.core.liveness import Lease
 from kinesumer.model.records import Record, memory_size
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
+from kinesumer.ports import Clock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
@@ -27,15 +32,6 @@ from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire import rows
 from tests.support.faulty import FaultyStore
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-
-    from kinesumer.consuming.records import Records
-    from kinesumer.consuming.streams import StreamLike
-    from kinesumer.coordination.connections import Ports
-    from kinesumer.coordination.group import GroupConsumer
-    from kinesumer.ports import Clock
 
 APP = "app"
 SHARD = "shardId-000000000000"  # a stream's first shard

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from kinesumer.model.positions import Position, Tip
-from kinesumer.model.rows import LeaderRow, MemberRow, ShardRow, StreamRow
+from kinesumer.model.rows import (
+    Key,
+    LeaderRow,
+    MemberRow,
+    Row,
+    ShardRow,
+    StreamRow,
+    Value,
+)
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.ports import Write, WriteResult
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire import admin_writes, rows, writes
 from kinesumer.wire.rows import read_liveness
 from tests.support.clock import StillClock
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.model.rows import Key, Row, Value
-    from kinesumer.ports import Write, WriteResult
 
 APP = "app"
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"

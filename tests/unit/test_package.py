@@ -6,15 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import kinesumer
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
-
+from kinesumer.testing import EmbeddedAws
 
 # What takes 0.3 s of CPU time to import.
 LIBRARIES = ("aiobotocore", "aiohttp", "botocore.session", "httpx", "urllib3")

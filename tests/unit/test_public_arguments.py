@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from kinesumer import (
     Stream,
     blocking,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROLE = "arn:aws:iam::210987654321:role/reader"
 HALF = "\ud800"  # half of a character, which no text that is sent may contain

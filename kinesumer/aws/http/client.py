@@ -13,6 +13,7 @@ import io
 import logging
 import ssl
 import time
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -20,10 +21,10 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 from botocore import xform_name
 
-from kinesumer.aws.clients import OpenClient, user_agent
+from kinesumer.aws.clients import OpenClient, PlainClient, user_agent
 from kinesumer.aws.errors import foreign, refusal
 from kinesumer.aws.http.connection import Answer
-from kinesumer.aws.http.event_stream import RefusedError
+from kinesumer.aws.http.event_stream import EventStream, RefusedError
 from kinesumer.aws.http.pool import Address, client_context
 from kinesumer.aws.http.sigv4 import (
     CONTENT_TYPE,
@@ -31,20 +32,15 @@ from kinesumer.aws.http.sigv4 import (
     SignedRequest,
     Signer,
 )
-from kinesumer.aws.http.subscriptions import PROTOCOLS
+from kinesumer.aws.http.subscriptions import PROTOCOLS, EventStreamPool
 from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.ports import Reservation
 from kinesumer.runtime.refusals import is_refusal
 from kinesumer.wire import cbor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from botocore.awsrequest import AWSPreparedRequest
 
-    from kinesumer.aws.clients import PlainClient
-    from kinesumer.aws.http.event_stream import EventStream
-    from kinesumer.aws.http.subscriptions import EventStreamPool
-    from kinesumer.ports import Reservation
 
 LOGGER = logging.getLogger("kinesumer")
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from collections.abc import Generator
+from typing import Any, Final, Literal, NamedTuple, cast
 
+from kinesumer.ports import Reservation
 from kinesumer.runtime.timeouts import Countdown
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from kinesumer.ports import Reservation
 
 HEAD_BYTES = 16 * 1024  # greatest size of a response's head
 RECEIVE_BYTES = 256 * 1024  # what asyncio receives of a TLS connection at a time

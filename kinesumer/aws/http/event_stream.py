@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Generator
+from typing import Protocol
 
 from kinesumer.aws.http.connection import (
     CHUNKED,
@@ -16,11 +17,7 @@ from kinesumer.aws.http.connection import (
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire.event_stream import Frame, FrameReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from kinesumer.wire.records import Buffer
+from kinesumer.wire.records import Buffer
 
 # AWS sends an event every few seconds, even if there are no records.
 SILENCE_SECONDS = 20.0

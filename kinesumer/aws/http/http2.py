@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from collections.abc import Sequence
+from typing import cast
 
 from h2.config import H2Configuration
 from h2.connection import (
@@ -15,6 +16,7 @@ from h2.connection import (
 from h2.events import (
     ConnectionTerminated,
     DataReceived,
+    Event,
     RemoteSettingsChanged,
     ResponseReceived,
     StreamEnded,
@@ -26,13 +28,7 @@ from h2.settings import SettingCodes, Settings
 from kinesumer.aws.http.connection import RECEIVE_BYTES
 from kinesumer.aws.http.event_stream import FrameQueue, RefusedError
 from kinesumer.errors import SourceUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from h2.events import Event
-
-    from kinesumer.wire.event_stream import Frame
+from kinesumer.wire.event_stream import Frame
 
 # Bytes that the server may send of one stream before its reader has taken them, in one
 # frame or in several, and the greatest part of a refusal's body that is kept.

@@ -7,20 +7,20 @@ import os
 import ssl
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import botocore
 from aiohappyeyeballs import start_connection
 
-from kinesumer.aws.http.connection import RECEIVE_BYTES, Connection, share_buffer
+from kinesumer.aws.http.addresses import AddressCache
+from kinesumer.aws.http.connection import (
+    RECEIVE_BYTES,
+    Answer,
+    Connection,
+    share_buffer,
+)
+from kinesumer.ports import Reservation
 from kinesumer.runtime.timeouts import timeout
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from kinesumer.aws.http.addresses import AddressCache
-    from kinesumer.aws.http.connection import Answer
-    from kinesumer.ports import Reservation
 
 # A connection that was idle for longer isn't used again, since servers close idle
 # connections without notice.

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
-from aiohttp.abc import AbstractResolver
+from aiohttp.abc import AbstractResolver, ResolveResult
 
-from kinesumer.aws.http.addresses import NUMERIC
-
-if TYPE_CHECKING:
-    from aiohttp.abc import ResolveResult
-
-    from kinesumer.aws.http.addresses import AddressCache
+from kinesumer.aws.http.addresses import NUMERIC, AddressCache
 
 
 class Resolver(AbstractResolver):

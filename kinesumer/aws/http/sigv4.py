@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hmac
 import time
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from botocore.credentials import ReadOnlyCredentials
 
     from kinesumer.aws.credentials import FrozenCredentials

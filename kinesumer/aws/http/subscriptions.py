@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 
 from aiohappyeyeballs import start_connection
 
+from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.connection import RECEIVE_BYTES, share_buffer
-from kinesumer.aws.http.event_stream import EventStreamConnection
-from kinesumer.aws.http.pool import NEXT_ADDRESS_SECONDS
+from kinesumer.aws.http.event_stream import EventStream, EventStreamConnection
+from kinesumer.aws.http.pool import NEXT_ADDRESS_SECONDS, Address
+from kinesumer.aws.http.sigv4 import SignedRequest
 from kinesumer.runtime.timeouts import timeout
 
 if TYPE_CHECKING:
     from aiobotocore.httpsession import AIOHTTPSession
 
-    from kinesumer.aws.http.addresses import AddressCache
-    from kinesumer.aws.http.event_stream import EventStream
     from kinesumer.aws.http.http2 import Http2Connection
-    from kinesumer.aws.http.pool import Address
-    from kinesumer.aws.http.sigv4 import SignedRequest
 
 # The longest wait for a byte before an HTTP/1.1 connection counts as broken. The
 # reader notices silence earlier.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.errors import (
+    AwsFailure,
     Kind,
     describe,
     failure_of,
@@ -21,18 +24,15 @@ from kinesumer.errors import (
     FatalError,
     KinesumerError,
 )
-from kinesumer.handlers.dead_letters.letter import decode_letter, smaller_letters
+from kinesumer.handlers.dead_letters.letter import (
+    DeadLetter,
+    decode_letter,
+    smaller_letters,
+)
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-
-    from kinesumer.aws.clients import OpenClient
-    from kinesumer.aws.errors import AwsFailure
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
-
-    DeadLetterFunction = Callable[[DeadLetter], Awaitable[object]]
+DeadLetterFunction = Callable[[DeadLetter], Awaitable[object]]
 
 
 class DeadLetters(Protocol):

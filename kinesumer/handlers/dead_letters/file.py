@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kinesumer.errors import (
     ConfigurationError,
@@ -24,16 +24,11 @@ from kinesumer.handlers.dead_letters.base import (
     StoredEntry,
     read_entry,
 )
-from kinesumer.handlers.dead_letters.letter import encode_letter
+from kinesumer.handlers.dead_letters.letter import DeadLetter, encode_letter
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.files import sync_directory, write_all, write_atomically
 from kinesumer.runtime.refusals import is_refusal
 from kinesumer.runtime.threads import Threads
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
 
 
 class FileLetters(ReadableDeadLetters):

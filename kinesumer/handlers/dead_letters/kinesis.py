@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Sequence
 
-from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.errors import (
     ConfigurationError,
@@ -19,22 +20,13 @@ from kinesumer.handlers.dead_letters.base import (
     put_what_fits,
     read_entry,
 )
-from kinesumer.handlers.dead_letters.letter import encode_letter
-from kinesumer.model.streams import ShardKey, Start, Stream
+from kinesumer.handlers.dead_letters.letter import DeadLetter, encode_letter
+from kinesumer.model.records import Record
+from kinesumer.model.streams import ShardKey, Start, Stream, StreamInfo
 from kinesumer.runtime.retries import CALL_RETRIES
 from kinesumer.runtime.secrets import SECRETS
 from kinesumer.runtime.shard_pages import ShardPages
-from kinesumer.wire.put_records import Entry
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
-    from kinesumer.model.records import Record
-    from kinesumer.model.streams import StreamInfo
-    from kinesumer.wire.put_records import EntryResult
+from kinesumer.wire.put_records import Entry, EntryResult
 
 
 def _unavailable(error: SourceUnavailableError) -> DeadLettersUnavailableError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
@@ -16,14 +17,10 @@ from kinesumer.errors import (
     DecodeError,
 )
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
+from kinesumer.model.records import Record
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.text import safe_str
 from kinesumer.wire.put_records import KEY_CHARACTERS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kinesumer.model.records import Record
 
 # Limits in characters. A longer text loses its middle, so that a letter is hardly
 # larger than its record: SQS accepts letters of up to 1 MiB, and so does Kinesis by

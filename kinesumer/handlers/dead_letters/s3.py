@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
+from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.http.connection import MAX_ANSWER_BYTES
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import AccessDeniedError, FatalError
 from kinesumer.handlers.dead_letters.base import (
     ReadableDeadLetters,
@@ -19,15 +22,8 @@ from kinesumer.handlers.dead_letters.base import (
     read_entry,
     translated,
 )
-from kinesumer.handlers.dead_letters.letter import encode_letter
+from kinesumer.handlers.dead_letters.letter import DeadLetter, encode_letter
 from kinesumer.runtime.secrets import SECRETS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from kinesumer.aws.clients import OpenClient
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
 
 PARALLEL_READS = 16
 # S3 deletes at most this many objects per call.

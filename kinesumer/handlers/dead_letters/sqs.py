@@ -7,10 +7,13 @@ While a reader has a message, SQS hides it from other readers: for ten minutes, 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.endpoints import check_port, require_no_credentials
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError, DeadLetterTooLargeError, FatalError
 from kinesumer.handlers.dead_letters.base import (
     ReadableDeadLetters,
@@ -20,15 +23,8 @@ from kinesumer.handlers.dead_letters.base import (
     read_entry,
     translated,
 )
-from kinesumer.handlers.dead_letters.letter import encode_letter
+from kinesumer.handlers.dead_letters.letter import DeadLetter, encode_letter
 from kinesumer.runtime.secrets import SECRETS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-
-    from kinesumer.aws.clients import OpenClient
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
 
 # SQS's limit for any message. A queue's MaximumMessageSize may be lower.
 LONGEST_BYTES = 1 << 20

@@ -9,22 +9,18 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kinesumer.aws.endpoints import require_no_credentials
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError
-from kinesumer.handlers.dead_letters.base import DeadLetters
+from kinesumer.handlers.dead_letters.base import (
+    DeadLetterFunction,
+    DeadLetters,
+    ReadableDeadLetters,
+)
+from kinesumer.handlers.dead_letters.letter import DeadLetter
 from kinesumer.model.validation import NOT_UNICODE
 from kinesumer.runtime.extras import is_posix
-
-if TYPE_CHECKING:
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.handlers.dead_letters.base import (
-        DeadLetterFunction,
-        ReadableDeadLetters,
-    )
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
-
 
 KINDS = ("file", "sqs", "kinesis", "s3")
 

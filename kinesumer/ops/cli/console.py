@@ -7,8 +7,15 @@ import json
 import os
 import sys
 import time
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 import msgspec
@@ -23,15 +30,6 @@ from rich.text import Text
 from kinesumer.errors import TransientError
 from kinesumer.model.streams import stream_name, stream_place
 from kinesumer.runtime.text import MAX_STREAM_LETTERS, escape_unprintable, shorten
-
-if TYPE_CHECKING:
-    from collections.abc import (
-        Awaitable,
-        Callable,
-        Iterable,
-        Iterator,
-        Sequence,
-    )
 
 # Of the JSON of every command. It changes only if a field is removed or changes its
 # meaning.

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,13 +17,21 @@ import click
 from kinesumer import Config, Kinesumer
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.records import Record
 from kinesumer.model.streams import Start, stream_name
 from kinesumer.model.times import as_until, parse_until
-from kinesumer.ops.cli.options import READING, ROLES, FiniteFloat, command
+from kinesumer.ops.cli.options import (
+    READING,
+    ROLES,
+    CommonOptions,
+    FiniteFloat,
+    command,
+)
 from kinesumer.ops.cli.record_output import (
     FORMATS,
     TICK_SECONDS,
     ClosedOutputError,
+    Format,
     Output,
 )
 from kinesumer.ops.cli.signals import SignalHandler, run_until_signal
@@ -32,14 +41,9 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.trace import TracerProvider
 
-    from kinesumer.model.records import Record
-    from kinesumer.ops.cli.options import CommonOptions
-    from kinesumer.ops.cli.record_output import Format
 
 # The longest time for an export with its retries. The last export delays the end of
 # the command.

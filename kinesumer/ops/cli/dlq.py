@@ -5,35 +5,32 @@ from __future__ import annotations
 import random
 from base64 import b64encode
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError
-from kinesumer.handlers.dead_letters.letter import LetterWithoutData
+from kinesumer.handlers.dead_letters.base import ReadableDeadLetters
+from kinesumer.handlers.dead_letters.letter import DeadLetter, LetterWithoutData
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.times import parse_time
 from kinesumer.ops.cli.console import escape_lines, print_json, progress
-from kinesumer.ops.cli.options import ROLES, command
+from kinesumer.ops.cli.options import ROLES, CommonOptions, command
 from kinesumer.ops.group.redrive import (
+    Contents,
     Filter,
     Redrive,
+    RedriveResult,
+    StoredLetter,
     letter_fields,
     open_letters,
     read_letters,
 )
 from kinesumer.runtime.text import counted, escape_unprintable, shorten
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.handlers.dead_letters.base import ReadableDeadLetters
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
-    from kinesumer.ops.cli.options import CommonOptions
-    from kinesumer.ops.group.redrive import Contents, RedriveResult, StoredLetter
 
 
 @click.group()

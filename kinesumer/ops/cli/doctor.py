@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.console import RenderableType
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.console import (
@@ -18,19 +19,12 @@ from kinesumer.ops.cli.console import (
     progress,
     stream_title,
 )
-from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
-from kinesumer.ops.group.doctor.runner import DoctorOptions, run_checks
+from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
+from kinesumer.ops.group.doctor.runner import DoctorOptions, DoctorResult, run_checks
 from kinesumer.ops.group.problems import Severity, worst
-from kinesumer.ops.group.verify import Verification
+from kinesumer.ops.group.verify import StreamVerdicts, Verification, VerifyReport
 from kinesumer.runtime.text import counted, escape_unprintable
 from kinesumer.wire.decoder import decoder
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from kinesumer.ops.cli.options import CommonOptions
-    from kinesumer.ops.group.doctor.runner import DoctorResult
-    from kinesumer.ops.group.verify import StreamVerdicts, VerifyReport
 
 DOCTOR_STYLES = {"CRITICAL": "bold red", "WARNING": "yellow", "NOTE": "cyan"}
 VERIFY_STYLES = {"critical": "bold red", "warning": "yellow", "note": ""}

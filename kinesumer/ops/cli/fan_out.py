@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.stream_consumers import StreamConsumer, StreamConsumers
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.stream_consumers import CONSUMER_NAME
 from kinesumer.ops.cli.console import (
@@ -23,18 +25,10 @@ from kinesumer.ops.cli.console import (
     stream_title,
     table,
 )
-from kinesumer.ops.cli.options import ROLES, command
-from kinesumer.ops.group.client_reports import read_live_uses
+from kinesumer.ops.cli.options import ROLES, CommonOptions, command
+from kinesumer.ops.group.client_reports import LiveUses, read_live_uses
 from kinesumer.runtime.text import counted, duration_text, escape_unprintable
 from kinesumer.wire.rows import timestamp_text
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.aws.stream_consumers import StreamConsumer
-    from kinesumer.ops.cli.options import CommonOptions
-    from kinesumer.ops.group.client_reports import LiveUses
 
 BILLING = "AWS bills a registered consumer for each shard and hour, used or not."
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import click
 
 from kinesumer.aws.state_table import create_table
 from kinesumer.coordination import pauses
+from kinesumer.coordination.pauses import PauseResult
+from kinesumer.core.lineage import SeekStep
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.cli.console import indented, plain, print_lines, progress
-from kinesumer.ops.cli.options import ROLES, TARGET, command, named, shards_json
+from kinesumer.ops.cli.options import (
+    ROLES,
+    TARGET,
+    CommonOptions,
+    command,
+    named,
+    shards_json,
+)
 from kinesumer.ops.group import drain as admin_drain
 from kinesumer.ops.group import seek as admin_seek
 from kinesumer.ops.group.connect import report_partial_failure
@@ -22,27 +33,15 @@ from kinesumer.ops.group.drain import (
     still_held_since,
     wait_until_free,
 )
-from kinesumer.ops.group.reset import read_inventory, require_idle
+from kinesumer.ops.group.reset import Inventory, read_inventory, require_idle
 from kinesumer.ops.group.reset import reset as reset_app
-from kinesumer.ops.group.seek import parse_position, position_text
-from kinesumer.ops.group.seek_counts import count_seek, describe_seek
-from kinesumer.ops.group.snapshot import read_snapshot
+from kinesumer.ops.group.seek import SeekPlan, parse_position, position_text
+from kinesumer.ops.group.seek_counts import Count, count_seek, describe_seek
+from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import counted, escape_unprintable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kinesumer.coordination.pauses import PauseResult
-    from kinesumer.core.lineage import SeekStep
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.ops.cli.options import CommonOptions
-    from kinesumer.ops.group.reset import Inventory
-    from kinesumer.ops.group.seek import SeekPlan
-    from kinesumer.ops.group.seek_counts import Count
-    from kinesumer.ops.group.snapshot import Snapshot
-    from kinesumer.runtime.context import ClientContext
-
-    Shards = list[ShardRow]
+Shards = list[ShardRow]
 
 
 async def _wait(

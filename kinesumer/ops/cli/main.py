@@ -9,17 +9,15 @@ import re
 import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError
 from kinesumer.runtime.extras import package_version
 from kinesumer.runtime.text import escape_unprintable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Each command's module (in this package, unless it has dots), name, and summary. The
 # summaries are here so that the help doesn't import all commands with AWS's SDK.

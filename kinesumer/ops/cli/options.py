@@ -6,31 +6,28 @@ import asyncio
 import inspect
 import math
 import sys
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from kinesumer.aws.dynamodb import DynamoStateStore
+from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.state_table import TABLE_VARIABLE
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import stream_name
 from kinesumer.model.validation import validate_name
 from kinesumer.ops.cli.console import print_json, progress
 from kinesumer.ops.cli.record_output import FORMATS
 from kinesumer.ops.group import connect
 from kinesumer.ops.group.connect import operator_context
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import MAX_NAMED, abbreviate, escape_unprintable
 from kinesumer.wire.rows import STATE_STORE
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.runtime.context import ClientContext
 
 
 class FiniteFloat(click.FloatRange):

@@ -4,38 +4,32 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.store_queries import unknown_app_text
 from kinesumer.errors import KinesumerError
 from kinesumer.model.times import parse_time
 from kinesumer.ops.cli.console import progress
-from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
-from kinesumer.ops.group.connect import require_no_clients
+from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
+from kinesumer.ops.group.connect import Roles, require_no_clients
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.migration import positions
-from kinesumer.ops.migration.apply import plan_file_import
+from kinesumer.ops.migration.apply import ImportPlan, Open, plan_file_import
 from kinesumer.ops.migration.kcl_positions import plan_kcl_export, plan_kcl_import
 from kinesumer.ops.migration.kcl_table import open_leases
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.files import write_atomically
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.rows import timestamp_text
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.ops.cli.options import CommonOptions
-    from kinesumer.ops.group.connect import Roles
-    from kinesumer.ops.migration.apply import ImportPlan, Open
-    from kinesumer.runtime.context import ClientContext
-
-    Draft = Callable[[ClientContext, ClientFactory], Awaitable[ImportPlan]]
+Draft = Callable[[ClientContext, ClientFactory], Awaitable[ImportPlan]]
 
 HELP_OPTIONS = ("-h", "--help")
 OPTIONS = ("app", "table", "region", "streams", *ROLES, "dry_run", "yes", "as_json")

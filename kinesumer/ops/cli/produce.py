@@ -8,19 +8,22 @@ import random
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Self
 
 import click
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.ops.cli.console import print_json, progress
-from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
+from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
 from kinesumer.ops.group.produce import (
     MAX_LINE_BYTES,
+    FailedLines,
     KeySource,
     LineParser,
     LineProducer,
+    ProduceResult,
     parse_key,
     parse_rate,
     reported_by_its_future,
@@ -31,12 +34,6 @@ from kinesumer.producer.record_producer import TURN_BYTES
 from kinesumer.runtime.refusals import start_thread
 from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.text import counted, escape_unprintable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-
-    from kinesumer.ops.cli.options import CommonOptions
-    from kinesumer.ops.group.produce import FailedLines, ProduceResult
 
 
 @command("region", "as_json", *ROLES)

@@ -9,15 +9,12 @@ import select
 import sys
 import time
 from base64 import b64encode
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from types import TracebackType
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
-
-    from kinesumer import Record
+from kinesumer import Record
 
 TICK_SECONDS = 1.0  # the interval of news about records that come, or don't come
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
@@ -13,7 +14,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters.targets import parse_target
 from kinesumer.model.validation import validate_name
 from kinesumer.ops.cli.console import safe_on_terminal
-from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
+from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
 from kinesumer.ops.cli.signals import run_until_signal
 from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.auth import Guard
@@ -28,11 +29,6 @@ from kinesumer.ops.exporter.collector import (
     ScaleOptions,
 )
 from kinesumer.runtime.clock import SystemClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.ops.cli.options import CommonOptions
 
 LISTEN = "127.0.0.1:9466"
 # Without a time-out, a dead peer would occupy its connection's thread forever.

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from kinesumer import Kinesumer
 from kinesumer.runtime.stop_signals import SIGNALS, StopSignals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer import Kinesumer
 
 LEAVE_GRACE_SECONDS = 1.0
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
+from rich.console import RenderableType
 
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.errors import ConfigurationError, TransientError
 from kinesumer.model.validation import validate_name
 from kinesumer.ops.cli.console import (
+    Cell,
     console,
     name,
     plain,
@@ -23,14 +26,14 @@ from kinesumer.ops.cli.console import (
     table,
 )
 from kinesumer.ops.cli.console import watch as watch_reports
-from kinesumer.ops.cli.options import ROLES, FiniteFloat, command
+from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
 from kinesumer.ops.cli.tables import (
     lag_tables,
     show_distribution,
     status_picture,
     status_tables,
 )
-from kinesumer.ops.group.apps import apps_report, read_apps
+from kinesumer.ops.group.apps import AppSummary, apps_report, read_apps
 from kinesumer.ops.group.distribution import cluster_by, read_distribution, report
 from kinesumer.ops.group.lag import LagMonitor
 from kinesumer.ops.group.observation import MIN_INTERVAL_SECONDS, check_client
@@ -39,15 +42,6 @@ from kinesumer.ops.migration.kcl import distribution_of, read_table
 from kinesumer.ops.migration.kcl_table import open_leases
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.text import escape_unprintable
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from rich.console import RenderableType
-
-    from kinesumer.ops.cli.console import Cell
-    from kinesumer.ops.cli.options import CommonOptions
-    from kinesumer.ops.group.apps import AppSummary
 
 T = TypeVar("T")
 

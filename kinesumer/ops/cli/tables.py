@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kinesumer.model.streams import stream_name
@@ -22,27 +22,28 @@ from kinesumer.ops.cli.console import (
     stream_title,
     table,
 )
-from kinesumer.ops.group.lag import CAUGHT_UP, FALLING, GROWING, STEADY
+from kinesumer.ops.group.distribution import DistributionReport
+from kinesumer.ops.group.lag import (
+    CAUGHT_UP,
+    FALLING,
+    GROWING,
+    STEADY,
+    LagFigures,
+    LagReport,
+    StreamLag,
+)
+from kinesumer.ops.group.loads import PlanReport, Rates
+from kinesumer.ops.group.status import (
+    GroupReport,
+    MemberReport,
+    ShardReport,
+    StreamReport,
+)
 from kinesumer.runtime.text import (
     counted,
     duration_text,
     number_text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import RenderableType
-
-    from kinesumer.ops.group.distribution import DistributionReport
-    from kinesumer.ops.group.lag import LagFigures, LagReport, StreamLag
-    from kinesumer.ops.group.loads import PlanReport, Rates
-    from kinesumer.ops.group.status import (
-        GroupReport,
-        MemberReport,
-        ShardReport,
-        StreamReport,
-    )
 
 UNASSIGNED = "unassigned"
 LOAD_TITLES = "records/s", "bytes/s", "handler s/s"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination import pauses
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.dashboard.records import LetterIds
+from kinesumer.ops.dashboard.records import LetterBrowser, LetterIds
 from kinesumer.ops.group import drain, seek
-from kinesumer.ops.group.connect import operator_context
+from kinesumer.ops.group.connect import Roles, operator_context
 from kinesumer.ops.group.drain import still_held_in
-from kinesumer.ops.group.seek import SeekTarget, parse_position, plan_seeks
+from kinesumer.ops.group.seek import SeekPlan, SeekTarget, parse_position, plan_seeks
 from kinesumer.ops.group.seek_counts import (
     count_seek,
     describe_count,
@@ -23,20 +26,10 @@ from kinesumer.ops.group.seek_counts import (
     total,
 )
 from kinesumer.ops.group.shard_reads import READ_INTERVAL_SECONDS, PacedReader
-from kinesumer.ops.group.snapshot import read_snapshot
+from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
+from kinesumer.ports import StateStore
 from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.runtime.text import counted, escape_unprintable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.ops.dashboard.records import LetterBrowser
-    from kinesumer.ops.group.connect import Roles
-    from kinesumer.ops.group.seek import SeekPlan
-    from kinesumer.ops.group.snapshot import Snapshot
-    from kinesumer.ports import StateStore
 
 
 class _Action(msgspec.Struct, tag_field="do", forbid_unknown_fields=True):

@@ -12,15 +12,12 @@ other pages may open only the page itself.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable, Callable
 from hmac import compare_digest
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 TOKEN_HEADER = "X-Kinesumer-Token"  # noqa: S105 - the name of a header
 

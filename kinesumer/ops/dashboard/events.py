@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
+from kinesumer.model.rows import GroupRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.dashboard.model import Event
+from kinesumer.ops.group.observation import Observation
 from kinesumer.runtime.text import escape_unprintable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from kinesumer.model.rows import GroupRow, MemberRow, ShardRow, StreamRow
-    from kinesumer.ops.group.observation import Observation
 
 K = TypeVar("K")
 

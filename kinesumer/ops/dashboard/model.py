@@ -6,19 +6,15 @@ docs/dashboard.md describes the model.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.status import GroupReport
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from kinesumer.ops.group.status import ShardReport, StreamReport
+from kinesumer.ops.group.status import GroupReport, ShardReport, StreamReport
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

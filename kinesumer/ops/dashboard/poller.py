@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
 
 import msgspec
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.core.liveness import interval_seconds
 from kinesumer.errors import KinesumerError
 from kinesumer.ops.dashboard import events
-from kinesumer.ops.dashboard.model import StreamHistory, assign_slots, build_state
+from kinesumer.ops.dashboard.model import (
+    DashboardInfo,
+    Event,
+    StreamHistory,
+    assign_slots,
+    build_state,
+)
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.lag import NO_LAGS, Lags, read_lags
 from kinesumer.ops.group.observation import (
@@ -22,14 +29,8 @@ from kinesumer.ops.group.observation import (
 from kinesumer.ops.group.record_query import MAX_RECORDS
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.ops.group.status import report
+from kinesumer.ports import Clock, StateStore
 from kinesumer.runtime.text import escape_unprintable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.ops.dashboard.model import DashboardInfo, Event
-    from kinesumer.ports import Clock, StateStore
 
 # The interval while no page is open. These polls keep the history and the events, and
 # cost little. A chart draws values up to a minute apart as one line.

@@ -6,23 +6,29 @@ import asyncio
 import random
 from base64 import b64encode
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.store_queries import find_stream
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.handlers.dead_letters.letter import LetterWithoutData
+from kinesumer.handlers.dead_letters.base import ReadableDeadLetters
+from kinesumer.handlers.dead_letters.letter import DeadLetter, LetterWithoutData
+from kinesumer.model.records import Record
 from kinesumer.model.streams import Start, stream_name
-from kinesumer.ops.group.connect import operator_context
+from kinesumer.ops.group.connect import Roles, operator_context
 from kinesumer.ops.group.record_query import (
     MAX_RECORDS,
+    FoundRecords,
     RecordQuery,
     find_records,
 )
 from kinesumer.ops.group.redrive import (
+    Contents,
     Filter,
     Redrive,
     open_letters,
@@ -30,19 +36,8 @@ from kinesumer.ops.group.redrive import (
 )
 from kinesumer.ops.group.seek import parse_position, position_text
 from kinesumer.ops.group.shard_reads import READ_INTERVAL_SECONDS, PacedReader
+from kinesumer.ports import StateStore
 from kinesumer.runtime.text import counted, escape_unprintable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.handlers.dead_letters.base import ReadableDeadLetters
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
-    from kinesumer.model.records import Record
-    from kinesumer.ops.group.connect import Roles
-    from kinesumer.ops.group.record_query import FoundRecords
-    from kinesumer.ops.group.redrive import Contents
-    from kinesumer.ports import StateStore
 
 # The page shows only the beginning of larger data.
 SHOWN_BYTES = 16 * 1024

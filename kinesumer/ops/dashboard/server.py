@@ -5,31 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.ops.dashboard.actions import Action
-from kinesumer.ops.dashboard.auth import protect
-from kinesumer.ops.dashboard.records import LettersRequest, RecordsRequest
+from kinesumer.ops.dashboard.actions import Action, ActionHandler
+from kinesumer.ops.dashboard.auth import Guard, protect
+from kinesumer.ops.dashboard.poller import Poller
+from kinesumer.ops.dashboard.records import (
+    LetterBrowser,
+    LettersRequest,
+    RecordBrowser,
+    RecordsRequest,
+)
 from kinesumer.ops.group.apps import apps_report, read_apps
+from kinesumer.ports import Clock
 from kinesumer.runtime.text import escape_unprintable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.ops.dashboard.actions import ActionHandler
-    from kinesumer.ops.dashboard.auth import Guard
-    from kinesumer.ops.dashboard.poller import Poller
-    from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
-    from kinesumer.ports import Clock
 
 T = TypeVar("T")
 

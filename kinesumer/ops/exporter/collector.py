@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
+from prometheus_client.core import Metric
+
+from kinesumer.aws.session import ClientFactory
 from kinesumer.core import plan
 from kinesumer.core.load import work_of
 from kinesumer.core.scale import DemandEstimator, ShardSample, clients_wanted
 from kinesumer.errors import KinesumerError, TransientError
+from kinesumer.model.rows import ShardRow
+from kinesumer.model.streams import ShardKey
 from kinesumer.ops.exporter.metrics import (
     CATCH_UP,
     LOAD,
@@ -20,21 +26,10 @@ from kinesumer.ops.exporter.metrics import (
 )
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.lag import NO_LAGS, read_lags
-from kinesumer.ops.group.observation import observe
+from kinesumer.ops.group.observation import FleetView, Observation, observe
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.group.status import report
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from prometheus_client.core import Metric
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ops.group.observation import FleetView, Observation
-    from kinesumer.ports import Clock, StateStore
-
+from kinesumer.ports import Clock, StateStore
 
 K = TypeVar("K", bound="ShardKey | str")
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import CLIENT
-from kinesumer.model.streams import stream_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from prometheus_client.core import Metric
-
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ops.group.client_reports import Failures
-    from kinesumer.ops.group.observation import Observation
-    from kinesumer.ops.group.status import GroupReport, StreamReport
+from kinesumer.model.streams import ShardKey, stream_name
+from kinesumer.ops.group.client_reports import Failures
+from kinesumer.ops.group.observation import Observation
+from kinesumer.ops.group.status import GroupReport, StreamReport
 
 PREFIX = "kinesumer_group_"
 MEMBER_STATES = ("silent", "degraded", "leaving", "drained", "joining", "up")

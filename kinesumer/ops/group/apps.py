@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+from kinesumer.aws.dynamodb import DynamoStateStore
+from kinesumer.model.rows import Row
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.client_reports import LIVE_SECONDS, failures_of_group
 from kinesumer.ops.group.observation import FleetView
@@ -12,12 +15,6 @@ from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import report as report_group
 from kinesumer.wire import rows
 from kinesumer.wire.rows import timestamp_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.model.rows import Row
 
 MEMBERS, GROUPS, SHARDS = "member", "group", "shard"  # kinds of partitions
 

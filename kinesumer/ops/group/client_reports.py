@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
-from kinesumer.model.failures import Outcomes
-from kinesumer.model.incidents import IncidentKind
+from kinesumer.aws.dynamodb import DynamoStateStore
+from kinesumer.model.failures import Outcomes, StreamFailures
+from kinesumer.model.incidents import Incident, IncidentKind
+from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.text import counted, duration_text, first_three
 from kinesumer.wire import rows
 from kinesumer.wire.failures import read_failures
 from kinesumer.wire.incidents import read_incidents
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.model.failures import StreamFailures
-    from kinesumer.model.incidents import Incident
-    from kinesumer.model.rows import MemberRow
-
-    # By stream ARN and consumer: the apps with the numbers of their live clients.
-    LiveUses = Mapping[tuple[str, str], Counter[str]]
+# By stream ARN and consumer: the apps with the numbers of their live clients.
+LiveUses = Mapping[tuple[str, str], Counter[str]]
 
 
 class ErrorReport(msgspec.Struct, frozen=True):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from kinesumer.aws.dynamodb import DynamoStateStore
+from kinesumer.aws.session import ClientFactory
 from kinesumer.config import Config
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.startup_checks import find_live_members
@@ -18,22 +20,16 @@ from kinesumer.errors import (
     KinesumerError,
     TransientError,
 )
+from kinesumer.model.rows import LivenessRow
 from kinesumer.model.streams import Stream, stream_name
 from kinesumer.model.validation import validate_name
+from kinesumer.ports import StateStore
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, logger
 from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-
-    from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.rows import LivenessRow
-    from kinesumer.ports import StateStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.loads import PlanReport, Rates, rates, sum_loads
@@ -15,16 +18,10 @@ from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.sampling import SHARD_ERRORS, ShardSampler, sample_shards
 from kinesumer.ops.group.snapshot import read_known_snapshot
 from kinesumer.ops.group.status import report as report_group
+from kinesumer.ports import StateStore
 from kinesumer.runtime.text import MAX_NAMED
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.ports import StateStore
-
-    ClusterOf = Callable[["Consumer"], str]
+ClusterOf = Callable[["Consumer"], str]
 
 
 # A zone's name, such as us-east-1a, or its id, such as use1-az2.

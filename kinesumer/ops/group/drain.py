@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from kinesumer.coordination.pauses import QUERY_ADVICE, live_members
+from kinesumer.coordination.pauses import QUERY_ADVICE, Target, live_members
 from kinesumer.coordination.startup_checks import require_no_spark_query
 from kinesumer.core import plan
 from kinesumer.errors import ConfigurationError, KinesumerError, TransientError
+from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.ops.group.observation import POLL_SECONDS
-from kinesumer.ops.group.snapshot import read_snapshot
+from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import admin_writes
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kinesumer.coordination.pauses import Target
-    from kinesumer.model.rows import MemberRow, ShardRow
-    from kinesumer.ops.group.snapshot import Snapshot
-    from kinesumer.runtime.context import ClientContext
-
-    FindHeld = Callable[[Snapshot], list[ShardRow]]
+FindHeld = Callable[[Snapshot], list[ShardRow]]
 
 
 async def drain(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ShardMissingError, TrimmedPositionError
+from kinesumer.model.rows import ShardRow
+from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.sampling import (
     NOISE_MILLIS,
@@ -19,16 +23,8 @@ from kinesumer.ops.group.sampling import (
     page_millis_behind,
     sample_shards,
 )
-from kinesumer.ops.group.snapshot import read_known_snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ops.group.snapshot import Snapshot
-    from kinesumer.ports import StateStore
+from kinesumer.ops.group.snapshot import Snapshot, read_known_snapshot
+from kinesumer.ports import StateStore
 
 # Progress is judged over about this time: by --watch, and of shards that seem stuck.
 WINDOW_SECONDS = 60.0

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from kinesumer.core import lineage, plan
 from kinesumer.core.load import KnownLoads, work_of, work_of_report
 from kinesumer.core.load_reports import load_reason
-from kinesumer.model.loads import Load
+from kinesumer.model.loads import Load, LoadReport
+from kinesumer.model.rows import LeaderRow, MemberRow
+from kinesumer.model.streams import ShardKey
+from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.runtime.text import first_three
 from kinesumer.wire.loads import read_loads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from kinesumer.model.loads import LoadReport
-    from kinesumer.model.rows import LeaderRow, MemberRow
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ops.group.snapshot import Snapshot
 
 # A hot shard has at least this much work, relative to the average shard.
 HOT_RATIO = 1.5

@@ -5,29 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kinesumer.config import Config
 from kinesumer.errors import StoreUnavailableError
-from kinesumer.model.rows import CLIENT
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import CLIENT, LivenessRow, MemberRow, Row, ShardRow
+from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.lag import NO_LAGS, WINDOW_SECONDS, Lags
-from kinesumer.ops.group.loads import FleetLoads, plan_reasons
+from kinesumer.ops.group.loads import FleetLoads, PlanReport, plan_reasons
 from kinesumer.ops.group.sampling import NOISE_MILLIS
-from kinesumer.ops.group.snapshot import read_members
+from kinesumer.ops.group.snapshot import Snapshot, read_members
+from kinesumer.ports import Clock, StateStore
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.rows import LivenessRow, MemberRow, Row, ShardRow
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ops.group.loads import PlanReport
-    from kinesumer.ops.group.snapshot import Snapshot
-    from kinesumer.ports import Clock, StateStore
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.client_reports import (
@@ -11,12 +12,8 @@ from kinesumer.ops.group.client_reports import (
     group_incidents,
     uses_of_stream,
 )
+from kinesumer.ops.group.observation import FleetView
 from kinesumer.runtime.text import first_three
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from kinesumer.ops.group.observation import FleetView
 
 
 class Severity(IntEnum):

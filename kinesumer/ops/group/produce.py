@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import random
 from base64 import b64decode
 from collections import deque
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Sequence,
+)
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kinesumer.errors import (
     ConfigurationError,
+    FailedRecord,
     KinesumerError,
     PutFailedError,
     RecordRefusedError,
 )
+from kinesumer.producer.pending import PutFuture
+from kinesumer.producer.put_stream import PutCounts
+from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.wire.put_records import Entry
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import (
-        AsyncIterable,
-        AsyncIterator,
-        Callable,
-        Iterable,
-        Sequence,
-    )
-
-    from kinesumer.errors import FailedRecord
-    from kinesumer.producer.pending import PutFuture
-    from kinesumer.producer.put_stream import PutCounts
-    from kinesumer.producer.record_producer import RecordProducer
 
 # With --rate, shorter waits are left out, and sample orders are made for this time.
 PACE_SECONDS = 0.05

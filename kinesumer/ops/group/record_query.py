@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kinesumer.core.fair_share import SHARED_PAGE_BYTES
-from kinesumer.model.streams import ShardKey, Start
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page, Record
+from kinesumer.model.streams import Shard, ShardKey, Start, StreamInfo
 from kinesumer.ops.group.sampling import (
     ShardSampler,
     page_end,
     sample_limit,
 )
-from kinesumer.ops.group.shard_reads import MAX_READS
-
-if TYPE_CHECKING:
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page, Record
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ops.group.shard_reads import PacedReader
-    from kinesumer.ports import StreamSource
+from kinesumer.ops.group.shard_reads import MAX_READS, PacedReader
+from kinesumer.ports import StreamSource
 
 # Limits of one query, beside MAX_READS. The last page may exceed the limit of bytes.
 MAX_BYTES = MAX_READS * SHARED_PAGE_BYTES

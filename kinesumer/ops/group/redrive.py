@@ -6,33 +6,27 @@ between, the next redrive puts the record again.
 
 from __future__ import annotations
 
+import random
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import FatalError, KinesumerError, PutFailedError
-from kinesumer.handlers.dead_letters.letter import LetterWithoutData
+from kinesumer.handlers.dead_letters.base import ReadableDeadLetters, StoredEntry
+from kinesumer.handlers.dead_letters.letter import DeadLetter, LetterWithoutData
 from kinesumer.handlers.dead_letters.targets import open_readable
+from kinesumer.model.streams import StreamInfo
 from kinesumer.ops.group.connect import NO_ROLES, RETRY_SECONDS, Roles
 from kinesumer.ops.group.produce import reported_by_its_future
-from kinesumer.producer.pending import REQUEST_RECORDS
+from kinesumer.producer.pending import REQUEST_RECORDS, PutFuture
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.wire.put_records import Entry, refusal
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import AsyncIterable, AsyncIterator, Sequence
-    from datetime import datetime
-
-    from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.handlers.dead_letters.base import ReadableDeadLetters, StoredEntry
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
-    from kinesumer.model.streams import StreamInfo
-    from kinesumer.producer.pending import PutFuture
 
 
 class Filter(NamedTuple):

@@ -7,23 +7,19 @@ between. If a reset is interrupted, the next reset completes it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kinesumer.coordination.shard_sync import write_all
 from kinesumer.coordination.startup_checks import require_no_go_clients
 from kinesumer.errors import GroupBusyError
-from kinesumer.model.rows import Key
+from kinesumer.model.rows import Key, Row
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.connect import report_partial_failure, require_no_clients
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import admin_writes, app_rows, rows, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.model.rows import Row
-    from kinesumer.runtime.context import ClientContext
 
 
 class StreamRows(NamedTuple):

@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from kinesumer.aws.kinesis import KinesisSource
+from kinesumer.aws.session import ClientFactory
 from kinesumer.core.batch_limits import MAX_ROWS_PER_SECOND
 from kinesumer.errors import (
     InvalidPositionError,
+    KinesumerError,
     ShardMissingError,
     SourceUnavailableError,
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import DEFAULT_COMMIT_MS
-from kinesumer.model.streams import Start
+from kinesumer.model.records import Page, Record
+from kinesumer.model.rows import DEFAULT_COMMIT_MS, ShardRow
+from kinesumer.model.streams import ShardKey, Start
+from kinesumer.ops.group.connect import Roles
 from kinesumer.ops.group.shard_reads import (
     PacedReader,
     for_each_stream,
     gather_by_key,
 )
 from kinesumer.ops.group.snapshot import COMMIT_MILLIS
+from kinesumer.ports import StreamSource
 from kinesumer.runtime.shard_pages import ShardPages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-
-    from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.errors import KinesumerError
-    from kinesumer.model.records import Page, Record
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ops.group.connect import Roles
-    from kinesumer.ports import StreamSource
 
 T = TypeVar("T")
 

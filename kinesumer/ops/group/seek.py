@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from kinesumer.consuming.streams import open_streams
+from kinesumer.aws.session import ClientFactory
+from kinesumer.consuming.streams import OpenStream, open_streams
 from kinesumer.coordination.pauses import QUERY_ADVICE, notify
 from kinesumer.coordination.shard_sync import check_identity, write_all
 from kinesumer.coordination.startup_checks import require_no_spark_query
@@ -23,23 +25,16 @@ from kinesumer.coordination.store_queries import (
     read_with_listing,
 )
 from kinesumer.core import lineage
+from kinesumer.core.lineage import SeekStep
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Start
+from kinesumer.ops.group.connect import Roles
+from kinesumer.ports import Write
+from kinesumer.runtime.context import ClientContext
 from kinesumer.wire import admin_writes, rows, writes
 from kinesumer.wire.rows import timestamp_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.core.lineage import SeekStep
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.ops.group.connect import Roles
-    from kinesumer.ports import Write
-    from kinesumer.runtime.context import ClientContext
-
 
 # A sequence number has up to 129 digits; a single digit is probably a typo.
 _POSITION = re.compile(r"[0-9]{2,129}(:[0-9]{1,15})?")

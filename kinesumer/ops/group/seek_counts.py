@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kinesumer.core.lineage import SeekStep
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
-from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.sampling import ShardSampler
-from kinesumer.ops.group.seek import position_text
+from kinesumer.model.streams import Start, stream_name
+from kinesumer.ops.group.sampling import ReadPoint, ShardSampler
+from kinesumer.ops.group.seek import SeekPlan, position_text
 from kinesumer.ops.group.shard_reads import (
     MAX_READS,
     READ_INTERVAL_SECONDS,
@@ -24,14 +26,6 @@ from kinesumer.runtime.text import (
     escape_unprintable,
     shorten,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kinesumer.core.lineage import SeekStep
-    from kinesumer.model.streams import Start
-    from kinesumer.ops.group.sampling import ReadPoint
-    from kinesumer.ops.group.seek import SeekPlan
 
 
 class Count(NamedTuple):

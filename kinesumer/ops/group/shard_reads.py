@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
 
-from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     KinesumerError,
     SourceThrottledError,
     SourceUnavailableError,
+    TransientError,
 )
+from kinesumer.model.records import Page
+from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.connect import NO_ROLES, RETRY_SECONDS, Roles
 from kinesumer.runtime.retries import Retries
 from kinesumer.runtime.tasks import gather_or_cancel
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-
-    from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.errors import TransientError
-    from kinesumer.model.records import Page
-    from kinesumer.model.streams import ShardKey
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -5,30 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from kinesumer.coordination.store_queries import unknown_app_text
 from kinesumer.core import plan
 from kinesumer.errors import KinesumerError
+from kinesumer.model.rows import (
+    GroupRow,
+    LeaderRow,
+    MemberRow,
+    Row,
+    ShardRow,
+    StreamRow,
+)
+from kinesumer.model.streams import Interval, ShardKey
+from kinesumer.ports import StateStore
 from kinesumer.wire import rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from kinesumer.model.rows import (
-        GroupRow,
-        LeaderRow,
-        MemberRow,
-        Row,
-        ShardRow,
-        StreamRow,
-    )
-    from kinesumer.model.streams import Interval, ShardKey
-    from kinesumer.ports import StateStore
 
 T = TypeVar("T")
 

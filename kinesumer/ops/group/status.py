@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from kinesumer.model.rows import CLIENT
+from kinesumer.aws.session import ClientFactory
+from kinesumer.model.rows import CLIENT, GroupRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, stream_name
 from kinesumer.ops.group.client_reports import (
     ConsumerUse,
@@ -31,18 +32,10 @@ from kinesumer.ops.group.observation import (
     HeartbeatObserver,
     stall_limit_seconds,
 )
-from kinesumer.ops.group.problems import INCIDENTS, find_problems
-from kinesumer.ops.group.snapshot import read_known_snapshot
+from kinesumer.ops.group.problems import INCIDENTS, Finding, find_problems
+from kinesumer.ops.group.snapshot import Snapshot, read_known_snapshot
+from kinesumer.ports import StateStore
 from kinesumer.wire import rows as wire
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.rows import GroupRow, MemberRow, ShardRow, StreamRow
-    from kinesumer.ops.group.problems import Finding
-    from kinesumer.ops.group.snapshot import Snapshot
-    from kinesumer.ports import StateStore
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):

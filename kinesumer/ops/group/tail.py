@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.core.pacing import Pacing
@@ -16,21 +17,15 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-from kinesumer.model.streams import ShardKey, Start
+from kinesumer.model.records import Record
+from kinesumer.model.streams import Shard, ShardKey, Start, StreamInfo
+from kinesumer.model.times import Until
 from kinesumer.ops.group.shard_reads import PARALLEL_READS
+from kinesumer.ports import Clock, StreamSource
 from kinesumer.runtime.shard_pages import ShardPages
 from kinesumer.wire.records import payload_bytes
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-
-    from kinesumer.model.records import Record
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.model.times import Until
-    from kinesumer.ports import Clock, StreamSource
-
-    HandleRecords = Callable[[Sequence[Record]], Awaitable[None]]
+HandleRecords = Callable[[Sequence[Record]], Awaitable[None]]
 
 
 class ParentFirstOrder:

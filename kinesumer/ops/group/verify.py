@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from kinesumer.aws.kinesis import KinesisSource
+from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.core.lineage import is_complete, repairs
 from kinesumer.core.shard_end import find
@@ -16,25 +19,16 @@ from kinesumer.errors import (
     StreamRecreatedError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.streams import Start
+from kinesumer.model.rows import ShardRow, StreamRow
+from kinesumer.model.streams import Shard, Start, StreamInfo
+from kinesumer.ops.group.connect import Roles
 from kinesumer.ops.group.observation import POLL_SECONDS
 from kinesumer.ops.group.problems import Severity
-from kinesumer.ops.group.sampling import Presence, ShardSampler
+from kinesumer.ops.group.sampling import Peek, Presence, ShardSampler
 from kinesumer.ops.group.shard_reads import PacedReader, for_each_stream
-from kinesumer.ops.group.snapshot import read_known_snapshot, read_snapshot
+from kinesumer.ops.group.snapshot import Snapshot, read_known_snapshot, read_snapshot
+from kinesumer.ports import StateStore
 from kinesumer.runtime.tasks import gather_or_cancel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.rows import ShardRow, StreamRow
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ops.group.connect import Roles
-    from kinesumer.ops.group.sampling import Peek
-    from kinesumer.ops.group.snapshot import Snapshot
-    from kinesumer.ports import StateStore
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):

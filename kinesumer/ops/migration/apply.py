@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
 from kinesumer.coordination.shard_sync import write_all
 from kinesumer.coordination.startup_checks import check_group
 from kinesumer.coordination.store_queries import read_all
 from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.model.rows import ShardRow
 from kinesumer.ops.group.connect import report_partial_failure, require_no_clients
 from kinesumer.ops.migration.plan import StreamPlan, is_same_position, plan_stream
+from kinesumer.ops.migration.positions import Positions
+from kinesumer.ports import StreamSource
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import admin_writes, rows, writes
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.ops.migration.positions import Positions
-    from kinesumer.ports import StreamSource
-    from kinesumer.runtime.context import ClientContext
-
-    Open = Callable[[str], Awaitable[StreamSource]]
+Open = Callable[[str], Awaitable[StreamSource]]
 
 
 async def _unchanged() -> None:

@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from kinesumer.aws.stream_names import parse_stream_name
 from kinesumer.errors import ConfigurationError, GroupBusyError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Start
 from kinesumer.ops.group.distribution import Consumer, Distribution, ShardLoad
+from kinesumer.ops.migration.kcl_table import Item, KclLeaseTable
 from kinesumer.ops.migration.plan import ResumePoint
 from kinesumer.runtime.partitions import partition_of
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.fields import SHARD_ID, is_sequence_number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from kinesumer.ops.migration.kcl_table import Item, KclLeaseTable
 
 SHARD_END, AT_TIMESTAMP = "SHARD_END", "AT_TIMESTAMP"
 SENTINELS = (SHARD_END, AT_TIMESTAMP, "TRIM_HORIZON", "LATEST")

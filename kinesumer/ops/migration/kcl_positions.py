@@ -5,49 +5,46 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
+from kinesumer.aws.expressions import Attribute
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_streams
 from kinesumer.core.shard_end import find, is_past_end
 from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.model.rows import ShardRow
+from kinesumer.model.streams import Shard
 from kinesumer.ops.group.connect import require_no_clients
 from kinesumer.ops.group.sampling import ShardSampler
 from kinesumer.ops.group.shard_reads import PacedReader
-from kinesumer.ops.migration.apply import ImportPlan
+from kinesumer.ops.migration.apply import ImportPlan, Open
 from kinesumer.ops.migration.kcl import (
     LEASE,
     OWNERS,
     PENDING,
     SHARD_END,
     Checkpoint,
+    Lease,
+    StreamId,
+    Table,
     kcl_checkpoint,
     read_fleet,
     require_no_workers,
     resume_point_of_lease,
 )
-from kinesumer.ops.migration.kcl_table import LeaseWrite
+from kinesumer.ops.migration.kcl_table import KclLeaseTable, LeaseWrite
 from kinesumer.ops.migration.plan import (
     ResumePoint,
+    StreamPlan,
     children_of,
     create_rows,
     plan_stream,
     require_complete,
 )
+from kinesumer.ports import StreamSource
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from kinesumer.aws.expressions import Attribute
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import Shard
-    from kinesumer.ops.migration.apply import Open
-    from kinesumer.ops.migration.kcl import Lease, StreamId, Table
-    from kinesumer.ops.migration.kcl_table import KclLeaseTable
-    from kinesumer.ops.migration.plan import StreamPlan
-    from kinesumer.ports import StreamSource
-    from kinesumer.runtime.context import ClientContext
 
 
 class LeaseChange(NamedTuple):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
+from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.dynamodb_calls import RefusedError, TableCalls
 from kinesumer.aws.expressions import Attribute
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.aws.clients import OpenClient
-    from kinesumer.aws.session import ClientFactory
 
 KEY = "leaseKey"
 COUNTER = "leaseCounter"

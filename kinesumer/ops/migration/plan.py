@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_stream_row
@@ -11,20 +12,13 @@ from kinesumer.core import lineage
 from kinesumer.core.shard_end import is_past_end
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import StreamRow
-from kinesumer.model.streams import ShardKey, Start
-from kinesumer.ops.group.sampling import Presence, ShardSampler
+from kinesumer.model.rows import ShardRow, StreamRow
+from kinesumer.model.streams import Shard, ShardKey, Start, StreamInfo
+from kinesumer.ops.group.sampling import Peek, Presence, ShardSampler
 from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.ports import StreamSource
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.service_time import reached_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ops.group.sampling import Peek
-    from kinesumer.ports import StreamSource
-    from kinesumer.runtime.context import ClientContext
 
 
 class ResumePoint(NamedTuple):

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Literal
 
 import msgspec
 
 from kinesumer.errors import ConfigurationError, CorruptRowError, KinesumerError
 from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.records import Seconds
+from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.migration.plan import ResumePoint
 from kinesumer.wire import rows
 from kinesumer.wire.fields import SHARD_ID, read_start
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from kinesumer.model.rows import ShardRow, StreamRow
 
 # This is enough for the positions of 200,000 shards.
 MAX_FILE_BYTES = 1 << 26

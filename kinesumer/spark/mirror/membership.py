@@ -6,22 +6,17 @@ The query must be the group's only member.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.coordination.membership import Event, Failed, SessionLost, SessionRenewed
 from kinesumer.coordination.startup_checks import find_live_members
 from kinesumer.errors import ClientIdInUseError, GroupBusyError
-from kinesumer.model.rows import QUERY
+from kinesumer.model.rows import QUERY, LivenessRow, MemberRow
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.model.rows import LivenessRow, MemberRow
-    from kinesumer.runtime.context import ClientContext
 
 
 class Membership:

@@ -17,25 +17,35 @@ import asyncio
 import random
 import socket
 import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.config import Config
-from kinesumer.consuming.streams import open_streams
+from kinesumer.consuming.streams import OpenStream, open_streams
 from kinesumer.coordination.app_count import AppCount
 from kinesumer.coordination.membership import PRUNE_SECONDS
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.pauses import require_not_paused
 from kinesumer.coordination.shard_sync import check_identity, sync_shards
-from kinesumer.coordination.startup_checks import check_group, require_no_go_clients
+from kinesumer.coordination.startup_checks import (
+    Identity,
+    check_group,
+    require_no_go_clients,
+)
 from kinesumer.coordination.store_queries import read_stream_row, read_with_listing
 from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.query_offsets import END, After, Offset, StreamOffset
-from kinesumer.model.rows import QUERY_ID
-from kinesumer.model.streams import Start
+from kinesumer.model.query_offsets import (
+    END,
+    After,
+    Offset,
+    ShardPosition,
+    StreamOffset,
+)
+from kinesumer.model.rows import QUERY_ID, MemberRow, ShardRow
+from kinesumer.model.streams import Shard, Start
 from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
@@ -44,18 +54,9 @@ from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.spark.mirror.membership import Membership
 from kinesumer.spark.mirror.shard_row_mirror import ShardRowMirror
+from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.options.streams import UNKNOWN
 from kinesumer.spark.runtime.process_cache import sources
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.coordination.startup_checks import Identity
-    from kinesumer.model.query_offsets import Offset, ShardPosition
-    from kinesumer.model.rows import MemberRow, ShardRow
-    from kinesumer.model.streams import Shard
-    from kinesumer.spark.options.parser import ReadOptions
 
 # The maximum time for writing the last positions when the query stops, and then for
 # leaving the group. It is short, because Spark may soon kill the process.

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.membership import DeadSessions
 from kinesumer.coordination.shard_sync import sync_shards, write_all
 from kinesumer.coordination.store_queries import read_shards, read_stream_row
 from kinesumer.core import claims, lineage
-from kinesumer.model.positions import TIP_SHARE, Tip
-from kinesumer.model.query_offsets import BEGINNING, After, End
-from kinesumer.model.rows import StreamRow
-from kinesumer.model.streams import ShardKey, Start
+from kinesumer.model.positions import TIP_SHARE, Position, Tip
+from kinesumer.model.query_offsets import (
+    BEGINNING,
+    After,
+    End,
+    Positions,
+    ShardPosition,
+)
+from kinesumer.model.rows import MemberRow, ShardRow, StreamRow
+from kinesumer.model.streams import Shard, ShardKey, Start
+from kinesumer.ports import Write
+from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.wire import rows, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.positions import Position
-    from kinesumer.model.query_offsets import Positions, ShardPosition
-    from kinesumer.model.rows import MemberRow, ShardRow
-    from kinesumer.model.streams import Shard
-    from kinesumer.ports import Write
-    from kinesumer.runtime.context import ClientContext
 
 # If these are unchanged, rows need only new positions: the query's session, the shards
 # in its offset, and those of them that the query has read to their ends.

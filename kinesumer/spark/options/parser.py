@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.streams import Start
+from kinesumer.model.query_offsets import Offset
+from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.partitions import is_aws_host
 from kinesumer.spark.options.streams import (
     parse_position,
@@ -19,12 +21,6 @@ from kinesumer.spark.options.streams import (
     with_consumer,
 )
 from kinesumer.spark.options.table import BATCH, OPTIONS, STREAM, WRITE, Option
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.model.query_offsets import Offset
-    from kinesumer.model.streams import Stream
 
 # Options of Spark itself. Spark passes them to sources and sinks, too, which ignore
 # them.

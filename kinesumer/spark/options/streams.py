@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
 from kinesumer.model.positions import Position
@@ -19,9 +20,6 @@ from kinesumer.model.streams import YEAR_10000, Start, Stream, as_start
 from kinesumer.model.times import parse_time
 from kinesumer.wire.fields import is_sequence_number
 from kinesumer.wire.query_offsets import from_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # Stands for the time of a stream's creation, or of a position, if the user's JSON lacks
 # the time.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -10,8 +11,6 @@ from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql.types import StructType
 
 STREAM, BATCH, WRITE = "readStream", "read", "write"

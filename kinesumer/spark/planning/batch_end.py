@@ -5,25 +5,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING
 
+from kinesumer.core.batch_limits import Limits
 from kinesumer.core.batch_plan import choose
-from kinesumer.model.query_offsets import BEGINNING, End, StreamOffset
+from kinesumer.core.batch_ranges import Readable
+from kinesumer.model.query_offsets import (
+    BEGINNING,
+    End,
+    Offset,
+    ShardPosition,
+    StreamOffset,
+)
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.spark.planning.bounds import first_offset
-from kinesumer.spark.planning.stream_plan import StreamPlan
+from kinesumer.spark.planning.stream_plan import StreamPlan, Targets
+from kinesumer.spark.planning.stream_state import StreamState
 from kinesumer.spark.runtime.event_loop import for_each
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kinesumer.core.batch_limits import Limits
-    from kinesumer.core.batch_ranges import Readable
-    from kinesumer.model.query_offsets import Offset, ShardPosition
-    from kinesumer.spark.planning.stream_plan import Targets
-    from kinesumer.spark.planning.stream_state import StreamState
 
 WRONG_END = (
     "an earlier version of kinesumer took an answer for the end of the shard, which is "

@@ -5,22 +5,29 @@ A streaming query computes this only once, since Spark logs its first offset.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kinesumer.core.batch_ranges import Pair
 from kinesumer.core.lineage import ancestors
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import SEEN_SLACK_SECONDS
-from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
-from kinesumer.model.streams import Start, stream_name
+from kinesumer.model.query_offsets import (
+    BEGINNING,
+    END,
+    After,
+    At,
+    End,
+    Offset,
+    Positions,
+    ShardPosition,
+    StreamOffset,
+)
+from kinesumer.model.streams import Shard, Start, StreamInfo, stream_name
 from kinesumer.spark.planning.search import last_position
 from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, for_each
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
-
-    from kinesumer.core.batch_ranges import Pair
-    from kinesumer.model.query_offsets import Offset, Positions, ShardPosition
-    from kinesumer.model.streams import Shard, StreamInfo
     from kinesumer.spark.planning.stream_state import StreamState
 
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from kinesumer.errors import DataLossError, ShardMissingError, TrimmedPositionError
 from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, After, At, End
-from kinesumer.model.streams import Start
+from kinesumer.model.query_offsets import BEGINNING, After, At, End, ShardPosition
+from kinesumer.model.records import Record
+from kinesumer.model.streams import ShardKey, Start
+from kinesumer.ports import StreamSource
 from kinesumer.runtime.shard_pages import ShardPages
-
-if TYPE_CHECKING:
-    from kinesumer.model.query_offsets import ShardPosition
-    from kinesumer.model.records import Record
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ports import StreamSource
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND, Limits
-from kinesumer.core.batch_ranges import between, seen_at
+from kinesumer.core.batch_ranges import Pair, between, seen_at
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.query_offsets import After, At, StreamOffset
+from kinesumer.model.query_offsets import After, At, Offset, StreamOffset
 from kinesumer.model.streams import Start, Stream, as_start
+from kinesumer.ports import Clock, StreamSource
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.service_time import ServiceTime
-from kinesumer.spark.options.parser import FromCheckpoint
+from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.planning.batch_end import plan_batch
 from kinesumer.spark.planning.bounds import (
     bounds,
@@ -27,17 +29,9 @@ from kinesumer.spark.planning.bounds import (
 )
 from kinesumer.spark.planning.data_loss import DataLoss
 from kinesumer.spark.planning.search import last_positions
+from kinesumer.spark.planning.stream_plan import Targets
 from kinesumer.spark.planning.stream_state import StreamState
 from kinesumer.spark.planning.tasks import ShardRange, Task, pack
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from kinesumer.core.batch_ranges import Pair
-    from kinesumer.model.query_offsets import Offset
-    from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.options.parser import ReadOptions
-    from kinesumer.spark.planning.stream_plan import Targets
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 

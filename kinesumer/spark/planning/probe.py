@@ -10,24 +10,19 @@ import asyncio
 from collections import deque
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING
 
 from kinesumer.core.batch_limits import ProbedRecord
 from kinesumer.core.batch_plan import Probed
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS, Pacing
 from kinesumer.errors import ExpiredIteratorError, ShardThrottledError
 from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After, At, End
+from kinesumer.model.query_offsets import After, At, End, ShardPosition
+from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import Start
-from kinesumer.runtime.service_time import iterator_at
+from kinesumer.ports import Clock, StreamSource
+from kinesumer.runtime.service_time import ServiceTime, iterator_at
 from kinesumer.spark.runtime.process_cache import ITERATOR_SECONDS
 from kinesumer.wire.records import payload_bytes
-
-if TYPE_CHECKING:
-    from kinesumer.model.query_offsets import ShardPosition
-    from kinesumer.model.records import Page, Record
-    from kinesumer.ports import Clock, StreamSource
-    from kinesumer.runtime.service_time import ServiceTime
 
 CALLS = 4  # in as many periods; Kinesis allows five per second and shard
 TRIES = 3  # the maximum number of attempts, if Kinesis throttles a read

@@ -8,19 +8,17 @@ pages are left. It reads those.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kinesumer.model.query_offsets import BEGINNING, END, After
+from kinesumer.core.batch_limits import ProbedRecord
+from kinesumer.core.batch_plan import Probed
+from kinesumer.model.query_offsets import BEGINNING, END, After, ShardPosition
+from kinesumer.model.streams import Shard
 from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, for_each
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.core.batch_limits import ProbedRecord
-    from kinesumer.core.batch_plan import Probed
-    from kinesumer.model.query_offsets import ShardPosition
-    from kinesumer.model.streams import Shard
     from kinesumer.spark.planning.stream_state import StreamState
 
 # Times of arrival are in whole milliseconds.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf, nextafter
-from typing import TYPE_CHECKING
 
+from kinesumer.core.batch_limits import Limits
 from kinesumer.core.batch_plan import (
+    Chosen,
     Ended,
     Observed,
     Probed,
@@ -17,7 +19,7 @@ from kinesumer.core.batch_plan import (
     end_offset,
     is_stale,
 )
-from kinesumer.core.batch_ranges import readable, vanished
+from kinesumer.core.batch_ranges import Readable, readable, vanished
 from kinesumer.core.lineage import ancestors
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import (
@@ -27,21 +29,19 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.positions import may_be_trimmed
-from kinesumer.model.query_offsets import BEGINNING, After, At, End, StreamOffset
+from kinesumer.model.query_offsets import (
+    BEGINNING,
+    After,
+    At,
+    End,
+    ShardPosition,
+    StreamOffset,
+)
 from kinesumer.model.streams import ShardKey, Start
+from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.planning.search import TipSearch
-from kinesumer.spark.planning.stream_state import FIRST_SAMPLE
+from kinesumer.spark.planning.stream_state import FIRST_SAMPLE, StreamState
 from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, for_each
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.core.batch_limits import Limits
-    from kinesumer.core.batch_plan import Chosen
-    from kinesumer.core.batch_ranges import Readable
-    from kinesumer.model.query_offsets import ShardPosition
-    from kinesumer.spark.planning.probe import ShardProbe
-    from kinesumer.spark.planning.stream_state import StreamState
 
 MAX_SAMPLED = 2_000  # the maximum number of a shard's records that limits may need
 # In one shard, a batch may end earlier than in the others: by up to NEAR_SECONDS, but

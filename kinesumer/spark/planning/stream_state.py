@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
 
 from kinesumer.aws.fan_out import CALL_SECONDS, REPLACE_SECONDS
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.consuming.read_place import FRESH_SECONDS
-from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND
+from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND, ProbedRecord
 from kinesumer.core.fair_share import BYTES_PER_SECOND
 from kinesumer.core.lineage import leaves
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
+from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
 from kinesumer.model.positions import may_be_trimmed
-from kinesumer.model.query_offsets import After, End
-from kinesumer.model.streams import ShardKey
-from kinesumer.runtime.service_time import reached_time
-from kinesumer.spark.planning.data_loss import holds_all_after, unproven
+from kinesumer.model.query_offsets import After, End, Positions, ShardPosition
+from kinesumer.model.streams import Shard, ShardKey, Stream, StreamInfo
+from kinesumer.ports import Clock, StreamSource
+from kinesumer.runtime.service_time import ServiceTime, reached_time
+from kinesumer.spark.planning.data_loss import DataLoss, holds_all_after, unproven
 from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, PLAN_RETRIES
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-
-    from kinesumer.core.batch_limits import ProbedRecord
-    from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
-    from kinesumer.model.query_offsets import Positions, ShardPosition
-    from kinesumer.model.streams import Shard, Stream, StreamInfo
-    from kinesumer.ports import Clock, StreamSource
-    from kinesumer.runtime.service_time import ServiceTime
-    from kinesumer.spark.planning.data_loss import DataLoss
 
 # The maximum size of a sample, by which a probe learns a shard's rate, and the number
 # of records in a sample while their size is unknown.

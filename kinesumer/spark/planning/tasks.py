@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.model.query_offsets import ShardPosition
-    from kinesumer.model.streams import Stream
+from kinesumer.model.query_offsets import ShardPosition
+from kinesumer.model.streams import Stream
 
 TASK_BYTES = 4_000_000  # starting a task costs about as much as reading these bytes
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.consuming.prefetch import PAGE_RECORDS
@@ -15,6 +18,7 @@ from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import (
     ExpiredIteratorError,
     InvalidPositionError,
+    KinesumerError,
     ShardMissingError,
     ShardThrottledError,
     SourceUnavailableError,
@@ -22,26 +26,16 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position, may_be_trimmed
 from kinesumer.model.query_offsets import After, At
-from kinesumer.model.streams import ShardKey, Start
+from kinesumer.model.records import Page
+from kinesumer.model.streams import ShardKey, Start, Stream
+from kinesumer.ports import Clock, StreamSource
 from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.data_loss import DataLoss, holds_all_after
+from kinesumer.spark.planning.tasks import ShardRange
 from kinesumer.spark.reading.range_filter import RangeFilter
-from kinesumer.spark.reading.rows import RecordRows, parse
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable
-
-    import pyarrow as pa
-
-    from kinesumer.errors import KinesumerError
-    from kinesumer.model.records import Page
-    from kinesumer.model.streams import Stream
-    from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.options.parser import ReadOptions
-    from kinesumer.spark.planning.tasks import ShardRange
-    from kinesumer.spark.reading.rows import Columns, Rows
-    from kinesumer.spark.runtime.process_cache import IteratorCache, Paces
+from kinesumer.spark.reading.rows import Columns, RecordRows, Rows, parse
+from kinesumer.spark.runtime.process_cache import IteratorCache, Paces
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
 
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After, At, End
-from kinesumer.spark.reading.rows import Slice
-
-if TYPE_CHECKING:
-    from kinesumer.model.streams import Start
-    from kinesumer.spark.planning.tasks import ShardRange
-    from kinesumer.spark.reading.rows import Rows
+from kinesumer.model.streams import Start
+from kinesumer.spark.planning.tasks import ShardRange
+from kinesumer.spark.reading.rows import Rows, Slice
 
 
 class RangeFilter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,24 +13,19 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model.records import Fence, Source
-from kinesumer.model.streams import HASH_KEYS, stream_name
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Fence, Page, Record, Source
+from kinesumer.model.streams import HASH_KEYS, ShardKey, stream_name
 from kinesumer.spark.options.table import requested
 from kinesumer.wire.aggregation import MAGIC, open_in_steps
 from kinesumer.wire.cbor import is_map
 from kinesumer.wire.decoder import compiled
 from kinesumer.wire.fields import is_sequence_number
-from kinesumer.wire.records import UNDECODED, decode_page, page_of
+from kinesumer.wire.records import UNDECODED, Body, decode_page, page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from pyspark.sql.types import StructType
 
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page, Record
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.wire.records import Body
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 

@@ -6,29 +6,33 @@ import asyncio
 import ctypes
 import os
 import random
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+
 from kinesumer.consuming.prefetch import SMALL_PAGE_BYTES, PrefetchBuffer
 from kinesumer.core.fair_share import BYTES_PER_SECOND, PAGE_BYTES
+from kinesumer.model.streams import Stream
+from kinesumer.ports import StreamSource
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.tasks import gather_or_cancel
+from kinesumer.spark.options.parser import ReadOptions
+from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
 from kinesumer.spark.reading.rows import Columns, cut, joined
-from kinesumer.spark.runtime.process_cache import IteratorCache, new_paces, sources
+from kinesumer.spark.runtime.process_cache import (
+    IteratorCache,
+    Paces,
+    new_paces,
+    sources,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterator
-
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kinesumer.model.streams import Stream
-    from kinesumer.ports import StreamSource
-    from kinesumer.spark.options.parser import ReadOptions
-    from kinesumer.spark.planning.tasks import Task
-    from kinesumer.spark.runtime.process_cache import Paces
 
 MIN_ROWS = 1_000
 MIN_WAITING_BYTES, MAX_WAITING_BYTES = 16_000_000, 64_000_000

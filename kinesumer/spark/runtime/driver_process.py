@@ -7,12 +7,9 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from types import FrameType
+from types import FrameType
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 

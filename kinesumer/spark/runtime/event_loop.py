@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.errors import (
@@ -16,10 +17,6 @@ from kinesumer.errors import (
 from kinesumer.runtime.refusals import start_thread
 from kinesumer.runtime.retries import Retries
 from kinesumer.runtime.tasks import gather_or_cancel
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable
-
 
 T = TypeVar("T")
 

@@ -11,12 +11,9 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import MutableMapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping
 
 MIN_PYSPARK = (4, 2)
 MIN_JAVA = 17

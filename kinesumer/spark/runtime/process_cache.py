@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
@@ -15,17 +15,13 @@ from kinesumer.aws.roles import environment_keys
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.core.pacing import Pacing
+from kinesumer.model.positions import Position
 from kinesumer.model.stream_consumers import CONSUMER_ARN
+from kinesumer.model.streams import ShardKey, Stream, StreamInfo
+from kinesumer.ports import Clock, StreamSource
+from kinesumer.spark.options.parser import Connection
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.streams import ShardKey, Stream, StreamInfo
-    from kinesumer.ports import Clock, StreamSource
-    from kinesumer.spark.options.parser import Connection
-
-    Paces = Callable[[ShardKey, float, float], Pacing]
+Paces = Callable[[ShardKey, float, float], Pacing]
 
 # Iterators are used for this time. In Kinesis, they expire after five minutes.
 ITERATOR_SECONDS = 270.0

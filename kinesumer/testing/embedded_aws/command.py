@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.ops.cli.options import command
+from kinesumer.ops.cli.options import CommonOptions, command
 from kinesumer.testing.embedded_aws.server import EmbeddedAws, serve
 from kinesumer.testing.kinesis.errors import AwsError
-
-if TYPE_CHECKING:
-    from kinesumer.ops.cli.options import CommonOptions
 
 STREAM = re.compile("([a-zA-Z0-9_.-]{1,128})(?::([1-9][0-9]{0,4}))?")
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 from aiohttp import web
 
 from kinesumer.errors import KinesumerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.testing.embedded_aws.state import RequestLog, ServiceState
+from kinesumer.testing.embedded_aws.state import RequestLog, ServiceState
 
 
 class Control:

@@ -5,19 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 from kinesumer.aws.expressions import row_of
 from kinesumer.testing.kinesis.errors import AwsError, invalid_request
+from kinesumer.testing.kinesis.subscription import Subscription
 from kinesumer.wire.row_size import row_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from concurrent.futures import Future
-
-    from kinesumer.testing.kinesis.subscription import Subscription
-
 
 Item = dict[str, dict[str, Any]]  # in DynamoDB's JSON
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
-
-if TYPE_CHECKING:
-    import random
 
 Kind = Literal[
     "throttle",  # throttled, not applied

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 from base64 import b64decode
+from collections.abc import Iterator, Mapping
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -15,8 +16,10 @@ from aiohttp import web
 from kinesumer.runtime.partitions import is_region
 from kinesumer.testing.embedded_aws import dynamodb, identity
 from kinesumer.testing.embedded_aws.dynamodb import Answer
-from kinesumer.testing.embedded_aws.faults import Call
+from kinesumer.testing.embedded_aws.faults import Call, Fault
+from kinesumer.testing.embedded_aws.identity import Credentials, Identities
 from kinesumer.testing.embedded_aws.pushing import KEY_TEXT, ConnectionAborted, Pushes
+from kinesumer.testing.embedded_aws.state import ServiceState
 from kinesumer.testing.kinesis.errors import (
     AwsError,
     invalid_request,
@@ -35,13 +38,6 @@ from kinesumer.testing.kinesis.subscription import Subscription, without_iterato
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.decoder import compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kinesumer.testing.embedded_aws.faults import Fault
-    from kinesumer.testing.embedded_aws.identity import Credentials, Identities
-    from kinesumer.testing.embedded_aws.state import ServiceState
 
 # What the operations on an encrypted stream do with its key.
 _KEY_ACTIONS = {

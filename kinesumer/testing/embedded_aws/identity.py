@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from xml.sax.saxutils import escape
 
 import msgspec
@@ -16,10 +17,6 @@ from kinesumer.testing.kinesis.errors import (
     invalid_request,
     unknown_operation,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
 
 DEFAULT_ACCOUNT = "000000000000"
 WEB_IDENTITY = "AssumeRoleWithWebIdentity"

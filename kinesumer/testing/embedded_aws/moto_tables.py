@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import uuid
 from collections import deque
+from collections.abc import Callable
 from operator import eq, le, lt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moto.core.base_backend import BackendDict
 from moto.core.utils import camelcase_to_underscores, method_names_from_class
@@ -21,9 +22,6 @@ from moto.dynamodb.responses import DynamoHandler
 
 from kinesumer.runtime.partitions import all_regions, partition_of
 from kinesumer.testing.kinesis.errors import AwsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _OPERATIONS = frozenset(
     name

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from kinesumer.testing.embedded_aws.faults import PUSHED_EVENT
+from kinesumer.testing.embedded_aws.faults import PUSHED_EVENT, Call, Fault
+from kinesumer.testing.embedded_aws.state import ServiceState
 from kinesumer.testing.kinesis.subscription import (
+    Subscription,
     exception_frame,
     initial_response,
     without_continuation,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.testing.embedded_aws.faults import Call, Fault
-    from kinesumer.testing.embedded_aws.state import ServiceState
-    from kinesumer.testing.kinesis.subscription import Subscription
 
 KEY_TEXT = "The key of the stream can't be used (a fault on demand)."
 

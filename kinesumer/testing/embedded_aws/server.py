@@ -7,10 +7,11 @@ import json
 import signal
 import socket
 import threading
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import Any, Self, TextIO
 
 import msgspec
 from aiohttp import web
@@ -27,23 +28,16 @@ from kinesumer.testing.embedded_aws.identity import (
     Rule,
     read_policy,
 )
-from kinesumer.testing.embedded_aws.state import ServiceState
+from kinesumer.testing.embedded_aws.state import RequestLog, ServiceState
 from kinesumer.testing.kinesis.changes import (
     record_kib,
     require_distribution,
 )
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.kinesis.service import Caller, stream_arn
-from kinesumer.testing.kinesis.streams import AUTO, BY_KEY
+from kinesumer.testing.kinesis.streams import AUTO, BY_KEY, Stream
 from kinesumer.testing.kinesis.tokens import hash_key
 from kinesumer.wire.rows import DEFINITION, STATE_STORE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kinesumer.testing.embedded_aws.state import RequestLog
-    from kinesumer.testing.kinesis.streams import Stream
-
 
 DEFAULT_REGION = "us-east-1"
 # Iterations of the event loop after which the server knows an accepted connection.

@@ -7,17 +7,13 @@ import threading
 import time
 import uuid
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from kinesumer.testing.embedded_aws.dynamodb import DynamoDB
-from kinesumer.testing.embedded_aws.faults import Faults
+from kinesumer.testing.embedded_aws.dynamodb import DynamoDB, Units
+from kinesumer.testing.embedded_aws.faults import Call, Faults
 from kinesumer.testing.embedded_aws.identity import Identities
+from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.kinesis.service import Kinesis
-
-if TYPE_CHECKING:
-    from kinesumer.testing.embedded_aws.dynamodb import Units
-    from kinesumer.testing.embedded_aws.faults import Call
-    from kinesumer.testing.kinesis.limits import Limits
 
 # Greatest number of requests in ``latest``. The counters include older requests, too.
 MAX_ENTRIES = 20_000

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kinesumer.testing.kinesis import requests as rq
 from kinesumer.testing.kinesis.errors import invalid_argument, invalid_request
-from kinesumer.testing.kinesis.streams import BY_KEY
-
-if TYPE_CHECKING:
-    from kinesumer.testing.kinesis import requests as rq
-    from kinesumer.testing.kinesis.streams import Stream
+from kinesumer.testing.kinesis.streams import BY_KEY, Stream
 
 Answer = dict[str, Any]
 

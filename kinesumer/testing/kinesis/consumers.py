@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kinesumer.testing.kinesis import requests as rq
 from kinesumer.testing.kinesis.errors import (
     AwsError,
     invalid_argument,
@@ -12,11 +13,8 @@ from kinesumer.testing.kinesis.errors import (
 )
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.kinesis.records import index_of
+from kinesumer.testing.kinesis.streams import Stream
 from kinesumer.testing.kinesis.subscription import Consumer, Subscription
-
-if TYPE_CHECKING:
-    from kinesumer.testing.kinesis import requests as rq
-    from kinesumer.testing.kinesis.streams import Stream
 
 
 def stream_of_consumer(arn: str) -> str:

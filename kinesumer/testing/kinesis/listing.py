@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.model.stream_consumers import CONSUMER_ARN
+from kinesumer.testing.kinesis import requests as rq
 from kinesumer.testing.kinesis.consumers import current_consumers, find_consumer
 from kinesumer.testing.kinesis.errors import invalid_argument, limit_exceeded, not_found
 from kinesumer.testing.kinesis.requests import ConsumerRequest
-from kinesumer.testing.kinesis.shards import hash_key_range
+from kinesumer.testing.kinesis.shards import Shard, hash_key_range
+from kinesumer.testing.kinesis.streams import Stream
 from kinesumer.testing.kinesis.tokens import ListingToken
-
-if TYPE_CHECKING:
-    from kinesumer.testing.kinesis import requests as rq
-    from kinesumer.testing.kinesis.shards import Shard
-    from kinesumer.testing.kinesis.streams import Stream
 
 
 def describe(stream: Stream, request: rq.DescribeStream, now: float) -> dict[str, Any]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kinesumer.model.streams import HASH_KEYS
+from kinesumer.testing.kinesis import requests as rq
 from kinesumer.testing.kinesis.errors import AwsError, invalid_argument, invalid_request
-from kinesumer.testing.kinesis.shards import child_description
-from kinesumer.testing.kinesis.streams import AUTO
+from kinesumer.testing.kinesis.shards import Shard, StoredRecord, child_description
+from kinesumer.testing.kinesis.streams import AUTO, Stream
 from kinesumer.testing.kinesis.tokens import ShardIterator, hash_key
-
-if TYPE_CHECKING:
-    from kinesumer.testing.kinesis import requests as rq
-    from kinesumer.testing.kinesis.shards import Shard, StoredRecord
-    from kinesumer.testing.kinesis.streams import Stream
 
 
 def get_iterator(

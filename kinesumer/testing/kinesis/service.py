@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -61,9 +62,6 @@ from kinesumer.testing.kinesis.records import (
 from kinesumer.testing.kinesis.streams import BY_KEY, Stream
 from kinesumer.testing.kinesis.subscription import Subscription
 from kinesumer.testing.kinesis.tokens import ListingToken, ShardIterator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Answer = dict[str, Any] | ReadPage | Subscription
 # The operations with the parameter DryRun.

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from kinesumer.testing.kinesis.limits import Bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.model.streams import Shard as Description
-    from kinesumer.testing.kinesis.limits import Limits
+from kinesumer.model.streams import Shard as Description
+from kinesumer.testing.kinesis.limits import Bucket, Limits
 
 
 class StoredRecord(msgspec.Struct, rename="pascal", omit_defaults=True, gc=False):

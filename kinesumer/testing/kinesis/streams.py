@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right, insort
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.model.streams import Shard as Description
 from kinesumer.testing.kinesis.errors import AwsError, invalid_argument, not_found
-from kinesumer.testing.kinesis.limits import Bucket
+from kinesumer.testing.kinesis.limits import Bucket, Limits
 from kinesumer.testing.kinesis.shards import Shard, StoredRecord
+from kinesumer.testing.kinesis.subscription import Consumer
 from kinesumer.testing.kinesis.tokens import AwsNumbers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.testing.kinesis.limits import Limits
-    from kinesumer.testing.kinesis.subscription import Consumer
 
 # The strategies by which a stream distributes records over its shards.
 BY_KEY, AUTO = "USER_PARTITION_KEY", "AUTO"

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 import msgspec
 
-from kinesumer.testing.kinesis.limits import TICK, Bucket
-from kinesumer.testing.kinesis.shards import child_description
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kinesumer.testing.kinesis.limits import Limits
-    from kinesumer.testing.kinesis.shards import Shard
+from kinesumer.testing.kinesis.limits import TICK, Bucket, Limits
+from kinesumer.testing.kinesis.shards import Shard, child_description
 
 
 class Step(NamedTuple):

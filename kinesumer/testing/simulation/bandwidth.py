@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kinesumer.aws import kinesis
 from kinesumer.errors import SlowAnswerError
 from kinesumer.runtime.timeouts import timeout
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from kinesumer.testing.simulation.event_loop import VirtualLoop
-    from kinesumer.testing.simulation.machine import Handle
+from kinesumer.testing.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.machine import Handle
 
 
 @dataclass(eq=False, slots=True)

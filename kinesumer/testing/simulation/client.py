@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat import Heartbeater
+from kinesumer.coordination.heartbeat_thread import HeartbeatTask, MakeHeartbeater
+from kinesumer.coordination.membership import Event, Notify
 from kinesumer.errors import ClientIdInUseError, CommitTimeoutError, FatalError
 from kinesumer.model.streams import Stream
+from kinesumer.ports import StreamSource
+from kinesumer.runtime.context import ClientContext
 from kinesumer.testing.simulation.bandwidth import SharedLink
 from kinesumer.testing.simulation.fan_out import (
     LinkedFanOutSource,
     Subscriptions,
     open_fan_out,
 )
-from kinesumer.testing.simulation.machine import MACHINE
+from kinesumer.testing.simulation.machine import MACHINE, Machine
 from kinesumer.testing.simulation.memory_kinesis import memory_ports
 from kinesumer.testing.simulation.network import (
     LinkedSource,
@@ -30,20 +37,7 @@ from kinesumer.testing.simulation.user_code import (
     UserError,
     UserSide,
 )
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.coordination.group import GroupConsumer
-    from kinesumer.coordination.heartbeat import Heartbeater
-    from kinesumer.coordination.heartbeat_thread import MakeHeartbeater
-    from kinesumer.coordination.membership import Event, Notify
-    from kinesumer.ports import StreamSource
-    from kinesumer.runtime.context import ClientContext
-    from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.world import World
+from kinesumer.testing.simulation.world import World
 
 
 class SimulatedHeartbeatThread(HeartbeatTask):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import secrets
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -30,13 +31,10 @@ from kinesumer.testing.simulation.scenarios import (
     LIMITED,
     LIMITS,
     NAMED,
+    Fault,
+    Scenario,
     scenario_for,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.testing.simulation.scenarios import Fault, Scenario
 
 NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM, CALLBACKS, AUTO)]
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from kinesumer.core.assignment import Member, assign_range
+from kinesumer.model.rows import Row
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.testing.simulation.invariants.writes import parse_ranges
-from kinesumer.testing.simulation.trace import row_position
+from kinesumer.testing.simulation.client import Process
+from kinesumer.testing.simulation.invariants.writes import Part, parse_ranges
+from kinesumer.testing.simulation.simulation import Simulation
+from kinesumer.testing.simulation.trace import ShardTrace, row_position
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from kinesumer.model.rows import Row
-    from kinesumer.testing.simulation.client import Process
-    from kinesumer.testing.simulation.invariants.writes import Part
-    from kinesumer.testing.simulation.simulation import Simulation
-    from kinesumer.testing.simulation.trace import ShardTrace
-
-    Members = dict[str, tuple[Process, Row]]
-    # First and last hash key, and the session that owns the range.
-    Range = tuple[int, int, str]
+Members = dict[str, tuple[Process, Row]]
+# First and last hash key, and the session that owns the range.
+Range = tuple[int, int, str]
 
 
 def check_settled(sim: Simulation) -> None:

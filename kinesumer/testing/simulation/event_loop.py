@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import random
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
-from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from contextvars import Context, copy_context
+from typing import Any, NoReturn, TypeVar
 
 from kinesumer.testing.kinesis.limits import TICK
 from kinesumer.testing.simulation.machine import (
@@ -23,11 +25,6 @@ from kinesumer.testing.simulation.machine import (
     Scheduler,
     Task,
 )
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Coroutine, Generator
-    from contextvars import Context
 
 T = TypeVar("T")
 

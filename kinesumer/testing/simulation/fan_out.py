@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from random import Random
+from typing import Any, NamedTuple, cast
 
 from kinesumer.aws.fan_out import Consumer, FanOutSource
 from kinesumer.aws.http.event_stream import FrameQueue
 from kinesumer.aws.kinesis_errors import SUBSCRIBE, ConsumerStateError
 from kinesumer.aws.starting_positions import timestamp_errors
-from kinesumer.errors import SourceThrottledError, SourceUnavailableError
+from kinesumer.errors import (
+    KinesumerError,
+    SourceThrottledError,
+    SourceUnavailableError,
+)
+from kinesumer.model.streams import Stream
+from kinesumer.ports import StreamSource
 from kinesumer.testing.kinesis.errors import AwsError
-from kinesumer.testing.kinesis.subscription import without_continuation
-from kinesumer.testing.simulation.network import LinkedSource
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from random import Random
-
-    from kinesumer.errors import KinesumerError
-    from kinesumer.model.streams import Stream
-    from kinesumer.ports import StreamSource
-    from kinesumer.testing.kinesis.subscription import Subscription
-    from kinesumer.testing.simulation.bandwidth import SharedLink, Transfer
-    from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.memory_kinesis import MemorySource
-    from kinesumer.testing.simulation.network import NetworkConditions
-    from kinesumer.wire.event_stream import Frame
+from kinesumer.testing.kinesis.subscription import Subscription, without_continuation
+from kinesumer.testing.simulation.bandwidth import SharedLink, Transfer
+from kinesumer.testing.simulation.machine import Machine
+from kinesumer.testing.simulation.memory_kinesis import MemorySource
+from kinesumer.testing.simulation.network import LinkedSource, NetworkConditions
+from kinesumer.wire.event_stream import Frame
 
 # The client's computer receives so many bytes that the client has not read.
 SOCKET_BYTES = 256 * 1024

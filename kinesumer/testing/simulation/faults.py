@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.config import Config
 from kinesumer.coordination import pauses
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import drain
-from kinesumer.testing.simulation.operator import Operator
+from kinesumer.testing.simulation.client import Process
+from kinesumer.testing.simulation.operator import Operator, Work
 from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.testing.simulation.simulation import Simulation
 from kinesumer.testing.simulation.trace import WHOLE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.testing.simulation.client import Process
-    from kinesumer.testing.simulation.operator import Work
-    from kinesumer.testing.simulation.simulation import Simulation
-
-    Inject = Callable[["FaultInjector", float], None]
+Inject = Callable[["FaultInjector", float], None]
 
 MAX_OPEN_SHARDS = 24
 # The range of a narrow link's bandwidth. Even the lowest carries 10 MB within 30 s.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.config import Config
 from kinesumer.errors import (
@@ -22,16 +23,12 @@ from kinesumer.errors import (
 )
 from kinesumer.testing.bounds import STEADY_SECONDS, crash_bound
 from kinesumer.testing.kinesis.limits import Limits
+from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.testing.simulation.simulation import Simulation
+from kinesumer.testing.simulation.trace import ShardTrace
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from kinesumer.testing.simulation.client import Process
-    from kinesumer.testing.simulation.simulation import Simulation
-    from kinesumer.testing.simulation.trace import ShardTrace
-
-    Ending = Callable[[Simulation], Awaitable[None]]
+Ending = Callable[[Simulation], Awaitable[None]]
 
 FATAL_SECONDS = 90.0
 COST_MARGIN = 1.05

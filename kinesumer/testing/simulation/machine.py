@@ -6,13 +6,10 @@ import asyncio
 import heapq
 import types
 from collections import deque
-from contextvars import ContextVar, copy_context
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, ContextVar, copy_context
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
-    from contextvars import Context
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from random import Random
+from typing import Any, TypeVar
 
 import msgspec
 
-from kinesumer.aws.errors import failure_of, refusal
+from kinesumer.aws.errors import AwsFailure, failure_of, refusal
 from kinesumer.aws.kinesis_errors import (
     NOT_FOUND,
     SUBSCRIBE,
@@ -18,40 +25,32 @@ from kinesumer.aws.kinesis_errors import (
     kinesis_error,
 )
 from kinesumer.aws.polling import PollingSource
+from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.starting_positions import iterator_arguments, timestamp_errors
 from kinesumer.coordination.connections import Connections, Ports
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.errors import (
     FatalError,
     KeyUnavailableError,
+    KinesumerError,
     ShardThrottledError,
     StreamMissingError,
 )
+from kinesumer.model import streams
+from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
-from kinesumer.model.streams import StreamInfo
+from kinesumer.model.streams import Shard, Start, StreamInfo
+from kinesumer.ports import Clock, Reservation, StateStore, StreamSource
+from kinesumer.runtime.context import ClientContext
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.testing.kinesis.errors import AwsError
 from kinesumer.testing.kinesis.limits import MIB, UNTHROTTLED, Bucket, Limits
+from kinesumer.testing.kinesis.records import ReadPage
 from kinesumer.testing.kinesis.service import STREAM_OPERATIONS, Caller, stream_arn
 from kinesumer.testing.kinesis.streams import AUTO, Stream
+from kinesumer.testing.kinesis.subscription import Consumer
 from kinesumer.testing.kinesis.tokens import GrowingNumbers, hash_key
 from kinesumer.wire.records import JSON_RECORD_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-    from random import Random
-
-    from kinesumer.aws.errors import AwsFailure
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.errors import KinesumerError
-    from kinesumer.model import streams
-    from kinesumer.model.positions import Position
-    from kinesumer.model.streams import Shard, Start
-    from kinesumer.ports import Clock, Reservation, StateStore, StreamSource
-    from kinesumer.runtime.context import ClientContext
-    from kinesumer.testing.kinesis.records import ReadPage
-    from kinesumer.testing.kinesis.subscription import Consumer
 
 T = TypeVar("T")
 

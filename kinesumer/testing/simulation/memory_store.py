@@ -5,22 +5,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kinesumer.errors import StateStoreMissingError, StoreThrottledError
-from kinesumer.model.rows import Key
-from kinesumer.ports import AllOf, Compare, WriteResult
+from kinesumer.model.rows import Key, Row
+from kinesumer.ports import AllOf, Clock, Compare, Condition, Write, WriteResult
 from kinesumer.testing.kinesis.limits import MIB, Bucket
 from kinesumer.wire.row_size import row_bytes
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.model.rows import Row
-    from kinesumer.ports import Clock, Condition, Write
-
-    OnWrite = Callable[[Write, Row | None, Row | None], None]
+OnWrite = Callable[[Write, Row | None, Row | None], None]
 
 # The maximum age of the rows that an eventually consistent read returns.
 STALE_SECONDS = 5.0

@@ -6,10 +6,13 @@ answer arrives.
 
 from __future__ import annotations
 
+import asyncio
 import math
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kinesumer.aws import dynamodb_calls
 from kinesumer.errors import (
@@ -21,25 +24,17 @@ from kinesumer.errors import (
     StoreUnavailableError,
     TransientError,
 )
-from kinesumer.model.streams import Start
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page
+from kinesumer.model.rows import Key, Row
+from kinesumer.model.streams import Shard, Start, StreamInfo
+from kinesumer.ports import Write, WriteResult
+from kinesumer.testing.simulation.bandwidth import SharedLink
+from kinesumer.testing.simulation.invariants.checker import InvariantChecker
+from kinesumer.testing.simulation.machine import Machine
 from kinesumer.testing.simulation.memory_kinesis import MemorySource
-from kinesumer.testing.simulation.memory_store import STALE_SECONDS
+from kinesumer.testing.simulation.memory_store import STALE_SECONDS, MemoryStore
 from kinesumer.testing.simulation.scenarios import MAX_FAULT_SECONDS
-
-if TYPE_CHECKING:
-    import asyncio
-    import random
-    from collections.abc import Callable, Sequence
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page
-    from kinesumer.model.rows import Key, Row
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ports import Write, WriteResult
-    from kinesumer.testing.simulation.bandwidth import SharedLink
-    from kinesumer.testing.simulation.invariants.checker import InvariantChecker
-    from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.memory_store import MemoryStore
 
 T = TypeVar("T")
 

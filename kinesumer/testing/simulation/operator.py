@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Awaitable, Callable
 
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination import pauses
 from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.errors import KinesumerError
+from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream
 from kinesumer.ops.group import drain, seek
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.testing.simulation.machine import Machine
 from kinesumer.testing.simulation.network import (
     LinkedSource,
     LinkedStore,
     NetworkConditions,
 )
+from kinesumer.testing.simulation.world import World
 from kinesumer.wire import admin_writes
 from kinesumer.wire.rows import read_shard
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable
-
-    from kinesumer.model.positions import Position
-    from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.world import World
-
-    Work = Callable[["Operator"], Awaitable[object]]
+Work = Callable[["Operator"], Awaitable[object]]
 
 
 # The time between attempts to undo drains. One attempt isn't enough: a drained client

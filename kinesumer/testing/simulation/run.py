@@ -10,8 +10,9 @@ import logging
 import random
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
@@ -45,11 +46,6 @@ from kinesumer.testing.simulation.service_faults import (
     SUBSCRIPTION_KINDS,
 )
 from kinesumer.testing.simulation.simulation import Simulation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
 
 ALL = (*KINDS, *SERVICE_KINDS, *FATAL)
 KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *RARE_KINDS}

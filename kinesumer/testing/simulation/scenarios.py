@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from kinesumer.handlers.signature import HandlerFunction
+from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.streams import Start
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.handlers.signature import HandlerFunction
-    from kinesumer.model.owned import OnAssigned, OnRevoked
 
 # The kinds of faults of a group that uses fan-out.
 WITH_SUBSCRIPTIONS = "all,subscriptions"

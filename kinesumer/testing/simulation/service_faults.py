@@ -5,25 +5,24 @@ Faults of subscriptions and consumers do nothing in runs without fan-out.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.testing.kinesis.limits import Bucket, Limits
 from kinesumer.testing.kinesis.streams import AUTO, BY_KEY
-from kinesumer.testing.simulation.faults import KINDS, MAX_OPEN_SHARDS
+from kinesumer.testing.simulation.client import Process
+from kinesumer.testing.simulation.fan_out import LinkedEventStream
+from kinesumer.testing.simulation.faults import (
+    KINDS,
+    MAX_OPEN_SHARDS,
+    FaultInjector,
+    Inject,
+)
 from kinesumer.testing.simulation.invariants.calls import RecordKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kinesumer.testing.simulation.client import Process
-    from kinesumer.testing.simulation.fan_out import LinkedEventStream
-    from kinesumer.testing.simulation.faults import FaultInjector, Inject
-    from kinesumer.testing.simulation.memory_kinesis import MemorySource
-
+from kinesumer.testing.simulation.memory_kinesis import MemorySource
 
 # The range of a busy table's write capacity, as multiples of what a group at rest uses.
 SPARE_UNITS = (1.5, 4.0)

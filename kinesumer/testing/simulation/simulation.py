@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.simulation.client import Process
+from kinesumer.testing.simulation.invariants.calls import RecordKey
+from kinesumer.testing.simulation.machine import Machine
 from kinesumer.testing.simulation.operator import Operator
+from kinesumer.testing.simulation.scenarios import Scenario, UserCode
 from kinesumer.testing.simulation.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from kinesumer.testing.simulation.invariants.calls import RecordKey
-    from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.scenarios import Scenario, UserCode
 
 T = TypeVar("T")
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row
-    from kinesumer.testing.simulation.machine import Machine
+from kinesumer.model.rows import Row
+from kinesumer.testing.simulation.machine import Machine
 
 # A record's position in its shard, in a form that can be sorted: the length of the
 # sequence number, the sequence number, and the sub-sequence number.

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from random import Random
+from typing import Any, Protocol
 
 from kinesumer.client import Kinesumer
+from kinesumer.consuming.owned_shard import CallbackCalls, OwnedShard
+from kinesumer.coordination.group import GroupConsumer
 from kinesumer.errors import DeadLettersUnavailableError, ShardsLostError
 from kinesumer.handlers import RetryPolicy
+from kinesumer.handlers.dead_letters.letter import DeadLetter
 from kinesumer.handlers.invokers import refuse_awaitable
-from kinesumer.testing.simulation.invariants.calls import record_key
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-    from random import Random
-
-    from kinesumer.consuming.owned_shard import CallbackCalls, OwnedShard
-    from kinesumer.coordination.group import GroupConsumer
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
-    from kinesumer.model.owned import AssignedShard, RevokeReason
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Batch, Fence, Record
-    from kinesumer.model.streams import Stream
-    from kinesumer.testing.simulation.invariants.calls import RecordKey
-    from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.scenarios import UserCode
-    from kinesumer.testing.simulation.world import World
-
+from kinesumer.model.owned import AssignedShard, RevokeReason
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Batch, Fence, Record
+from kinesumer.model.streams import Stream
+from kinesumer.testing.simulation.invariants.calls import RecordKey, record_key
+from kinesumer.testing.simulation.machine import Machine
+from kinesumer.testing.simulation.scenarios import UserCode
+from kinesumer.testing.simulation.world import World
 
 # Few attempts, so that some records become dead letters.
 RETRIES = RetryPolicy(max_attempts=2)

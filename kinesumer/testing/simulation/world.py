@@ -7,9 +7,10 @@ import math
 import random
 import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
 
 from kinesumer.config import Config
@@ -17,21 +18,16 @@ from kinesumer.model.streams import HASH_KEYS
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.kinesis.streams import AUTO
 from kinesumer.testing.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.invariants.calls import DeadlyRecords, RecordKey
 from kinesumer.testing.simulation.invariants.checker import InvariantChecker
+from kinesumer.testing.simulation.machine import Machine
 from kinesumer.testing.simulation.memory_kinesis import (
     SUBSCRIPTION_LIMITS,
     MemoryKinesis,
 )
 from kinesumer.testing.simulation.memory_store import MemoryStore
-from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.testing.simulation.scenarios import Scenario, UserCode
 from kinesumer.wire.put_records import Entry, aggregate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.testing.simulation.invariants.calls import DeadlyRecords, RecordKey
-    from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.scenarios import UserCode
 
 T = TypeVar("T")
 

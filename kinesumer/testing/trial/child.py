@@ -11,11 +11,11 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start, Stream
+from kinesumer.testing.embedded_aws.server import EmbeddedAws
 from kinesumer.testing.trial.journal import JournalWriter, now
 from kinesumer.testing.trial.processes import (
     MAX_UNCOMMITTED_RECORDS,
@@ -24,9 +24,6 @@ from kinesumer.testing.trial.processes import (
     SparkSettings,
     TrialStream,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.testing.embedded_aws.server import EmbeddedAws
 
 logger: logging.Logger = logging.getLogger("kinesumer")
 OTHER_ACCOUNT = "210987654321"

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from kinesumer.model.records import Record
 
 _DECODER = msgspec.json.Decoder()
 # All processes of a machine share this clock. It also counts the time in which the

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
+from kinesumer.model.rows import MemberRow, ShardRow
+from kinesumer.model.streams import ShardKey
 from kinesumer.testing.bounds import REQUESTS_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Container,
-        Iterable,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
-
-    from kinesumer.model.rows import MemberRow, ShardRow
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.testing.trial.journal import Handled, Note, Produced
+from kinesumer.testing.trial.journal import Handled, Note, Produced
 
 S = TypeVar("S")
 # The parents of each shard.

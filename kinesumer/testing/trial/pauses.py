@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kinesumer import Config
+from kinesumer.model.streams import ShardKey
 from kinesumer.testing.bounds import HAND_OVER_SECONDS, STEADY_SECONDS, crash_bound
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.testing.trial.journal import Handled
-    from kinesumer.testing.trial.oracle import Parents, Run
+from kinesumer.testing.trial.journal import Handled
+from kinesumer.testing.trial.oracle import Parents, Run
 
 # Tolerance added to each bound, since one busy machine runs all processes.
 NOISE_SECONDS = 2.0

@@ -6,18 +6,15 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Stream
 from kinesumer.wire.rows import STATE_STORE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 WAIT_SECONDS = 30.0  # a process starts or leaves within this time
 # After a crash, at most this many records of a shard may be processed again. A low

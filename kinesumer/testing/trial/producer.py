@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 from kinesumer.testing.kinesis.limits import Limits
-from kinesumer.testing.trial.journal import Produced, now
+from kinesumer.testing.trial.journal import Produced, RecordCounts, now
 from kinesumer.wire import put_records
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kinesumer.testing.trial.journal import RecordCounts
 
 TICK_SECONDS = 0.2
 AGGREGATE_RECORDS = 8

@@ -6,18 +6,25 @@ import asyncio
 import signal
 from contextlib import AsyncExitStack
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kinesumer import Config
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.model.streams import Stream
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Journal, Note, RecordCounts, now
 from kinesumer.testing.trial.pauses import Event
-from kinesumer.testing.trial.processes import MAX_UNCOMMITTED_RECORDS, WAIT_SECONDS
+from kinesumer.testing.trial.processes import (
+    MAX_UNCOMMITTED_RECORDS,
+    WAIT_SECONDS,
+    Child,
+    Processes,
+    TrialStream,
+)
 from kinesumer.testing.trial.producer import Producer
 from kinesumer.testing.trial.scenario import Scenario, Watcher
 from kinesumer.testing.trial.spark_process import SPARK_SECONDS, SparkProcess
@@ -29,12 +36,7 @@ from kinesumer.testing.trial.verdict import (
     judge_pauses,
     nothing,
 )
-from kinesumer.testing.trial.view import View
-
-if TYPE_CHECKING:
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.testing.trial.processes import Child, Processes, TrialStream
-    from kinesumer.testing.trial.view import Picture, Plain
+from kinesumer.testing.trial.view import Picture, Plain, View
 
 CHECK_SECONDS = 0.5
 CATCH_UP_SECONDS = 60.0

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer import Config
 from kinesumer.core import lineage
 from kinesumer.core.claims import contains
+from kinesumer.model.rows import ShardRow
+from kinesumer.model.streams import Shard, ShardKey
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
+from kinesumer.ports import StateStore, StreamSource
 from kinesumer.testing.bounds import crash_bound
 from kinesumer.testing.trial import oracle
-from kinesumer.testing.trial.journal import now
+from kinesumer.testing.trial.journal import Produced, now
 from kinesumer.testing.trial.pauses import Event
+from kinesumer.testing.trial.processes import Child, Processes, TrialStream
+from kinesumer.testing.trial.spark_process import SparkProcess
 from kinesumer.testing.trial.verdict import shard_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.model.streams import Shard, ShardKey
-    from kinesumer.ports import StateStore, StreamSource
-    from kinesumer.testing.trial.journal import Produced
-    from kinesumer.testing.trial.processes import Child, Processes, TrialStream
-    from kinesumer.testing.trial.spark_process import SparkProcess
 
 
 @dataclass(kw_only=True)

@@ -7,25 +7,20 @@ import importlib
 import json
 import warnings
 from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import ShardKey
 from kinesumer.testing.trial.child import STARTED
-from kinesumer.testing.trial.journal import now
-from kinesumer.testing.trial.oracle import early_children
+from kinesumer.testing.trial.journal import Produced, RecordCounts, now
+from kinesumer.testing.trial.oracle import Parents, early_children
 from kinesumer.testing.trial.pauses import Event
+from kinesumer.testing.trial.processes import Child, Processes, TrialStream
 from kinesumer.testing.trial.verdict import Line, Verdict, nothing
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
-    from pathlib import Path
-
-    from kinesumer.testing.trial.journal import Produced, RecordCounts
-    from kinesumer.testing.trial.oracle import Parents
-    from kinesumer.testing.trial.processes import Child, Processes, TrialStream
 
 # A query starts or catches up within this time. Its JVM runs at low priority.
 SPARK_SECONDS = 300.0

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from kinesumer.runtime.text import MAX_NAMED
 from kinesumer.testing.trial import oracle
-from kinesumer.testing.trial.pauses import NOISE_SECONDS, longest_pauses
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from kinesumer.testing.trial.oracle import Run
-    from kinesumer.testing.trial.pauses import Event
+from kinesumer.testing.trial.oracle import Run
+from kinesumer.testing.trial.pauses import NOISE_SECONDS, Event, longest_pauses
 
 
 class Line(NamedTuple):

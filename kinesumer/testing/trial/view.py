@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from kinesumer.ops.cli.tables import status_picture
+from kinesumer.ops.group.status import GroupReport
 from kinesumer.runtime.text import MAX_NAMED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kinesumer.ops.group.status import GroupReport
 
 
 class View(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
@@ -13,9 +13,6 @@ from botocore.loaders import create_loader
 from kinesumer.aws.session import ClientFactory
 from tests.integration.aws.stub import AwsStub
 from tests.support.virtual_time import pytest_pycollect_makeitem, world
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 __all__ = ["pytest_pycollect_makeitem", "world"]
 

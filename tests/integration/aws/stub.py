@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from aiohttp import web
@@ -14,10 +15,7 @@ from aiohttp import web
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 from kinesumer.wire.decoder import compiled
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def cbor_map(body: bytes) -> dict[str, Any]:

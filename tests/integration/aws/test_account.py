@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.aws import account
 from kinesumer.aws.account import read_caller, read_limits
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError
-
-if TYPE_CHECKING:
-    from kinesumer.aws.session import ClientFactory
-    from tests.integration.aws.stub import AwsStub
+from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+
+import pytest
 
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.aws.dynamodb import open_store
@@ -13,11 +14,7 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
-
-if TYPE_CHECKING:
-    import pytest
-
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 TABLE = "kinesumer-state-store"
 ANSWER_SECONDS = 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import pytest
 from hypothesis import given, settings
@@ -17,10 +17,7 @@ from kinesumer.aws.http.connection import (
     MalformedAnswerError,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 BODY = bytes(range(256)) * 300
 ASK = b"POST / HTTP/1.1\r\n\r\n"

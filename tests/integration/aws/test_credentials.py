@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiobotocore.session import AioSession
@@ -19,6 +20,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.model.streams import Stream
+from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import (
     EXPIRED,
     KEY,
@@ -33,11 +35,6 @@ from tests.support.aws_keys import (
     session_of,
     until,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.loaders import JSONFileLoader
 
 from kinesumer.aws.session import ClientFactory
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 pytestmark = [pytest.mark.pinned, pytest.mark.usefixtures("aws")]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -20,13 +20,10 @@ from kinesumer.errors import (
     StoreThrottledError,
     StoreUnavailableError,
 )
-from kinesumer.model.rows import Key
+from kinesumer.model.rows import Key, Row
 from kinesumer.ports import Compare, Write, WriteResult
 from kinesumer.wire.rows import DEFINITION, INDEX
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row
-    from tests.integration.aws.stub import AwsStub
+from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -17,9 +17,6 @@ from kinesumer.errors import (
 from kinesumer.model.streams import Stream
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.put_records import Entry
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 OTHER = "210987654321"
 

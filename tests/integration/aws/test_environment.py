@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -19,11 +19,7 @@ from kinesumer.aws.roles import environment_keys
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import CredentialsError, StreamMissingError
 from kinesumer.model.streams import Stream
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.aws.stub import AwsStub
+from tests.integration.aws.stub import AwsStub
 
 KEYS = {"AWS_ACCESS_KEY_ID": "OWN", "AWS_SECRET_ACCESS_KEY": "secret"}
 REGION = "eu-west-1"

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kinesumer.aws import session
 from kinesumer.aws.http import event_stream, http2, subscriptions
 from kinesumer.aws.http.connection import RECEIVE_BYTES
+from kinesumer.aws.http.event_stream import FrameQueue
 from kinesumer.aws.http.http2 import Http2Connection
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import HASH_KEYS, Start
 from tests.support.subscriptions import FIRST_SHARD, FanOutAws, Reader, fan_out_aws
 from tests.support.tls_front import H2Server
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.aws.http.event_stream import FrameQueue
 
 EVENT_BYTES = 64 * 1024
 DATA_OF_NO_STREAM = bytes([0, 0, 1, 0, 0, 0, 0, 0, 0, 0])  # HTTP/2 forbids it

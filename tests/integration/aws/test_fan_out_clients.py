@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from kinesumer import Config, Kinesumer
+from kinesumer import Config, Kinesumer, Record
 from kinesumer.aws.fan_out import FanOutSource
 from kinesumer.aws.http import event_stream, http2
 from kinesumer.aws.http.connection import RECEIVE_BYTES
@@ -26,16 +28,9 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.testing.memory import MemoryStore
-from tests.support.subscriptions import DEADLINE_SECONDS, fan_out_aws
+from tests.support.subscriptions import DEADLINE_SECONDS, FanOutAws, fan_out_aws
 from tests.support.waiting import until
 from tests.support.world import hold
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from kinesumer import Record
-    from tests.support.subscriptions import FanOutAws
 
 SHARDS, RECORDS, RECORD_BYTES = 4, 800, 4096
 EVENT_BYTES = 64 * 1024

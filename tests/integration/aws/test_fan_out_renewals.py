@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,6 +22,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Page
 from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import Start
 from kinesumer.wire.event_stream import Frame
@@ -33,10 +33,7 @@ from tests.support.scripted_fan_out import (
     Subscriber,
     event,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.model.records import Page
-    from tests.support.world import World
+from tests.support.world import World
 
 LATEST = Start.LATEST
 TIME_IS_OVER = None  # an event stream that ends without an error

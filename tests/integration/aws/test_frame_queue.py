@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.aws.http.event_stream import SILENCE_SECONDS, FrameQueue
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.testing.kinesis.subscription import encode_frame
-
-if TYPE_CHECKING:
-    from tests.support.world import World
+from tests.support.world import World
 
 EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
 FIRST, SECOND = encode_frame(EVENT, b"first"), encode_frame(EVENT, b"second")

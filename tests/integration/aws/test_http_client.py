@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -16,22 +16,19 @@ from botocore.parsers import JSONParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.credentials import FrozenCredentials
 from kinesumer.aws.errors import failure_of, refusal
 from kinesumer.aws.http.client import KinesisCalls
-from kinesumer.aws.http.pool import ConnectionPool
+from kinesumer.aws.http.pool import Address, ConnectionPool
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import FatalError, SourceUnavailableError
 from kinesumer.model.streams import Stream
+from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import (
     EMPTY,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.aws.clients import OpenClient
-    from kinesumer.aws.http.pool import Address
-    from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

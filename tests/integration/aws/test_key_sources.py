@@ -6,14 +6,16 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from aiobotocore.session import AioSession
 
 from kinesumer.aws.session import ClientFactory
+from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import (
     EXPIRED,
     LIFETIME,
@@ -23,12 +25,6 @@ from tests.support.aws_keys import (
     refused,
     until,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

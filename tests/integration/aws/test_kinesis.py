@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from kinesumer.aws import session
 from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_names import parse_stream_name
 from kinesumer.errors import (
     AccessDeniedError,
@@ -29,14 +30,11 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Shard, Start, Stream
+from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import (
     ARN,
     SUMMARY,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.aws.session import ClientFactory
-    from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

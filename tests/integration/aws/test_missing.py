@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 import pytest_asyncio
 
 from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     KinesumerError,
     ShardMissingError,
@@ -16,11 +15,8 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream
+from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import SUMMARY
-
-if TYPE_CHECKING:
-    from kinesumer.aws.session import ClientFactory
-    from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

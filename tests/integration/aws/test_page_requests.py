@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
@@ -23,9 +22,7 @@ from kinesumer.model.streams import Stream
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 from kinesumer.wire.cbor import encode
 from kinesumer.wire.decoder import compiled
-
-if TYPE_CHECKING:
-    from tests.integration.aws.stub import AwsStub
+from tests.integration.aws.stub import AwsStub
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from aiobotocore.session import AioSession
@@ -15,12 +15,10 @@ from kinesumer.aws.http import connection
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
+from kinesumer.model.records import Page
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
-
-if TYPE_CHECKING:
-    from kinesumer.model.records import Page
-    from tests.integration.aws.stub import AwsStub
+from tests.integration.aws.stub import AwsStub
 
 LARGE = b'{"Records":[],"NextShardIterator":"%s"}' % (b"y" * 100_000)
 EMPTY = {"Records": [], "NextShardIterator": "next", "MillisBehindLatest": 0}

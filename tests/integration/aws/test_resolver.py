@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from kinesumer.aws.http import addresses as address_cache
 from kinesumer.aws.http.addresses import AddressCache
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HOSTS = ["10.0.0.1", "10.0.0.2"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -17,16 +17,12 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.model.streams import Stream
+from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import (
     ROLE,
     SUMMARY,
     Seconds,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from aiobotocore.credentials import AioCredentials
@@ -24,9 +24,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
-
-if TYPE_CHECKING:
-    from tests.integration.aws.stub import AwsStub
+from tests.integration.aws.stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import aiohttp
@@ -24,19 +26,14 @@ from kinesumer.aws.session_clients import SessionClients
 from kinesumer.aws.stream_names import StreamName
 from kinesumer.model.streams import Start, Stream
 from kinesumer.wire.put_records import Entry
+from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import (
     KEY,
     ROLE,
     SUMMARY,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.integration.aws.stub import AwsStub
-
-    Make = Callable[[], Any]
+Make = Callable[[], Any]
 
 pytestmark = pytest.mark.pinned
 

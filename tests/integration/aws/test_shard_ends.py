@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -10,14 +11,9 @@ from kinesumer.core.shard_end import find
 from kinesumer.errors import InvalidPositionError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
+from kinesumer.ports import StreamSource
+from kinesumer.testing.embedded_aws.faults import Kind
 from tests.support.subscriptions import FIRST_SHARD, FanOutAws, Reader, fan_out_aws
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from kinesumer.ports import StreamSource
-    from kinesumer.testing.embedded_aws.faults import Kind
 
 FAULTS: dict[str, Kind] = {"polled": "no_iterator", "pushed": "no_continuation"}
 both = pytest.mark.parametrize("how", FAULTS)

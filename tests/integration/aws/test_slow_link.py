@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING
+
+import pytest
 
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.aws import kinesis
 from kinesumer.core import congestion
 from kinesumer.testing import UNTHROTTLED, EmbeddedAws
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    import pytest
 
 RECORDS = 900
 PIECE_BYTES = 4096

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from kinesumer.aws.fan_out import Consumer
@@ -20,9 +18,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from tests.support.scripted_fan_out import ScriptedCalls, consumer_arn, described
-
-if TYPE_CHECKING:
-    from tests.support.world import World
+from tests.support.world import World
 
 DESCRIBE, REGISTER = "DescribeStreamConsumer", "RegisterStreamConsumer"
 LIST = "ListStreamConsumers"

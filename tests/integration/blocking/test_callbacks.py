@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from kinesumer import Config, Start
+from kinesumer import AssignedShard, Config, Record, Start
 from kinesumer.blocking import Kinesumer
-
-if TYPE_CHECKING:
-    from kinesumer import AssignedShard, Record
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 QUICK: dict[str, Any] = {
     "heartbeat_interval_seconds": 0.3,

@@ -9,11 +9,11 @@ import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from kinesumer import Config, Kinesumer, RetryPolicy, Start, Stream
+from kinesumer import Config, Kinesumer, Record, RetryPolicy, Start, Stream
 from kinesumer.blocking import Kinesumer as Blocking
 from kinesumer.blocking import create_table
 from kinesumer.errors import (
@@ -22,10 +22,7 @@ from kinesumer.errors import (
     StreamMissingError,
     ThreadRefusedError,
 )
-
-if TYPE_CHECKING:
-    from kinesumer import Record
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 TABLE = "kinesumer-state-store"
 QUICK: dict[str, Any] = {

@@ -14,14 +14,10 @@ import resource
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 import kinesumer.blocking
-from kinesumer import Config, Kinesumer, Start
+from kinesumer import Config, Kinesumer, Record, Start
 from kinesumer.coordination import leader
-
-if TYPE_CHECKING:
-    from kinesumer import Record
 
 QUICK = Config(
     heartbeat_interval_seconds=0.3,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiobotocore.session import AioSession
@@ -21,13 +22,9 @@ from kinesumer import (
 )
 from kinesumer.handlers import failure_policy
 from kinesumer.handlers.retry import RetryPolicy
+from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import DEFAULT_ACCOUNT
 from tests.support.key_file import KeyFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
 
 QUICK = Config(
     heartbeat_interval_seconds=0.2,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,12 +14,8 @@ from kinesumer.consuming import key_failures
 from kinesumer.coordination import leader
 from kinesumer.core.backoff import Backoff
 from kinesumer.model.incidents import IncidentKind
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from kinesumer.testing import EmbeddedAws
-    from kinesumer.testing.embedded_aws.faults import KeyProblem
+from kinesumer.testing import EmbeddedAws
+from kinesumer.testing.embedded_aws.faults import KeyProblem
 
 QUICK = Config(rebalance_delay_seconds=0.1, leader_interval_seconds=0.1)
 

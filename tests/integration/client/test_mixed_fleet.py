@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,12 +15,8 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.ops.group.snapshot import read_snapshot
+from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.rows import STATE_STORE
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from kinesumer.testing import EmbeddedAws
 
 PATIENCE_SECONDS = 60
 QUICK = Config(

@@ -6,15 +6,12 @@ import asyncio
 import errno
 import os
 import threading
-from typing import TYPE_CHECKING
+
+import pytest
 
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.coordination import leader, lifecycle
-
-if TYPE_CHECKING:
-    import pytest
-
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 STORE_THREAD = "kinesumer-state-store"
 

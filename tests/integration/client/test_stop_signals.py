@@ -9,19 +9,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 import kinesumer.blocking
 from kinesumer import Kinesumer
 from kinesumer.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 PATIENCE_SECONDS = 60
 INT, TERM = signal.SIGINT, signal.SIGTERM

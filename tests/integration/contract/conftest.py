@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
@@ -19,6 +20,7 @@ from botocore.loaders import create_loader
 
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.session import ClientFactory
+from kinesumer.ports import StateStore
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.testing.trial.acceptance.account import PREFIX, TAG
@@ -29,11 +31,6 @@ from tests.integration.contract import servers
 from tests.integration.contract.deviations import deviation
 from tests.integration.contract.streams import EmbeddedStreams
 from tests.support.clock import StillClock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterator
-
-    from kinesumer.ports import StateStore
 
 TAGS = {TAG: "test"}
 ENDPOINT = "KINESUMER_TEST_ENDPOINT"

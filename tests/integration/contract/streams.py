@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.core.fair_share import CALL_SECONDS
 from kinesumer.model.streams import Stream
+from kinesumer.ports import StreamSource
+from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.memory import MemoryKinesis
 from kinesumer.testing.simulation.bandwidth import SharedLink
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.fan_out import (
     LinkedFanOutSource,
     Subscriptions,
@@ -20,11 +23,6 @@ from kinesumer.testing.simulation.network import NetworkConditions
 from kinesumer.testing.trial.acceptance.contract.streams import (
     Streams,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.ports import StreamSource
-    from kinesumer.testing import EmbeddedAws
-    from kinesumer.testing.simulation.event_loop import VirtualLoop
 
 
 class SimulatedStreams(Streams):

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from kinesumer.model.streams import HASH_KEYS
+from kinesumer.ports import StateStore
+from kinesumer.testing.trial.acceptance.check import Check
 from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
 from kinesumer.testing.trial.acceptance.contract.races import RACE_CHECKS
 from kinesumer.testing.trial.acceptance.contract.shard_ends import END_CHECKS
 from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
 from kinesumer.testing.trial.acceptance.contract.store import STORE_CHECKS, Stores
-from kinesumer.testing.trial.acceptance.contract.streams import tiles
-from tests.integration.contract.conftest import passes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.ports import StateStore
-    from kinesumer.testing.trial.acceptance.check import Check
-    from kinesumer.testing.trial.acceptance.contract.streams import Streams
-    from tests.integration.contract.conftest import Backend
+from kinesumer.testing.trial.acceptance.contract.streams import Streams, tiles
+from tests.integration.contract.conftest import Backend, passes
 
 # The module's tests share AWS clients, so they must run on one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -6,18 +6,16 @@ import json
 import shutil
 import subprocess
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 COMPOSE = Path(__file__).parents[3] / "docker-compose.yml"
 KINESIS, DYNAMODB = "Kinesis_20131202.ListStreams", "DynamoDB_20120810.ListTables"

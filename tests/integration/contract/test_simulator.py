@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
 from kinesumer.testing.simulation.event_loop import VirtualLoop
+from kinesumer.testing.trial.acceptance.check import Check
 from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
 from kinesumer.testing.trial.acceptance.contract.shard_ends import END_CHECKS
 from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
+from kinesumer.testing.trial.acceptance.contract.streams import Streams
 from tests.integration.contract.streams import SimulatedStreams
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from kinesumer.testing.trial.acceptance.check import Check
-    from kinesumer.testing.trial.acceptance.contract.streams import Streams
 
 EVERY_CHECK: list[Check[[Any, str]]] = [
     *SOURCE_CHECKS,

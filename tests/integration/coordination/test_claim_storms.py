@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.errors import StoreThrottledError
 from kinesumer.model.streams import Stream
+from kinesumer.ports import Write, WriteResult
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.wire import rows
 from tests.support.faulty import FaultyStore
-from tests.support.world import APP, World
-
-if TYPE_CHECKING:
-    from kinesumer.ports import Write, WriteResult
-    from tests.support.world import Client
+from tests.support.world import APP, Client, World
 
 UNITS_PER_SECOND = 150.0
 SHARDS = 1000

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
 import kinesumer.blocking
 from kinesumer import DecodeError, Kinesumer, Record
 from kinesumer.schemas import GlueDecoder
+from kinesumer.testing import EmbeddedAws
 from tests.support.glue_registry import (
     GlueRegistry,
     avro,
     glue_data,
     serve_glue_registry,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from uuid import UUID
-
-    from kinesumer.testing import EmbeddedAws
 
 SCHEMA: Any = {
     "type": "record",

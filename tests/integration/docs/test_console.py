@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -16,12 +16,9 @@ from click.testing import CliRunner
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.ops.cli.main import cli
 from kinesumer.ops.cli.options import CommonOptions
+from kinesumer.testing import EmbeddedAws
 from tests.integration.docs.pages import ROOT, blocks, command_lines
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.testing import EmbeddedAws
 # Programs that a page may use besides the ones of this repository. Every system has
 # them, or the page installs them.
 SYSTEM = {"cat", "grep", "seq", "pip", "python", "python3", "zensical", "."}

@@ -8,21 +8,17 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.spark.options.parser import ReadOptions, connection_from, parse_read
+from kinesumer.testing import EmbeddedAws
 from tests.integration.docs.pages import ROOT, snippet
 from tests.support.snippets import PATIENCE_SECONDS, evaluated
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
-
 
 TESTS = [
     ("docs/testing.md", "test_orders_are_counted"),

@@ -6,17 +6,14 @@ import ast
 import importlib
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest import mock
 
 import click
 
 from kinesumer.ops.cli.main import COMMANDS, cli
 from kinesumer.telemetry import otel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[3]
 DOCS = sorted((ROOT / "docs").glob("*.md"))

@@ -9,19 +9,17 @@ import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import kinesumer
 from kinesumer import Config, Kinesumer, Producer, Record, Start
 from kinesumer.consuming.streams import as_streams
+from kinesumer.testing import EmbeddedAws
 from tests.integration.docs.pages import PAGES, blocks, named_parts, snippet
 from tests.support.glue_registry import avro, glue_data, serve_glue_registry
 from tests.support.snippets import PATIENCE_SECONDS, Until, evaluated, play
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
 
 TABLE = "kinesumer-state-store"
 OTHER = "210987654321"

@@ -9,20 +9,17 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
 
+from kinesumer.testing import EmbeddedAws
 from tests.integration.examples.crowd import EXAMPLES
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.testing import EmbeddedAws
 
 USER = "postgres"
 TABLES = (EXAMPLES / "postgresql" / "tables.sql").read_text()

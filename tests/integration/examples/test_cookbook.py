@@ -8,25 +8,22 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import parquet
 
 from kinesumer import Start
 from kinesumer.blocking import Kinesumer
+from kinesumer.testing import EmbeddedAws
+from tests.integration.examples.conftest import PostgreSQL
 from tests.integration.examples.crowd import EXAMPLES, ROOT
 from tests.integration.examples.recipes import path
 from tests.support.glue_registry import avro, glue_data, serve_glue_registry
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.examples.conftest import PostgreSQL
 
 pytestmark = pytest.mark.process
 

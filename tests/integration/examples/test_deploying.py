@@ -11,19 +11,21 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
 
 from kinesumer.ops.group.connect import connect
 from kinesumer.ops.group.snapshot import read_snapshot
+from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.rows import STATE_STORE
 from tests.integration.examples.crowd import EXAMPLES, PATIENCE_SECONDS
 from tests.integration.examples.recipes import (
     FOLDER,
     PROGRAM,
     SERVICE,
+    Recipe,
     container,
     ecs_task,
     path,
@@ -31,12 +33,6 @@ from tests.integration.examples.recipes import (
     unit,
 )
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.examples.recipes import Recipe
 
 # The longest time for leaving, according to docs/operations.md.
 HAND_OVER_SECONDS = 16

@@ -5,16 +5,14 @@ from __future__ import annotations
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
+from kinesumer.testing import EmbeddedAws
+from tests.integration.examples.conftest import DynamoDB, PostgreSQL, Sink
 from tests.integration.examples.crowd import Crowd, ended, is_stopped
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.examples.conftest import DynamoDB, PostgreSQL, Sink
 
 
 class Frozen(NamedTuple):

@@ -8,19 +8,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from kinesumer.testing import EmbeddedAws
 from tests.integration.examples.crowd import EXAMPLES, load
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
 
 
 def start(name: str, **environment: str) -> subprocess.Popen[str]:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
 from aiobotocore.session import get_session
 
-from kinesumer import Position
-from tests.integration.examples.conftest import DynamoDB, PostgreSQL
+from kinesumer import Batch, Position
+from tests.integration.examples.conftest import DynamoDB, PostgreSQL, Sink
 from tests.integration.examples.crowd import load
 from tests.support.world import batch_of, hold, shard_row
-
-if TYPE_CHECKING:
-    from kinesumer import Batch
-    from tests.integration.examples.conftest import Sink
 
 
 def batch(epoch: int, *numbers: int) -> Batch:

@@ -12,16 +12,13 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kinesumer import Config, Kinesumer
 from tests.integration.examples.crowd import load
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    Work = Callable[..., Awaitable[None]]
+Work = Callable[..., Awaitable[None]]
 
 QUICK = Config(
     heartbeat_interval_seconds=0.8,

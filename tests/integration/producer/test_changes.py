@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer import ConfigurationError, Producer, PutFailedError
 from kinesumer.blocking import Producer as BlockingProducer
+from kinesumer.testing import EmbeddedAws
 from tests.integration.producer.test_client import (
     consumed,
     nobody_else_joins,
     put_all,
     texts,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
 
 __all__ = ["nobody_else_joins"]
 

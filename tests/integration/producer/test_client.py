@@ -7,7 +7,8 @@ import inspect
 import itertools
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
@@ -24,11 +25,7 @@ from kinesumer import (
     StreamMissingError,
 )
 from kinesumer.blocking import Producer as BlockingProducer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 QUICK = Config(
     heartbeat_interval_seconds=0.3,

@@ -7,18 +7,15 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.session import Session
 
 from kinesumer.blocking import Producer
 from kinesumer.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 OPENED = """
 from kinesumer.blocking import Producer

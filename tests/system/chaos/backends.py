@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kinesumer.testing import EmbeddedAws, background
 from tests.integration.contract import servers
 from tests.system.chaos.endpoint import Endpoint
 from tests.system.chaos.mishaps import FAULTS, RESHARDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 NAMES = ("embedded", "kinesis-local", "ministack")
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from kinesumer import Config
 from kinesumer.testing.trial.journal import now
+from kinesumer.testing.trial.verdict import Verdict
 from tests.system.chaos import verdict
+from tests.system.chaos.backends import Backend
 from tests.system.chaos.mishaps import MISHAPS
 from tests.system.chaos.starvation import Canary
 from tests.system.chaos.storm import Storm
 from tests.system.chaos.timing import RESUBSCRIBE_SECONDS, Probe
 from tests.system.process.fleet import QUICK, Fleet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from kinesumer.testing.trial.verdict import Verdict
-    from tests.system.chaos.backends import Backend
 
 STORM_SECONDS = 40.0
 PATIENCE_SECONDS = 300.0

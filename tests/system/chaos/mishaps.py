@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
-from tests.system.chaos.storm import MAX_SQUEEZE_SECONDS, Mishap
+from kinesumer.testing.embedded_aws.faults import Kind
+from tests.system.chaos.storm import MAX_SQUEEZE_SECONDS, Mishap, Storm
+from tests.system.process.cable import State
 from tests.system.process.machine import DESCRIPTORS, THREADS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from kinesumer.testing.embedded_aws.faults import Kind
-    from tests.system.chaos.storm import Storm
-    from tests.system.process.cable import State
 
 MOST_SHARDS = 6
 FLOOD = 150

@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from kinesumer.testing.trial.journal import now
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 NAP_SECONDS = 0.02
 # Longer delays are recorded; shorter ones are normal for a sleep.

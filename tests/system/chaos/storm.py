@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from kinesumer.testing.trial.journal import now
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Sequence
-
-    from tests.system.process.client import Client
-    from tests.system.process.fleet import Fleet
+from tests.system.process.client import Client
+from tests.system.process.fleet import Fleet
 
 QUIET_SECONDS = (0.3, 1.7)  # between two mishaps
 MAX_SQUEEZE_SECONDS = 4.0

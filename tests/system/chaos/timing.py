@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kinesumer import Config
+from kinesumer.model.streams import ShardKey
 from kinesumer.testing.bounds import crash_bound
 from kinesumer.testing.trial import oracle
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.testing.trial.journal import Handled
-    from kinesumer.testing.trial.oracle import Run
-    from tests.system.chaos.starvation import Canary
+from kinesumer.testing.trial.journal import Handled
+from kinesumer.testing.trial.oracle import Run
+from tests.system.chaos.starvation import Canary
 
 # If a shard gets no record for this long after a crash, its next delivery doesn't show
 # when the takeover happened.

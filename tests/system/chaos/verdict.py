@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kinesumer.testing.trial.oracle import Run
 from kinesumer.testing.trial.verdict import Line, Verdict, judge, nothing
+from tests.system.chaos.starvation import Canary
+from tests.system.chaos.storm import Storm
 from tests.system.chaos.timing import (
     HAND_OVER,
     Deliveries,
@@ -16,13 +20,6 @@ from tests.system.chaos.timing import (
     starved,
     takeover_bound,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
-
-    from kinesumer.testing.trial.oracle import Run
-    from tests.system.chaos.starvation import Canary
-    from tests.system.chaos.storm import Storm
 
 
 def reach(

@@ -16,15 +16,13 @@ import random
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.wire.cbor import Milliseconds, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SOURCE = Path(__file__).parents[3] / "kinesumer" / "wire" / "_native.c"
 FLAGS = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from hypothesis import example
 from hypothesis import strategies as st
@@ -12,9 +13,6 @@ from hypothesis import strategies as st
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from tests.support.aggregates import varint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 T = TypeVar("T", bound="Callable[..., object]")
 

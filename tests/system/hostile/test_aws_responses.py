@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Awaitable, Callable, Iterator
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import CorruptRowError, KinesumerError, TransientError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start, Stream
@@ -24,12 +26,7 @@ from tests.integration.aws.conftest import (
     shared_clients,
     stub,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from kinesumer.aws.session import ClientFactory
-    from tests.integration.aws.stub import AwsStub
+from tests.integration.aws.stub import AwsStub
 
 __all__ = ["aws", "clients", "environment", "shared_clients", "stub"]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.errors import CorruptRowError, InvalidPositionError
 from kinesumer.model.positions import Position
+from kinesumer.model.rows import Value
+from kinesumer.model.streams import Start
 from kinesumer.wire import rows
 from tests.support.clients import counts, numbers, settled, sharing, spread
 from tests.support.faulty import FaultySource
@@ -22,10 +24,6 @@ from tests.support.row_edits import (
     spoil,
 )
 from tests.support.world import APP, ARN, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Value
-    from kinesumer.model.streams import Start
 
 SHARDS = [f"shardId-{n:012}" for n in range(4)]
 

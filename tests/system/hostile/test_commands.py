@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -15,11 +15,6 @@ from kinesumer.ops.cli.options import FiniteFloat
 from kinesumer.testing import EmbeddedAws, background
 from tests.integration.ops.cli.conftest import PYTHON, environment, store_positions
 from tests.support import lease_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from click.testing import Result
 
 __all__ = ["environment"]
 

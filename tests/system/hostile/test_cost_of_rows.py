@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from kinesumer.coordination.store_queries import MAX_STREAM_QUERIES, read_range
 from kinesumer.core import claims, plan
 from kinesumer.core.plan import Assignment
-from kinesumer.model.rows import StreamRow
+from kinesumer.model.rows import MemberRow, Row, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.ops.cli.console import print_lines
 from kinesumer.ops.cli.tables import status_tables
@@ -24,11 +24,6 @@ from tests.support.clients import counts, numbers, settled, spread
 from tests.support.row_edits import member_key, spoil
 from tests.support.steps import growth, peak_bytes
 from tests.support.world import ARN, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.model.rows import MemberRow, Row
 
 ONE = frozenset({ARN})
 ENTRY = "AAA!!!!"

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError
-from kinesumer.ops.dashboard.actions import ActionHandler, Drain, Pause, Resume, Seek
+from kinesumer.ops.dashboard.actions import (
+    Action,
+    ActionHandler,
+    Drain,
+    Pause,
+    Resume,
+    Seek,
+)
 from kinesumer.ops.group.connect import NO_ROLES
 from tests.support.world import APP, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.ops.dashboard.actions import Action
 
 SHARD = "shardId-000000000000"
 IMPOSSIBLE: list[Action] = [

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import AsyncIterator
+from typing import NamedTuple, cast
 
 import pytest
 import pytest_asyncio
 
+from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.auth import TOKEN_HEADER
+from kinesumer.ops.dashboard.records import RecordBrowser
 from tests.integration.ops.dashboard.conftest import served
 from tests.support.dashboard import FakeActions, FakeRecords
 from tests.support.toy_fleet import ToyFleet
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from kinesumer.ops.dashboard.actions import ActionHandler
-    from kinesumer.ops.dashboard.records import RecordBrowser
 
 DEEP = b'{"x":' + b"[" * 100_000
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -19,7 +20,7 @@ from kinesumer.ops.cli import dlq
 from kinesumer.ops.group.redrive import Filter, StoredLetter, shard_order, to_entry
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.put_records import refusal
-from tests.integration.ops.cli.conftest import environment, run
+from tests.integration.ops.cli.conftest import Run, environment, run
 from tests.support.put_targets import INFO
 from tests.system.hostile.strategies import json_values
 from tests.unit.handlers.dead_letters.test_targets import (
@@ -29,11 +30,6 @@ from tests.unit.handlers.dead_letters.test_targets import (
     target,
     url,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.ops.cli.conftest import Run
 
 __all__ = ["clients", "environment", "run", "target", "url"]
 

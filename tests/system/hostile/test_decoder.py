@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from kinesumer.wire.decoder import compiled
 from tests.system.hostile import fuzz_decoder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 INPUTS = 20_000  # some seconds; the program itself tries as many as it is told
 # Without this check, a string may end behind the input.

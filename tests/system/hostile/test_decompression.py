@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from kinesumer import Batch
 from kinesumer.decoding.wire_format import parse_glue
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Record
 from kinesumer.runtime.decompression import DECOMPRESSED
 from tests.support.delivery import deliver
 from tests.support.handler_client import Runner, committed
 from tests.support.world import World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer import Batch
-    from kinesumer.model.records import Record
 
 LIMIT = 1 << 20  # the buffer's limit in these tests
 HEADER = b"\x03\x05" + UUID(int=7).bytes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
+from h2.events import Event
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -27,9 +27,6 @@ from kinesumer.wire.event_stream import (
 )
 from tests.support.steps import steps
 from tests.system.hostile.strategies import bodies, with_examples
-
-if TYPE_CHECKING:
-    from h2.events import Event
 
 EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
 CORPUS = [

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.errors import GroupBusyError
+from kinesumer.model.rows import Value
 from kinesumer.wire import rows
 from tests.support.clients import settled, sharing
 from tests.support.row_edits import NULL, delete, member_key, put
 from tests.support.world import APP, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Value
 
 P = "shardId-000000000000"
 

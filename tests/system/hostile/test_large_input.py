@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.membership import PRUNE_BATCH_ROWS, Pruner
@@ -12,7 +12,7 @@ from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.core import lineage, plan
 from kinesumer.core.liveness import HeartbeatWatch, Lease
 from kinesumer.model.records import Record, memory_size
-from kinesumer.model.rows import MemberRow, StreamRow
+from kinesumer.model.rows import MemberRow, Row, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.reading.rows import Columns, Slice, parse
@@ -26,11 +26,6 @@ from tests.support.spark_reading import schema
 from tests.support.steps import growth, peak_bytes
 from tests.support.world import APP, ARN, World, in_virtual_time
 from tests.system.hostile.strategies import SHARD, UPPER_HALF, field, user
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.model.rows import Row
 
 MEGABYTE, GIGABYTE = 1 << 20, 1 << 30
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from kinesumer.ops.cli import serve
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Closes a connection with a reset, as load balancers end their probes.
 RESET = struct.pack("ii", 1, 0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.coordination import pauses
 from kinesumer.errors import CorruptRowError, KinesumerError
-from kinesumer.model.rows import Key
+from kinesumer.model.rows import Key, Value
 from kinesumer.model.streams import Start
 from kinesumer.wire import rows
 from tests.support.clients import counts, numbers, settled, sharing, spread
@@ -25,9 +25,6 @@ from tests.support.row_edits import (
     spoil,
 )
 from tests.support.world import APP, ARN, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Value
 
 SHARD = "shardId-000000000000"
 

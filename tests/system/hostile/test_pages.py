@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.cli.record_output import as_json
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.reading.rows import Columns, RecordRows, Slice, parse
+from kinesumer.spark.reading.rows import Columns, RecordRows, Rows, Slice, parse
 from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.put_records import decode_results
 from kinesumer.wire.records import decode_iterator, decode_page
@@ -25,9 +25,6 @@ from tests.system.hostile.strategies import (
     json_values,
     with_examples,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.spark.reading.rows import Rows
 
 SOURCE = Source(Fence(SHARD, 1), 0, HASH_KEYS // 2)
 ALL = Columns(schema(*COLUMNS))

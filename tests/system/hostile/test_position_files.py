@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start
+from kinesumer.ops.migration.plan import ResumePoint
 from kinesumer.ops.migration.positions import decode
 from kinesumer.wire.fields import read_position, read_start
 from kinesumer.wire.rows import start_text
 from kinesumer.wire.writes import position_values
 from tests.system.hostile.strategies import json_values
-
-if TYPE_CHECKING:
-    from kinesumer.ops.migration.plan import ResumePoint
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 SHARD = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -13,15 +13,10 @@ from hypothesis import strategies as st
 from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.produce import LineSplitter
 from kinesumer.ops.group.produce import MAX_LINE_BYTES, LineParser, parse_key
+from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.put_records import Entry
-from tests.integration.ops.cli.conftest import aws, environment, run
+from tests.integration.ops.cli.conftest import Run, aws, environment, run
 from tests.system.hostile.strategies import json_values
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run
 
 __all__ = ["aws", "environment", "run"]
 

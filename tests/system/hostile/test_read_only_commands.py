@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
+from prometheus_client.core import Metric
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import ShardRow, StreamRow
@@ -30,12 +32,6 @@ from kinesumer.wire.rows import timestamp_text
 from tests.support.row_edits import put
 from tests.support.world import APP, ARN, World, in_virtual_time
 from tests.system.hostile.test_random_row_changes import change_row
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from prometheus_client.core import Metric
-
 
 INFO = DashboardInfo(APP, "table", "eu-central-1", control=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,9 +14,6 @@ from kinesumer.errors import InvalidPositionError
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 OPEN = Shard("shardId-0", 0, HASH_KEYS - 1)
 CHILD = Shard("shardId-1", 0, HASH_KEYS - 1, ("shardId-0",))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import boto3
 import pytest
@@ -17,8 +17,10 @@ from kinesumer.ops.group import status
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.runtime.text import escape_unprintable
+from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import (
+    Run,
     aws,
     environment,
     report,
@@ -27,12 +29,6 @@ from tests.integration.ops.cli.conftest import (
 )
 from tests.support.steps import growth
 from tests.support.world import ARN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run
 
 __all__ = ["aws", "environment", "run", "stopped_app"]
 

@@ -12,14 +12,12 @@ simulated = false               the simulator can't notice this mutant
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, cast, get_args
 
 from tests.system.mutants.mutant import Mutant
 from tests.system.mutants.operators import Edit, Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 FILES = sorted(Path(__file__).parent.glob("*.toml"))
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.system.mutants.operators import Edit
+from tests.system.mutants.operators import Edit
 
 ROOT = Path(__file__).resolve().parents[3]
 COPIED = ("kinesumer", "tests", "schema", "pyproject.toml")

@@ -9,10 +9,8 @@ In a replacement ``...`` stands for what the pattern matched.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, cast
 
 Kind = Literal["drop", "replace", "always", "never", "move"]
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

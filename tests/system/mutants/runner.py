@@ -9,12 +9,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tests.system.mutants.mutant import plant
-
-if TYPE_CHECKING:
-    from tests.system.mutants.mutant import Mutant
+from tests.system.mutants.mutant import Mutant, plant
 
 LIMIT_SECONDS = 600.0
 

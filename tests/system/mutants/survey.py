@@ -18,11 +18,9 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
 COPIED = ("kinesumer", "pyproject.toml", "schema", "tests/conftest.py")

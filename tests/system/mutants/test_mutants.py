@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from tests.system.mutants.catalogue import FILES, MUTANTS, read_mutants
 from tests.system.mutants.mutant import ROOT, Mutant, mutate
 from tests.system.mutants.operators import Edit
 from tests.system.mutants.runner import Effort, judge
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HARDLY_ANY = Effort(seeds=1, minutes=0.1)
 READER = "class Reader:\n\n    def read(self):\n        "

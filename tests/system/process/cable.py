@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 # ``cut``: connections break, and no new ones can be made.
 # ``silent``: data is lost in both directions, without an error.

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kinesumer.testing.trial.journal import Journal, now
+from kinesumer.testing.trial.journal import Handled, Journal, Note, now
 from tests.system.process import worker
+from tests.system.process.cable import Cable
 from tests.system.process.launch import CONTEXT, ForkedProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.testing.trial.journal import Handled, Note
-    from tests.system.process.cable import Cable
-    from tests.system.process.worker import Settings
+from tests.system.process.worker import Settings
 
 
 class Client:

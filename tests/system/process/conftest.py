@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.testing import EmbeddedAws, Limits, background
 from tests.system.process.fleet import Fleet
-from tests.system.process.scenarios import AT_ONCE, Ahead
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.system.process.scenarios import Scenario
+from tests.system.process.scenarios import AT_ONCE, Ahead, Scenario
 
 SUBSCRIPTION_SECONDS = 8.0
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 from botocore.session import Session
 
 from kinesumer import Stream
+from kinesumer.model.streams import ShardKey
+from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.trial import oracle
-from kinesumer.testing.trial.journal import now
+from kinesumer.testing.trial.journal import Handled, now
+from kinesumer.testing.trial.oracle import Run, Verdict
 from kinesumer.testing.trial.processes import isolated_environment
 from tests.system.chaos.timing import Deliveries, in_order
 from tests.system.process.cable import Cable
@@ -20,16 +26,6 @@ from tests.system.process.launch import ForkedProcess
 from tests.system.process.producer import Producer
 from tests.system.process.state import Snapshot, Watcher
 from tests.system.process.worker import Settings
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.testing import EmbeddedAws
-    from kinesumer.testing.trial.journal import Handled
-    from kinesumer.testing.trial.oracle import Run, Verdict
 
 # Tests wait this long for a condition, which is far longer than usually needed.
 PATIENCE_SECONDS = 90.0

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 from kinesumer.testing.trial.journal import Produced, now
 from kinesumer.wire.put_records import Entry, aggregate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
 
 KEYS = 40  # partition keys per stream; each shard has a few
 AGGREGATE_EVERY = 10

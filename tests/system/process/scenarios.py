@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.system.process.fleet import Fleet
+from tests.system.process.fleet import Fleet
 
 AT_ONCE = 4  # scenarios that run at the same time; they mostly wait
 

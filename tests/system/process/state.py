@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from kinesumer.aws.expressions import row_of
 from kinesumer.core.claims import contains
+from kinesumer.model.rows import Row
+from kinesumer.model.streams import ShardKey
+from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import now
 from kinesumer.wire import rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from kinesumer.model.rows import Row
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.testing import EmbeddedAws
 
 LOOK_SECONDS = 0.15
 REST = 3  # rest between two reads, in multiples of the last read's duration

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tests.system.process.fleet import Fleet
 from tests.system.process.scenarios import scenario
-
-if TYPE_CHECKING:
-    from tests.system.process.fleet import Fleet
 
 
 class Calls(NamedTuple):

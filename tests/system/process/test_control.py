@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from tests.system.process.fleet import Fleet
 from tests.system.process.scenarios import scenario
-
-if TYPE_CHECKING:
-    from tests.system.process.fleet import Fleet
 
 
 def kinesumer(fleet: Fleet, *arguments: str) -> str:

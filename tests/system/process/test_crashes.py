@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kinesumer import Config
+from kinesumer.model.streams import ShardKey
 from tests.system.chaos.timing import takeover_bound
+from tests.system.process.client import Client
+from tests.system.process.fleet import Fleet
 from tests.system.process.scenarios import scenario
-
-if TYPE_CHECKING:
-    from kinesumer.model.streams import ShardKey
-    from tests.system.process.client import Client
-    from tests.system.process.fleet import Fleet
 
 SLACK = 3.0  # A noisy machine may take this many times as long as the protocol allows
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tests.system.process.client import Client
+from tests.system.process.fleet import Fleet
 from tests.system.process.scenarios import scenario
-
-if TYPE_CHECKING:
-    from tests.system.process.client import Client
-    from tests.system.process.fleet import Fleet
 
 
 def all_end(fleet: Fleet, clients: list[Client], error: str) -> None:

@@ -7,15 +7,12 @@ forever for a lock that another thread of the worker held.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer import Config, Start
 from kinesumer.blocking import Kinesumer
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

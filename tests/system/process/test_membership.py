@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tests.system.process.fleet import Fleet
 from tests.system.process.scenarios import scenario
-
-if TYPE_CHECKING:
-    from tests.system.process.fleet import Fleet
 
 
 @scenario

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tests.system.process.cable import State
+from tests.system.process.client import Client
+from tests.system.process.fleet import Fleet
 from tests.system.process.scenarios import scenario
-
-if TYPE_CHECKING:
-    from tests.system.process.cable import State
-    from tests.system.process.client import Client
-    from tests.system.process.fleet import Fleet
 
 
 def handled_after(client: Client, moment: float) -> list[Any]:

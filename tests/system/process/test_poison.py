@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from kinesumer.testing.trial.journal import Produced
+from tests.system.process.fleet import Fleet
 from tests.system.process.scenarios import scenario
 from tests.system.process.test_control import kinesumer
 from tests.system.process.worker import DEATH_STATUS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.testing.trial.journal import Produced
-    from tests.system.process.fleet import Fleet
 
 MAX_DEATHS = 5
 RECORDS = 600

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tests.system.process.client import Client
+from tests.system.process.fleet import Fleet
 from tests.system.process.machine import DESCRIPTORS, THREADS
 from tests.system.process.scenarios import scenario
-
-if TYPE_CHECKING:
-    from tests.system.process.client import Client
-    from tests.system.process.fleet import Fleet
 
 FOREVER = 600.0  # seconds, longer than each scenario
 

@@ -14,19 +14,24 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
-from kinesumer import Config, Kinesumer, KinesumerError, Start, blocking
+from kinesumer import (
+    AssignedShard,
+    Config,
+    Kinesumer,
+    KinesumerError,
+    Record,
+    Start,
+    Stream,
+    blocking,
+)
 from kinesumer.testing.trial.journal import JournalWriter, now
 from tests.system.process import machine
 from tests.system.process.handlers import Calls
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.connection import Connection
-
-    from kinesumer import AssignedShard, Record, Stream
 
 REFRESH_SECONDS = 0.2
 CALLBACK_SECONDS = 0.02  # time that on_assigned takes

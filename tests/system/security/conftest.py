@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer import Config, Kinesumer, Start, Stream
+from kinesumer import AccessDeniedError, Config, Kinesumer, Start, Stream
 from kinesumer.testing import UNTHROTTLED, EmbeddedAws, background
 from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import environment, run  # noqa: F401  fixtures
 from tests.support.lease_table import LEASES
 from tests.system.security.documents import Grant, document, filled, without
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer import AccessDeniedError
 
 OTHER = "210987654321"
 ELSEWHERE = "eu-west-1"

@@ -6,7 +6,8 @@ import base64
 import json
 import logging
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 from urllib.parse import quote
 
 from opentelemetry.sdk.metrics import MeterProvider
@@ -16,9 +17,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kinesumer.telemetry.otel import Instruments
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 MOST_OBJECTS = 50_000
 

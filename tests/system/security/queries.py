@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructType
 
+from kinesumer import Stream
 from kinesumer.spark import streams_option
 from kinesumer.spark.readers import NO_LIMIT, StreamReader
 from kinesumer.spark.source import KinesumerDataSource
 from kinesumer.wire.rows import STATE_STORE
-
-if TYPE_CHECKING:
-    from kinesumer import Stream
-    from tests.system.security.conftest import Accounts
+from tests.system.security.conftest import Accounts
 
 SCHEMA = StructType().add("data", BinaryType()).add("partition_key", StringType())
 

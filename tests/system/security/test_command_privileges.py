@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Coroutine
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start, Stream
-from kinesumer.ops.dashboard.actions import ActionHandler, Pause, Resume, Seek
+from kinesumer.ops.dashboard.actions import Action, ActionHandler, Pause, Resume, Seek
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller, StoreFleetSource
 from kinesumer.ops.dashboard.records import RecordBrowser, RecordsRequest
 from kinesumer.ops.group.connect import Roles, connect
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.wire.rows import STATE_STORE
-from tests.integration.ops.cli.conftest import error_text, report
+from tests.integration.ops.cli.conftest import Run, error_text, report
 from tests.support import lease_table
 from tests.support.lease_table import LEASES
 from tests.system.security.conftest import (
@@ -30,14 +32,7 @@ from tests.system.security.documents import (
     grants,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from pathlib import Path
-
-    from kinesumer.ops.dashboard.actions import Action
-    from tests.integration.ops.cli.conftest import Run
-
-    RunProgram = Callable[[Accounts], Coroutine[Any, Any, None]]
+RunProgram = Callable[[Accounts], Coroutine[Any, Any, None]]
 
 
 FAN_OUT = "fan-out", "fan-out-by-name", "fan-out-register"

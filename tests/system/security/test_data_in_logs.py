@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import enum
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pydantic
 import pytest
 
 from kinesumer.errors import HandlerFailedError
+from kinesumer.model.records import Record
 from kinesumer.schemas import AvroDecoder
 from tests.support.delivery import Desk
 from tests.support.handler_client import Runner
 from tests.support.world import World, batch_of, hold, in_virtual_time
 from tests.system.security.evidence import Evidence
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.model.records import Record
 
 CARD = "4111111111111111"  # is in each record
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
 
 import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start, Stream
 from kinesumer.wire.rows import STATE_STORE
+from tests.integration.ops.cli.conftest import Run
 from tests.system.security.conftest import (
     QUICK,
     READING,
@@ -27,12 +29,7 @@ from tests.system.security.documents import (
 )
 from tests.system.security.queries import Query, put
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from tests.integration.ops.cli.conftest import Run
-
-    RunProgram = Callable[[Accounts], Coroutine[Any, Any, None]]
+RunProgram = Callable[[Accounts], Coroutine[Any, Any, None]]
 
 PATIENCE_SECONDS = 120  # for machines under load
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pytest
 from botocore.session import get_session
@@ -26,9 +27,10 @@ from kinesumer import (
 )
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import FatalError
+from kinesumer.handlers.dead_letters.base import ReadableDeadLetters
 from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.wire.rows import STATE_STORE
-from tests.integration.ops.cli.conftest import error_text
+from tests.integration.ops.cli.conftest import Run, error_text
 from tests.system.security.conftest import ELSEWHERE, QUICK, Accounts
 from tests.system.security.documents import (
     Document,
@@ -40,12 +42,6 @@ from tests.system.security.documents import (
     without,
 )
 from tests.unit.handlers.dead_letters.test_targets import LETTER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.handlers.dead_letters.base import ReadableDeadLetters
-    from tests.integration.ops.cli.conftest import Run
 
 POLICIES = "dead-letters", "redrive"
 FOR_MANY = {"sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer import AccessDeniedError, Producer, PutFailedError, Start, Stream
 from kinesumer.consuming import key_failures
 from kinesumer.core.backoff import Backoff
-from tests.system.security.conftest import EXTERNAL_ID, KEY, READING, WRITING
+from tests.integration.ops.cli.conftest import Run
+from tests.system.security.conftest import EXTERNAL_ID, KEY, READING, WRITING, Accounts
 from tests.system.security.documents import document, filled
 from tests.system.security.test_least_privilege import client
-
-if TYPE_CHECKING:
-    from tests.integration.ops.cli.conftest import Run
-    from tests.system.security.conftest import Accounts
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from botocore.session import get_session
@@ -19,10 +20,6 @@ from kinesumer.schemas import GlueDecoder
 from kinesumer.testing import record
 from tests.support.glue_registry import glue_data, serve_glue_registry
 from tests.system.security.documents import document
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from uuid import UUID
 
 
 @contextmanager

@@ -6,8 +6,9 @@ The calls were recorded by the sessions of the whole suite (see scripts/test).
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import execnet
 import pytest
@@ -22,9 +23,6 @@ from tests.system.security.documents import (
     document,
     grants,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PLACEHOLDERS = {
     "${TABLE_ARN}": r"arn:aws:dynamodb:[^:]+:\d{12}:table/[^/]+",

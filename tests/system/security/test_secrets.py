@@ -6,12 +6,14 @@ import asyncio
 import json
 import logging
 import pickle
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start
+from kinesumer.testing.embedded_aws.identity import Credentials
 from kinesumer.wire.rows import STATE_STORE
+from tests.integration.ops.cli.conftest import Run
 from tests.system.security.conftest import (
     EXTERNAL_ID,
     OTHER,
@@ -21,12 +23,6 @@ from tests.system.security.conftest import (
 )
 from tests.system.security.evidence import Evidence
 from tests.system.security.queries import Query, put
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.testing.embedded_aws.identity import Credentials
-    from tests.integration.ops.cli.conftest import Run
 
 SECRET = "the+secret/key=OfThisProcess"
 TOKEN = "the+session/token=OfThisProcess"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -20,17 +21,12 @@ from kinesumer.ops.dashboard.records import RecordBrowser
 from kinesumer.ops.dashboard.server import Server, listen, page_files, serving
 from kinesumer.ops.group.connect import connect, parse_roles
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.testing.embedded_aws.identity import Credentials
 from kinesumer.wire.rows import STATE_STORE
+from tests.integration.ops.cli.conftest import Run
 from tests.system.security.conftest import EXTERNAL_ID, QUICK, Accounts
+from tests.system.security.evidence import Evidence
 from tests.system.security.test_secrets import evidence, keys, secrets, stored  # noqa: F401
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from kinesumer.testing.embedded_aws.identity import Credentials
-    from tests.integration.ops.cli.conftest import Run
-    from tests.system.security.evidence import Evidence
 
 # ruff: noqa: F811  fixtures are imported
 LOUD = "--debug", "--log-level", "DEBUG"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,13 +12,9 @@ import pytest
 from kinesumer.handlers.dead_letters.letter import encode_letter
 from kinesumer.ops.group.connect import parse_roles
 from kinesumer.wire.rows import STATE_STORE, STREAM_PREFIX
+from tests.integration.ops.cli.conftest import Run
+from tests.system.security.conftest import Accounts
 from tests.unit.handlers.dead_letters.test_targets import LETTER
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.integration.ops.cli.conftest import Run
-    from tests.system.security.conftest import Accounts
 
 SECRET = "the secret of another team"
 TELL = (

@@ -6,7 +6,7 @@ Every write here is one that a hostile holder of dynamodb:UpdateItem can make.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -17,20 +17,14 @@ from kinesumer.errors import (
     StateStoreRecreatedError,
     StreamRecreatedError,
 )
-from kinesumer.model.rows import QUERY, QUERY_ID, Key, ShardRow, StreamRow
+from kinesumer.model.rows import QUERY, QUERY_ID, Key, ShardRow, StreamRow, Value
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.ops.group.observation import check_client
 from kinesumer.ports import AnyOf, Compare, Write
+from kinesumer.testing.memory import MemorySource
 from kinesumer.wire import rows, writes
 from tests.support.members import Fleet
-from tests.support.world import APP, ARN, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from kinesumer.model.rows import Value
-    from kinesumer.testing.memory import MemorySource
-    from tests.support.world import Client
+from tests.support.world import APP, ARN, Client, World, in_virtual_time
 
 SHARD = "shardId-000000000000"
 SECRETS = ARN.replace("orders", "secrets")

@@ -6,7 +6,8 @@ from __future__ import annotations
 import html
 import json
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
@@ -28,15 +29,11 @@ from kinesumer.decoding.confluent_api import ConfluentApi
 from kinesumer.handlers.dead_letters.targets import open_target
 from kinesumer.wire.put_records import Entry
 from tests.integration.aws.conftest import aws, environment, stub  # noqa: F401
+from tests.integration.aws.stub import AwsStub
 from tests.system.security.evidence import Evidence
 from tests.unit.handlers.dead_letters.test_targets import LETTER
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tests.integration.aws.stub import AwsStub
-
-    Call = Callable[[ClientFactory], Awaitable[object]]
+Call = Callable[[ClientFactory], Awaitable[object]]
 
 # The tests share the server of the imported fixtures.
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -17,25 +17,21 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kinesumer.model.streams import ShardKey, Stream
 from kinesumer.spark.options.streams import streams_option
 from kinesumer.testing import EmbeddedAws, background
+from kinesumer.testing.embedded_aws.faults import Kind
 from tests.support.key_file import KeyFile
 from tests.system.process.producer import Producer
 from tests.system.spark import crashing_query, output
-from tests.system.spark.processes import kill, spark_environment
+from tests.system.spark.processes import Member, Program, kill, spark_environment
 from tests.system.spark.standalone import EXECUTOR_MEMORY, Cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kinesumer.testing.embedded_aws.faults import Kind
-    from tests.system.spark.processes import Member, Program
 
 OTHER_ACCOUNT = "210987654321"
 KINDS: tuple[Kind, ...] = (

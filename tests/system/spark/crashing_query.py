@@ -10,15 +10,11 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tests.system.spark.processes import Program
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 FILES, BATCHES, COUNTS = "files", "batches", "counts"
 SCHEMA = (

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import boto3
 import pyarrow.parquet as pq
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
-from kinesumer.testing.trial.spark_process import OutputRow, committed_files, judge
+from kinesumer.testing.trial.journal import Produced
+from kinesumer.testing.trial.spark_process import (
+    CommittedFile,
+    OutputRow,
+    committed_files,
+    judge,
+)
 from tests.system.spark.crashing_query import BATCHES, COUNTS, FILES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from kinesumer.testing.trial.journal import Produced
-    from kinesumer.testing.trial.spark_process import CommittedFile
 
 
 class Row(NamedTuple):

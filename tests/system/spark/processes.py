@@ -8,14 +8,13 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pyspark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pyspark.sql import SparkSession
 
 SPARK_HOME = Path(pyspark.__file__).parent

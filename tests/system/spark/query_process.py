@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from kinesumer.spark.options.parser import connection_from, parse_read
 from kinesumer.spark.readers import StreamReader
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TRIGGER_SECONDS = 0.2
 

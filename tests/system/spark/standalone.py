@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import urllib.request
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 from tests.system.spark.processes import SPARK_HOME, Program
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kinesumer.testing import EmbeddedAws
 from tests.system.process.producer import Producer
 from tests.system.spark import crashing_query, output
-from tests.system.spark.processes import spark_environment
+from tests.system.spark.processes import Program, spark_environment
 from tests.system.spark.standalone import EXECUTOR_MEMORY, Cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.system.spark.processes import Program
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

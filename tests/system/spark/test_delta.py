@@ -6,20 +6,19 @@ scripts/test runs this test in a separate environment with Delta's jars.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
 
+from kinesumer.testing import EmbeddedAws
 from tests.system.spark.processes import JAVA_OPTIONS, local_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from kinesumer.testing import EmbeddedAws
 
 pytest.importorskip("delta", reason="only in the environment of Delta: scripts/test")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +10,7 @@ from tests.integration.contract.servers import kinesis_local
 from tests.system.chaos.endpoint import Endpoint
 from tests.system.process.producer import Producer, parents_of
 from tests.system.spark import crashing_query, output
-from tests.system.spark.processes import spark_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.system.spark.processes import Program
+from tests.system.spark.processes import Program, spark_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -6,18 +6,14 @@ import json
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from kinesumer.ops.cli.main import cli
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 PATIENCE_SECONDS = 60
 CLIENT = (

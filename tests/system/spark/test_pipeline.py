@@ -7,24 +7,21 @@ import json
 import shutil
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
 
 from kinesumer.spark.options.table import COLUMNS
+from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.trial.spark_process import committed_files
 from tests.system.spark.output import data_of
 from tests.system.spark.processes import SPARK_HOME, Program, spark_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
-    from kinesumer.testing import EmbeddedAws
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from kinesumer.testing import EmbeddedAws, background
 from tests.support.key_file import KeyFile
 from tests.system.spark.processes import Program, spark_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

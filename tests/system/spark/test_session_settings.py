@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from kinesumer.testing import EmbeddedAws
 
+if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kinesumer.testing import EmbeddedAws
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from kinesumer.testing import EmbeddedAws
 
+if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kinesumer.testing import EmbeddedAws
 
 pytestmark = [pytest.mark.spark]
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 
+from kinesumer.testing import EmbeddedAws
 from tests.system.spark import plain_job
 from tests.system.spark.processes import SPARK_HOME, Program, spark_environment
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from benchmarks.flatness import MEASURES, MIB, trends
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from benchmarks.flatness import Samples, Trend
+from benchmarks.flatness import MEASURES, MIB, Samples, Trend, trends
 
 BEGAN = 1e9
 HOURS = 2

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kinesumer.errors import DecodeError
+from kinesumer.model.records import Record
 from tests.support.thread_desk import ThreadDesk
 from tests.support.world import hold
-
-if TYPE_CHECKING:
-    from kinesumer.errors import DecodeError
-    from kinesumer.model.records import Record
 
 
 class Decoding:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.records import Record
 from tests.support.thread_desk import ThreadDesk
 from tests.support.waiting import wait_until
 from tests.support.world import hold
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.records import Record
 
 PATIENCE_SECONDS = 30.0
 

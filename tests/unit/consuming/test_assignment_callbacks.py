@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kinesumer import AssignedShard, Record
 from kinesumer.coordination import pauses
 from kinesumer.errors import CommitTimeoutError
 from kinesumer.model.positions import Position
@@ -14,11 +15,7 @@ from kinesumer.ops.group.seek import plan_seek
 from kinesumer.ops.group.seek import seek as seek_planned
 from tests.support.callback_user import WAYS, CallbackUser, death
 from tests.support.one_shard import OLDEST, shard
-from tests.support.world import SHARD
-
-if TYPE_CHECKING:
-    from kinesumer import AssignedShard, Record
-    from tests.support.world import World
+from tests.support.world import SHARD, World
 
 HALF = 1 << 127  # the first hash key of the second of two shards
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kinesumer import AssignedShard
 from kinesumer.coordination import pauses
 from kinesumer.errors import ConfigurationError
 from tests.support.callback_user import WAYS, CallbackUser, death, fail, nothing
 from tests.support.one_shard import OLDEST, shard
-from tests.support.world import SHARD, InMemory
-
-if TYPE_CHECKING:
-    from kinesumer import AssignedShard
-    from tests.support.world import World
+from tests.support.world import SHARD, InMemory, World
 
 HALF = 1 << 127  # the first hash key of the second of two shards
 

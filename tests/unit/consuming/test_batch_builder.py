@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,7 @@ from kinesumer.wire import aggregate_readers, aggregation
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.aggregates import field, frame
 from tests.support.delivery import CountingTelemetry, read_shard, refuse_memory
-from tests.support.world import SHARD
-
-if TYPE_CHECKING:
-    from tests.support.world import World
+from tests.support.world import SHARD, World
 
 
 def user(text: str, hash_key: int | None = None) -> Entry:

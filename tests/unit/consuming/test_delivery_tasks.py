@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Batch
 from tests.support.delivery import Desk, numbers
 from tests.support.world import World, hold, shard_row
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.records import Batch
 
 EACH_BYTES = 426  # the memory of one test record in the buffer
 

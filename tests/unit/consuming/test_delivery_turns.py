@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.model.records import Record
 from tests.support.delivery import Desk, block
 from tests.support.world import World, hold, shard_row
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.model.records import Record
 
 # The longest time of a turn whose records take no time.
 TURN_SECONDS = 0.05

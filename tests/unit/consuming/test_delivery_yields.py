@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.support.delivery import Desk, block
 from tests.support.world import World, hold
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 def loop_over(desk: Desk, what: str) -> AsyncIterator[object]:

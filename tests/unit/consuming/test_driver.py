@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.errors import DecodeError, StoreUnavailableError
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Record
 from tests.support.delivery import Desk, deliver
 from tests.support.world import World, hold
-
-if TYPE_CHECKING:
-    from kinesumer.model.records import Record
 
 
 class Decoding:

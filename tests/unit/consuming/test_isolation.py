@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.model.positions import Position
+from kinesumer.model.rows import Row
 from kinesumer.model.streams import HASH_KEYS
+from kinesumer.ports import Write
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.dying_fleet import DyingFleet, P, numbered
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row
-    from kinesumer.ports import Write
-    from tests.support.world import World
+from tests.support.world import World
 
 
 @pytest.mark.parametrize("delay_seconds", [0.01, 0.4, 3.0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from kinesumer.errors import (
     KeyThrottledError,
@@ -12,9 +11,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.incidents import IncidentKind
 from tests.support.delivery import ReaderDesk
-
-if TYPE_CHECKING:
-    from tests.support.world import World
+from tests.support.world import World
 
 
 async def test_reads_without_a_usable_key_become_slow_and_are_an_incident(

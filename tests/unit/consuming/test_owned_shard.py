@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.consuming.owned_shard import State
+from kinesumer.consuming.owned_shard import OwnedShard, State
 from kinesumer.model.positions import Position
 from tests.support.world import APP, ARN, World, batch_of, hold
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
 
 
 def fetch(owned: OwnedShard, *numbers: int) -> None:

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.aws.kinesis import ANSWER_SECONDS
+from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.fair_share import CALL_SECONDS, FEWEST_READS_PER_SECOND
 from kinesumer.errors import (
     ShardThrottledError,
     SourceThrottledError,
     SourceUnavailableError,
 )
-from tests.support.delivery import BUDGET, ReaderDesk, read_shard, refuse_memory
-from tests.support.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.streams import Start
-    from tests.support.world import World
-
-
-from typing import TYPE_CHECKING
-
-from kinesumer.aws.kinesis import ANSWER_SECONDS
-from kinesumer.core.congestion import FULL_PAGE_BYTES
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start
 from kinesumer.wire.put_records import Entry, aggregate
+from tests.support.delivery import BUDGET, ReaderDesk, read_shard, refuse_memory
 from tests.support.links import Crowd
+from tests.support.world import World
 
 MB = 1_000_000
 PAGE = 10 * MB  # bytes of records

@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesumer.consuming.prefetch import OpenedStep, PrefetchBuffer
+from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep, PrefetchBuffer
 from kinesumer.model.positions import Position
 from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record, memory_size
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from tests.support.steps import steps
 from tests.support.world import APP, ARN, World, batch_of, hold
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.consuming.prefetch import FetchedBatch
 
 
 def ask(world: World, buffer: PrefetchBuffer, size: int) -> asyncio.Task[None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+
+import pytest
 
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -13,9 +14,6 @@ from kinesumer.model.streams import Start
 from kinesumer.testing.memory import MemorySource
 from tests.support.delivery import read_shard
 from tests.support.world import SHARD, World
-
-if TYPE_CHECKING:
-    import pytest
 
 
 async def test_it_goes_on_after_the_checkpoint(world: World) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+
+import pytest
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position, Tip
 from tests.support.delivery import read_shard
 from tests.support.world import ARN, SHARD, World
-
-if TYPE_CHECKING:
-    import pytest
 
 
 async def test_a_trimmed_position_goes_on_with_the_oldest_record_and_says_so(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kinesumer.consuming.prefetch import (
     SMALL_PAGE_BYTES,
+    FetchedBatch,
     OpenedStep,
     PrefetchBuffer,
     answer_memory,
@@ -21,11 +22,6 @@ from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.decoder import compiled
 from tests.support.world import World, batch_of, hold
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.consuming.prefetch import FetchedBatch
 
 PAGE = FULL_PAGE_BYTES
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,11 +16,9 @@ from kinesumer.errors import (
     StreamRecreatedError,
 )
 from kinesumer.model.positions import Position
+from kinesumer.model.streams import StreamInfo
 from tests.support.delivery import ReaderDesk, read_shard
 from tests.support.world import APP, SHARD, World
-
-if TYPE_CHECKING:
-    from kinesumer.model.streams import StreamInfo
 
 
 async def test_a_shard_is_read_from_its_beginning_and_followed(world: World) -> None:

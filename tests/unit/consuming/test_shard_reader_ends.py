@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.errors import ShardMissingError
 from kinesumer.model.positions import Position
-from tests.support.delivery import read_shard
+from tests.support.delivery import ReaderDesk, read_shard
 from tests.support.world import SHARD, World
-
-if TYPE_CHECKING:
-    from tests.support.delivery import ReaderDesk
 
 
 def children(desk: ReaderDesk) -> list[str]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.consuming.shard_reader import PUSHED_SLACK_SECONDS
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Page
+from kinesumer.ports import Reservation
 from tests.support.delivery import BUDGET, ReaderDesk
 from tests.support.faulty import FaultySource
 from tests.support.world import SHARD, World
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.model.records import Page
-    from kinesumer.ports import Reservation
 
 DELIVERY_SECONDS = 0.07
 

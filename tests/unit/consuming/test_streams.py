@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from kinesumer.errors import ConfigurationError, StreamMissingError
 from kinesumer.model.streams import Start, Stream
 from tests.support.faulty import FaultySource
 from tests.support.world import ARN, World
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from kinesumer.consuming.suspects import Suspects, Turn
+from kinesumer.model.positions import Position
 from kinesumer.model.rows import Deaths, ShardRow
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.wire.deaths import ATTRIBUTES
-
-if TYPE_CHECKING:
-    from kinesumer.model.positions import Position
 
 COMMIT_INTERVAL_SECONDS = 5.0
 

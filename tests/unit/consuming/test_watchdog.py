@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.records import Records
-from kinesumer.consuming.watchdog import oldest_of
+from kinesumer.consuming.watchdog import InFlightWork, oldest_of
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread
-from kinesumer.model.streams import Start
+from kinesumer.model.records import Page
+from kinesumer.model.streams import Start, Stream
+from kinesumer.ports import Reservation
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.support.clients import Thinking
 from tests.support.faulty import FaultySource
 from tests.support.threads import store_thread, thread_context
-
-if TYPE_CHECKING:
-    import pytest
-
-    from kinesumer.consuming.watchdog import InFlightWork
-    from kinesumer.model.records import Page
-    from kinesumer.model.streams import Stream
-    from kinesumer.ports import Reservation
-    from tests.support.world import World
+from tests.support.world import World
 
 SHARD = "orders shardId-000000000000"
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
+
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.app_count import (
     ALIVE_SECONDS,
     COUNT_SECONDS,
@@ -14,16 +18,9 @@ from kinesumer.coordination.app_count import (
 )
 from kinesumer.coordination.membership import DEAD_ROW_SECONDS
 from kinesumer.errors import AccessDeniedError
+from kinesumer.model.rows import Row
 from kinesumer.wire import app_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pytest
-
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.rows import Row
-    from tests.support.world import World
+from tests.support.world import World
 
 
 class Polling:

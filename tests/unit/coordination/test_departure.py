@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
-
-from kinesumer.errors import HandlerFailedError
-from kinesumer.handlers import RetryPolicy
-from tests.support.one_shard import OLDEST
-from tests.support.world import InMemory
-
-if TYPE_CHECKING:
-    from kinesumer import Record
-    from tests.support.world import World
-
-from typing import TYPE_CHECKING
-
 from anyio import move_on_after
 
-from kinesumer.errors import CommitTimeoutError
-from tests.support.one_shard import consume, place, shard
+from kinesumer import Record
+from kinesumer.errors import CommitTimeoutError, HandlerFailedError
+from kinesumer.handlers import RetryPolicy
+from tests.support.one_shard import OLDEST, consume, place, shard
+from tests.support.world import InMemory, World
 
 
 async def test_leaving_the_block_commits_releases_and_leaves(world: World) -> None:

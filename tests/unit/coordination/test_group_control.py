@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.coordination import pauses
 from kinesumer.errors import ShardsLostError
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Record
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import drain as admin_drain
 from kinesumer.ops.group.seek import plan_seek
 from kinesumer.ops.group.seek import seek as seek_planned
 from kinesumer.wire import admin_writes
 from tests.support.clients import counts, numbers, settled, sharing, spread
-from tests.support.world import APP, World
-
-if TYPE_CHECKING:
-    from kinesumer.model.records import Record
-    from tests.support.world import Client
+from tests.support.world import APP, Client, World
 
 P = "shardId-000000000000"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,14 +14,12 @@ from kinesumer.errors import (
     StateStoreRecreatedError,
     StreamRecreatedError,
 )
+from kinesumer.model.records import Page
+from kinesumer.model.streams import StreamInfo
+from kinesumer.ports import Reservation
 from tests.support.clients import Thinking, counts, numbers, settled, spread
 from tests.support.faulty import FaultySource, FaultyStore
-
-if TYPE_CHECKING:
-    from kinesumer.model.records import Page
-    from kinesumer.model.streams import StreamInfo
-    from kinesumer.ports import Reservation
-    from tests.support.world import World
+from tests.support.world import World
 
 P = "shardId-000000000000"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +12,7 @@ from kinesumer.coordination.membership import SessionRenewed
 from kinesumer.core.liveness import CLIENTS_PER_SECOND, Lease
 from tests.support.heartbeat import Body, registered
 from tests.support.members import Fleet
-
-if TYPE_CHECKING:
-    from tests.support.world import World
+from tests.support.world import World
 
 LOOK_SECONDS = 0.5
 

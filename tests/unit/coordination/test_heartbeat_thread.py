@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread
 from kinesumer.coordination.membership import Event, Failed, SessionRenewed
 from kinesumer.coordination.store_thread import StoreThreadEndedError
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.context import ClientContext
 from kinesumer.testing.memory import MemoryStore
 from tests.support.threads import store_thread, thread_context
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from kinesumer.runtime.context import ClientContext
 
 
 @asynccontextmanager

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
+from kinesumer.ports import Write, WriteResult
 from kinesumer.wire import admin_writes, rows
 from tests.support.lease_owner import LOWER, UPPER, WHOLE, Owner, P, change, own
 from tests.support.world import APP, ARN, World
-
-if TYPE_CHECKING:
-    from kinesumer.ports import Write, WriteResult
 
 
 async def test_a_release_stores_the_position_in_the_same_write(world: World) -> None:

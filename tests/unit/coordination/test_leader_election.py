@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.coordination.leader import LEADER_POLL_SECONDS
+from kinesumer.model.rows import Row
 from kinesumer.wire import writes
 from tests.support.members import WHOLE, Fleet, Seat, fleet_of, leader_row, shares, sit
 from tests.support.world import APP, ARN, World
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row
 
 
 async def three(world: World) -> list[Seat]:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import pytest
 
 from kinesumer.model.loads import Load
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import read_snapshot
-from tests.support.members import fleet_of, leader_row, sit
+from tests.support.members import Fleet, Seat, fleet_of, leader_row, sit
 from tests.support.stored_loads import stored_loads
-from tests.support.world import APP, ARN
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.support.members import Fleet, Seat
-    from tests.support.world import World
+from tests.support.world import APP, ARN, World
 
 SHARDS = 12
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
+from kinesumer.model.rows import Key, Row
 from tests.support.lease_owner import WHOLE, Owner, P, change, own
 from tests.support.world import ARN, World
-
-if TYPE_CHECKING:
-    import pytest
-
-    from kinesumer.model.rows import Key, Row
 
 
 async def test_a_stale_read_proves_no_death(

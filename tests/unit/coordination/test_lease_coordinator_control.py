@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.model.rows import Key
 from kinesumer.model.streams import ShardKey
 from kinesumer.wire import admin_writes, rows, writes
 from tests.support.lease_owner import WHOLE, Owner, P, change, own
 from tests.support.world import APP, ARN, World
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Key
 
 GROUP = f"group#{APP}"
 EVERYTHING = rows.group_key(APP)

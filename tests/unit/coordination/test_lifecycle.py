@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer import (
+    Record,
     Start,
     Stream,
 )
+from kinesumer.consuming.records import Records
 from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -21,16 +23,11 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.model.rows import Key
-from kinesumer.ports import Compare, Write
+from kinesumer.ports import Compare, Write, WriteResult
 from kinesumer.wire import rows
 from tests.support.faulty import FaultyStore
 from tests.support.one_shard import OLDEST, consume, place, shard
 from tests.support.world import APP, ARN, InMemory, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer import Record
-    from kinesumer.consuming.records import Records
-    from kinesumer.ports import WriteResult
 
 
 @in_virtual_time

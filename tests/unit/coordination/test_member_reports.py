@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.coordination.member_reports import MemberReports
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import MemberRow
+from kinesumer.model.rows import MemberRow, Row
 from kinesumer.wire.loads import LEAST_ENTRIES, read_loads
 from kinesumer.wire.row_size import REPORTS, WRITE_UNIT_BYTES, row_bytes
-from tests.support.world import hold
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row
-    from tests.support.world import Client, World
+from tests.support.world import Client, World, hold
 
 ARN_LETTERS = 66
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.coordination.paced_store import PARALLEL_WRITES, PacedStore
 from kinesumer.errors import StoreThrottledError
 from kinesumer.model.rows import Key
-from kinesumer.ports import AllOf, Write
+from kinesumer.ports import AllOf, Write, WriteResult
 from tests.support.faulty import FaultyStore
-
-if TYPE_CHECKING:
-    from kinesumer.ports import WriteResult
-    from tests.support.world import World
+from tests.support.world import World
 
 
 class Slow(FaultyStore):

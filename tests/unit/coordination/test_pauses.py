@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.coordination import pauses, store_queries
 from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
-from kinesumer.model.rows import QUERY, QUERY_ID, StreamRow
+from kinesumer.model.rows import QUERY, QUERY_ID, Key, StreamRow
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import drain, seek
 from kinesumer.ops.group.drain import wait_until_free
@@ -19,9 +19,6 @@ from tests.support.faulty import FaultyStore
 from tests.support.one_shard import consume
 from tests.support.operator import Operator, P, resharded
 from tests.support.world import APP, ARN, InMemory, World
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Key
 
 # --- pauses ---
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesumer.consuming.streams import ReadFailure
+from kinesumer.consuming.streams import OpenStream, ReadFailure
 from kinesumer.coordination.reachability import Reachability
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -17,15 +16,12 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.records import Page
 from kinesumer.model.streams import Start, Stream
+from kinesumer.ports import Reservation
 from tests.support.clients import counts, numbers, settled, spread
 from tests.support.faulty import FaultySource
 from tests.support.world import SHARD, World
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.streams import OpenStream
-    from kinesumer.model.records import Page
-    from kinesumer.ports import Reservation
 
 
 class Watcher:

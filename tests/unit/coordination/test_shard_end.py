@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS, Interval, Shard, ShardKey
+from kinesumer.ports import Write
 from kinesumer.wire import writes
 from tests.support.lease_owner import (
     HIGH,
@@ -23,9 +23,6 @@ from tests.support.lease_owner import (
     own,
 )
 from tests.support.world import APP, ARN, World
-
-if TYPE_CHECKING:
-    from kinesumer.ports import Write
 
 
 def ends(owner: Owner) -> list[Write]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.shard_sync import sync_shards, write_all
 from kinesumer.coordination.store_queries import REREAD_SECONDS
 from kinesumer.core import lineage
@@ -21,9 +21,6 @@ from kinesumer.wire import rows, writes
 from tests.support.faulty import FaultySource, FaultyStore
 from tests.support.lease_owner import HIGH, LOW, P, change
 from tests.support.world import APP, World
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.streams import OpenStream
 
 
 class SyncedStream:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import Shard, Start
 from kinesumer.wire import rows
 from tests.support.clock import ClockAhead
 from tests.support.faulty import DateAhead, FaultySource
 from tests.support.world import APP, World
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.model.streams import Shard
 
 P = "shardId-000000000000"
 

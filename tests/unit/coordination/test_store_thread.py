@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.coordination.store_thread import StoreThread, StoreThreadEndedError
 from kinesumer.errors import StateStoreMissingError, StoreUnavailableError
-from kinesumer.model.rows import Key
+from kinesumer.model.rows import Key, Row
+from kinesumer.ports import StateStore
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.memory import MemoryStore
 from tests.support.threads import store_thread
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from kinesumer.model.rows import Row
-    from kinesumer.ports import StateStore
 
 KEY = Key("pk", "sk")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -22,9 +22,6 @@ from tests.support.shares import (
     streams,
     unevenness,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @pytest.mark.parametrize("shards", [{"s": even(10)}, {f"s{n}": [0] for n in range(10)}])

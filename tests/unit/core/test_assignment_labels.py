@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil, floor
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 
@@ -22,9 +22,6 @@ from tests.support.shares import (
     fleets,
     loads,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 labelled = fleets(labels="xyz", most=12)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -24,9 +24,6 @@ from tests.support.shares import (
     loads,
     owners,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 limits = st.none() | st.integers(1, 6)

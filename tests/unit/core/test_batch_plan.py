@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,11 +23,16 @@ from kinesumer.core.batch_plan import (
 )
 from kinesumer.core.batch_ranges import Readable
 from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
+from kinesumer.model.query_offsets import (
+    BEGINNING,
+    END,
+    After,
+    At,
+    End,
+    ShardPosition,
+    StreamOffset,
+)
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start
-
-if TYPE_CHECKING:
-    from kinesumer.model.query_offsets import ShardPosition
 
 NOW = 1_000.0
 SKEW = 60.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,11 +16,16 @@ from kinesumer.core.batch_ranges import (
 )
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
+from kinesumer.model.query_offsets import (
+    BEGINNING,
+    END,
+    After,
+    At,
+    End,
+    ShardPosition,
+    StreamOffset,
+)
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
-
-if TYPE_CHECKING:
-    from kinesumer.model.query_offsets import ShardPosition
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 AT = Start(type="AT_TIMESTAMP", timestamp=5.5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 import pytest
 
@@ -20,9 +20,6 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, ShardRow
 from kinesumer.model.streams import Interval, ShardKey, Start
 from kinesumer.ports import Compare, Write
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 KEY = ShardKey(ARN, "s1")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from itertools import islice
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -21,6 +20,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.core.delivery import (
     AwaitStored,
     Finish,
@@ -34,10 +34,6 @@ from kinesumer.core.handout import Handout, Loop, Phase
 from kinesumer.model.positions import Position
 from tests.support.delivery_machine import EACH_BYTES, driver, numbers, one, shards
 from tests.support.world import hold
-
-if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
-
 
 # --- random events ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -13,9 +13,6 @@ from kinesumer.core.lineage import Origin, Repairs
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 SINCE = Start(type="AT_TIMESTAMP", timestamp=5.0)

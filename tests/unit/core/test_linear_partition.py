@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, combinations_with_replacement, pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.core.linear_partition import Partition, Taker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 NO_LIMIT = 99
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from statistics import pstdev
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -21,9 +21,6 @@ from kinesumer.core.load import (
     work_of_report,
 )
 from kinesumer.model.loads import Load, LoadReport
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 A, B = "stream a", "stream b"
 BUSY = Load(1000.0, 10.0, 0.5)

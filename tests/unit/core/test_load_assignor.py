@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -25,9 +25,6 @@ from tests.support.shares import (
     owners,
     runs,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Work = dict[str, list[int]]
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.core.assignment import FREE
 from kinesumer.core.load_order import arrange, longest_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def sums(*work: int) -> Sequence[int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,10 +15,6 @@ from kinesumer.core.plan import Work, make_plan
 from kinesumer.model.loads import Load, LoadReport
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 A, B = "stream a", "stream b"
 

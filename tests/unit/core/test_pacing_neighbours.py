@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,16 +12,12 @@ from tests.support.neighbours import (
     App,
     FixedSecond,
     Foreign,
+    Reads,
     RollingSecond,
     Shard,
     TokenBucket,
     refused,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.support.neighbours import Reads
 
 SETTLED, OVER = 30.0, 180.0
 SEEDS = range(3)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 import pytest
 
 from kinesumer.core.rebalance import LoadSchedule, RebalanceSchedule
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import HASH_KEYS, Interval
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 A = "arn:aws:kinesis:us-east-1:123456789012:stream/a"
 WHOLE = (Interval(A, 0, HASH_KEYS - 1),)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.core.delivery import Free, Processed, Signal
-from kinesumer.core.work_queue import SLICE_SECONDS, KeyedWork, OrderedWork, Work
+from kinesumer.core.work_queue import (
+    SLICE_SECONDS,
+    KeyedWork,
+    OrderedWork,
+    Work,
+    WorkQueue,
+)
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record, memory_size
 from tests.support.world import hold
 
-if TYPE_CHECKING:
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.core.work_queue import WorkQueue
-
-    SomeWork = Work[OwnedShard]
+SomeWork = Work[OwnedShard]
 
 
 class Workers:

@@ -6,20 +6,15 @@ import asyncio
 import errno
 import os
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer import ConfigurationError
 from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.decoding import cache
-from kinesumer.decoding.cache import REFUSED_SECONDS, RETRIES, SchemaCache
+from kinesumer.decoding.cache import REFUSED_SECONDS, RETRIES, Decode, SchemaCache
 from kinesumer.errors import SchemaRegistryUnavailableError
-from tests.support.world import in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.decoding.cache import Decode
-    from tests.support.world import World
+from tests.support.world import World, in_virtual_time
 
 
 class Registry:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -18,9 +19,6 @@ from kinesumer.errors import SchemaRegistryUnavailableError
 from kinesumer.schemas import ConfluentDecoder
 from kinesumer.testing import record
 from tests.support.glue_registry import avro
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 ORDER: Any = {
     "type": "record",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NewType, assert_type
+from typing import Any, NewType, assert_type
 
 import pytest
 
@@ -13,9 +14,6 @@ from kinesumer import blocking as without_asyncio
 from kinesumer.decoding.decoders import read_decoder, read_policy
 from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.clock import SystemClock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 CLOCK = SystemClock()
 Number = NewType("Number", int)

@@ -6,8 +6,9 @@ import asyncio
 import inspect
 import json
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -26,9 +27,6 @@ from tests.support.glue_registry import (
     glue_data,
     serve_glue_registry,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AVRO: Any = {
     "type": "record",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -16,9 +16,6 @@ from kinesumer.decoding.wire_format import (
     skip_confluent_indexes,
     skip_glue_index,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ID = UUID("01234567-89ab-cdef-0123-456789abcdef")
 LIMIT_BYTES = 1000

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import kinesumer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
 MOST_TERMS = 44

@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import kinesumer
 from kinesumer import Batch, Middleware, Record
+from kinesumer.dead_letters import DeadLetter
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.signature import read_function
 from tests.support.world import InMemory, World, in_virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-
     import somewhere  # type: ignore[import-not-found]
-
-    from kinesumer.dead_letters import DeadLetter
 
 
 async def of_record(record: Record) -> None: ...

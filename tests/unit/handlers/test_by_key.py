@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.handlers import RetryPolicy
+from kinesumer.model.records import Batch, Record
 from kinesumer.testing.kinesis.streams import AUTO
 from tests.support.handler_client import Runner, committed
 from tests.support.world import World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.model.records import Batch, Record
 
 
 def put(world: World, *items: str) -> None:

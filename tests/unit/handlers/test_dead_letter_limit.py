@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from kinesumer import ConfigurationError
+from kinesumer import Batch, ConfigurationError, Record
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.options import read_run_options
 from kinesumer.model.incidents import IncidentKind
 from tests.support.handler_client import Runner
 from tests.support.world import World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer import Batch, Record
 
 ONCE = RetryPolicy(max_attempts=1)
 OPTIONS: dict[str, Any] = {

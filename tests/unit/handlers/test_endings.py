@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from anyio import CancelScope
 
+from kinesumer import Record
 from kinesumer.errors import HandlerFailedError, KinesumerError
 from kinesumer.handlers import RetryPolicy
+from kinesumer.model.rows import ShardRow
 from tests.support.real_time_client import RealTimeClient, nobody_else_joins
-
-if TYPE_CHECKING:
-    from kinesumer import Record
-    from kinesumer.model.rows import ShardRow
 
 __all__ = ["nobody_else_joins"]  # a fixture for all tests here
 

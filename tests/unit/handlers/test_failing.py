@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kinesumer import Batch, Record
 from kinesumer.errors import (
     ConfigurationError,
     DeadLetterNotStoredError,
@@ -18,9 +19,6 @@ from kinesumer.errors import (
 from kinesumer.handlers import RetryPolicy
 from tests.support.handler_client import Runner, committed
 from tests.support.world import World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer import Batch, Record
 
 BURY = {"dead_letters": "file:unused"}
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import logging
+from typing import Any
 
 import pytest
 
+from kinesumer import Record
 from kinesumer.errors import (
     DeadLetterNotStoredError,
     DeadLettersUnavailableError,
@@ -16,11 +18,6 @@ from kinesumer.handlers import RetryPolicy
 from tests.support.handler_client import Runner
 from tests.support.world import World, in_virtual_time
 from tests.unit.handlers.test_failing import BURY, Failing
-
-if TYPE_CHECKING:
-    import logging
-
-    from kinesumer import Record
 
 TWO = RetryPolicy(max_attempts=2, initial_delay_seconds=0.01)
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kinesumer import Batch, Record
 from kinesumer.handlers import Middleware, RetryPolicy
 from kinesumer.handlers.middleware import wrapped
 from kinesumer.handlers.options import read_run_options
 from kinesumer.handlers.signature import read_function
 from tests.support.handler_client import Runner
 from tests.support.world import World, batch_of, hold, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer import Batch, Record
 
 
 class Notes(Middleware):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer import Batch, Record
 from kinesumer.handlers import RetryPolicy
+from kinesumer.model.failures import StreamFailures
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.wire.failures import read_failures
 from tests.support.handler_client import Runner
 from tests.support.world import ARN, SHARD, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer import Batch, Record
-    from kinesumer.model.failures import StreamFailures
 
 ONCE = RetryPolicy(max_attempts=1)
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer import Record
 from kinesumer.core.work_queue import WorkQueue
 from kinesumer.errors import HandlerFailedError, StreamMissingError
 from kinesumer.handlers import RetryPolicy
 from tests.support.faulty import FaultyStore
 from tests.support.handler_client import Runner, committed
 from tests.support.world import World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer import Record
 
 ONCE = RetryPolicy(max_attempts=1)
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer import Batch, Handler, Middleware, Record, RetryPolicy, Stream
+from kinesumer.dead_letters import DeadLetter
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters import targets
 from kinesumer.handlers.options import read_run_options
 from tests.support.one_shard import OLDEST
 from tests.support.world import ARN, InMemory, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from kinesumer.dead_letters import DeadLetter
 
 ONCE = RetryPolicy(max_attempts=1)
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer import Batch, Record
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
 from tests.support.real_time_client import RealTimeClient, nobody_else_joins
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer import Batch, Record
 
 __all__ = ["nobody_else_joins"]  # a fixture for all tests here
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry import trace
 
+from kinesumer import Batch
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.tracing import read_traceparent
 from kinesumer.model.records import Record
@@ -15,9 +16,6 @@ from kinesumer.telemetry.otel import OpenTelemetry
 from tests.support.handler_client import Runner
 from tests.support.world import World, in_virtual_time
 from tests.unit.telemetry.test_otel import ORDERS, Sdk
-
-if TYPE_CHECKING:
-    from kinesumer import Batch
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 HEADER = f"00-{TRACE}-{SPAN}-01"

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer import Batch, Record
 from kinesumer.handlers.invokers import Gate
 from tests.support.handler_client import Runner
 from tests.support.real_time_client import RealTimeClient
 from tests.support.world import World, hold, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer import Batch, Record
 
 KEYS = 2**128
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import math
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from operator import eq, ge, gt, le, lt
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, assert_type
+from typing import Any, NamedTuple, TypedDict, assert_type
 
 import msgspec
 import pydantic
@@ -20,9 +21,6 @@ from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Batch, Fence, Record, Source
 from kinesumer.model.streams import ShardKey, Start
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 

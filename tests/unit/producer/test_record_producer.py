@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from kinesumer.errors import (
     PutFailedError,
     SourceUnavailableError,
 )
-from kinesumer.producer.pending import REQUEST_BYTES, REQUEST_RECORDS
+from kinesumer.producer.pending import REQUEST_BYTES, REQUEST_RECORDS, PutFuture
 from kinesumer.producer.put_stream import PutCounts
 from kinesumer.producer.record_producer import (
     MAX_REQUESTS,
@@ -27,11 +28,6 @@ from kinesumer.producer.record_producer import (
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry, EntryResult
 from tests.support.put_targets import INFO, TAKEN, PutTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
-
-    from kinesumer.producer.pending import PutFuture
 
 REFUSED = EntryResult(error_code="ProvisionedThroughputExceededException")
 

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import (
+    FailedRecord,
     PutFailedError,
     RecordRefusedError,
     SourceUnavailableError,
 )
+from kinesumer.model.streams import StreamInfo
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry, EntryResult, refusal
 from tests.support.put_targets import INFO, TAKEN, PutTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
-
-    from kinesumer.errors import FailedRecord
-    from kinesumer.model.streams import StreamInfo
 
 SMALL = INFO._replace(max_record_bytes=100)
 

@@ -6,19 +6,15 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesumer.model.streams import Shard
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry
 from tests.support.toy_stream import ToyStream
-
-if TYPE_CHECKING:
-    import pytest
-
-    from kinesumer.model.streams import Shard
 
 
 @settings(max_examples=40)

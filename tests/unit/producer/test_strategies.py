@@ -5,25 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesumer.aws.kinesis import DESCRIBE_SECONDS
-from kinesumer.errors import PutFailedError, RecordRefusedError
+from kinesumer.errors import FailedRecord, PutFailedError, RecordRefusedError
 from kinesumer.producer import put_stream
 from kinesumer.producer.record_producer import STRATEGY_SECONDS
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry
 from tests.support.toy_stream import ToyStream
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from typing import Any
-
-    from kinesumer.errors import FailedRecord
 
 
 def run(work: Coroutine[Any, Any, object], seed: int = 1) -> None:

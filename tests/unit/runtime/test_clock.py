@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.runtime.clock import LoopClock, SystemClock, yield_seconds
-
-if TYPE_CHECKING:
-    from tests.support.world import World
+from tests.support.world import World
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="not on this system")

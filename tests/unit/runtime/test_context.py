@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +17,7 @@ from kinesumer.errors import (
 from kinesumer.model.rows import Key
 from kinesumer.ports import Compare, Write
 from tests.support.faulty import FaultyStore
-
-if TYPE_CHECKING:
-    from tests.support.world import World
+from tests.support.world import World
 
 
 class Service:

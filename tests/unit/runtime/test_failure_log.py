@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+
+import pytest
 
 from kinesumer.core.incidents import MAX_SUBJECTS
 from kinesumer.errors import (
@@ -20,11 +21,7 @@ from kinesumer.runtime.failure_log import (
     RepeatedLines,
 )
 from kinesumer.telemetry.api import Telemetry
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.support.world import World
+from tests.support.world import World
 
 
 async def test_changes_of_state_are_logged_once_each(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from kinesumer.errors import FatalError
 from kinesumer.handlers.dead_letters.file import FileLetters
 from kinesumer.runtime.files import write_atomically
 from tests.unit.handlers.dead_letters.test_targets import LETTER
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OTHER = 12_345  # the id of another user, and of a group
 

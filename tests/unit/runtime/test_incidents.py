@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+
+import pytest
 
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.runtime.incidents import IncidentLog
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.support.world import World
+from tests.support.world import World
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 CLAIMS, CREDENTIALS = IncidentKind.REPEATED_CLAIM, IncidentKind.CREDENTIALS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from math import inf
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,12 +14,7 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.runtime.retries import Retries
-from tests.support.world import in_virtual_time
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tests.support.world import World
+from tests.support.world import World, in_virtual_time
 
 
 def failing(*errors: Exception) -> Callable[[], Awaitable[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import string
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -21,9 +21,6 @@ from kinesumer.runtime.secrets import (
     Secrets,
 )
 from tests.support.steps import growth
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TOKEN = "IQoJb3JpZ2luX2VjEJr//////////wEaCXVzLWVhc3QtMSJHMEUCIQ+abc/def=="
 WAYS: dict[str, Callable[[str], str]] = {

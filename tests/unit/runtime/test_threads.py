@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.runtime import threads as module
 from kinesumer.runtime.threads import NotCalledError, NoThreadError, Threads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 VARIABLE: ContextVar[str] = ContextVar("variable")
 PATIENCE_SECONDS = 30.0

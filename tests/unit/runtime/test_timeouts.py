@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.runtime.timeouts import Countdown, timeout
-
-if TYPE_CHECKING:
-    from kinesumer.testing.simulation.machine import Machine
-    from tests.support.world import World
+from kinesumer.testing.simulation.machine import Machine
+from tests.support.world import World
 
 
 class Requester:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,14 +12,14 @@ from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After, StreamOffset
 from kinesumer.model.streams import Start, Stream
 from tests.support.spark_query import (
+    Query,
+    Row,
+    World,
     arrivals,
     assert_each_once,
     late_seconds,
     simulated,
 )
-
-if TYPE_CHECKING:
-    from tests.support.spark_query import Query, Row, World
 
 HOUR = 3_600.0
 SKEW_SECONDS = 60.0  # the option's default

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +12,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After, StreamOffset
 from kinesumer.model.streams import Start
-from tests.support.spark_query import simulated
-
-if TYPE_CHECKING:
-    from tests.support.spark_query import World
+from tests.support.spark_query import World, simulated
 
 
 @simulated(2)

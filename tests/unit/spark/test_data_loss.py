@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import ConfigurationError, DataLossError, SourceUnavailableError
 from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After
+from kinesumer.model.query_offsets import After, Offset, ShardPosition
 from kinesumer.model.records import Page
 from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
@@ -22,13 +22,9 @@ from kinesumer.spark.planning.driver import Driver
 from kinesumer.testing import record
 from kinesumer.wire.rows import timestamp_text
 from tests.support.mirrored_query import Query as MirroredQuery
-from tests.support.spark_query import AwsSource, simulated
+from tests.support.spark_query import AwsSource, Query, Row, World, simulated
 from tests.support.world import World as Group
 from tests.support.world import in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.model.query_offsets import Offset, ShardPosition
-    from tests.support.spark_query import Query, Row, World
 
 HOUR = 3600.0
 SHARD = "shardId-000000000000"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
 from kinesumer.wire.query_offsets import from_json
-from tests.support.spark_query import simulated
-
-if TYPE_CHECKING:
-    from tests.support.spark_query import Query, World
+from tests.support.spark_query import Query, World, simulated
 
 
 @simulated(400)

@@ -8,7 +8,7 @@ for longer than the retention allows.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 from kinesumer.errors import DataLossError
 from kinesumer.model.streams import Start
 from tests.support.spark_query import (
+    Query,
+    Row,
+    World,
     arrivals,
     assert_each_once,
     late_seconds,
@@ -24,10 +27,7 @@ from tests.support.spark_query import (
     take,
 )
 
-if TYPE_CHECKING:
-    from tests.support.spark_query import Query, Row, World
-
-    Step = tuple[str, Any]
+Step = tuple[str, Any]
 
 HOUR = 3600.0
 # Each example simulates hours, so there are half as many as for other properties.

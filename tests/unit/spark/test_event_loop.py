@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,7 @@ from kinesumer.spark.runtime.event_loop import (
     event_loop_thread,
     for_each,
 )
-from tests.support.spark_query import simulated
-
-if TYPE_CHECKING:
-    from tests.support.spark_query import World
+from tests.support.spark_query import World, simulated
 
 
 @pytest.mark.parametrize("lacks_credentials", [False, True])

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyspark
 import pytest
 
 from kinesumer.spark.runtime import jvm
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def java(directory: Path, version: str | None, says: str = "") -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,10 +15,7 @@ from kinesumer.wire import writes
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.clients import numbers, spread
 from tests.support.mirrored_query import P, Query, newest, owner, reading, stored
-from tests.support.world import APP, ARN, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from tests.support.world import Client
+from tests.support.world import APP, ARN, Client, World, in_virtual_time
 
 
 async def read_some(world: World, *texts: str) -> Client:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,10 +14,10 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.query_offsets import After
-from kinesumer.model.rows import QUERY_ID
+from kinesumer.model.rows import QUERY_ID, ShardRow
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import read_snapshot
-from kinesumer.ops.group.status import report
+from kinesumer.ops.group.status import GroupReport, report
 from kinesumer.wire import app_rows
 from tests.support.faulty import FaultySource
 from tests.support.mirrored_query import (
@@ -32,10 +31,6 @@ from tests.support.mirrored_query import (
     stored,
 )
 from tests.support.world import APP, ARN, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.ops.group.status import GroupReport
 
 
 def row(world: World, shard_id: str = P) -> ShardRow:

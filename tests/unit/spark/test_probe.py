@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from kinesumer.model.streams import Start
-from tests.support.spark_query import simulated
-
-if TYPE_CHECKING:
-    from tests.support.spark_query import World
+from tests.support.spark_query import World, simulated
 
 
 @simulated(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,19 +18,16 @@ from kinesumer.errors import (
 )
 from kinesumer.model.query_offsets import BEGINNING, After
 from kinesumer.spark import streams_option
-from kinesumer.spark.options.parser import connection_from, parse_read
+from kinesumer.spark.options.parser import ReadOptions, connection_from, parse_read
 from kinesumer.spark.options.table import STREAM
 from kinesumer.spark.planning.stream_state import (
     POLLED_BYTES,
     SUBSCRIPTION_SECONDS,
     Subscriptions,
 )
+from kinesumer.spark.planning.tasks import Task
 from tests.support.spark_query import Query, World, simulated
-
-if TYPE_CHECKING:
-    from kinesumer.spark.options.parser import ReadOptions
-    from kinesumer.spark.planning.tasks import Task
-    from tests.support.spark_reading import Bench
+from tests.support.spark_reading import Bench
 
 ONE = "shardId-000000000000"
 ORDERS = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.core.pacing import Pacing
 from kinesumer.errors import ShardThrottledError
+from kinesumer.model.records import Page
 from kinesumer.model.streams import Start, Stream
+from kinesumer.ports import Reservation
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
 from kinesumer.spark.reading.rows import Columns
@@ -16,10 +18,6 @@ from kinesumer.spark.runtime.process_cache import IteratorCache, new_paces
 from kinesumer.testing.memory import MemorySource
 from tests.support.spark_query import Query, World, simulated
 from tests.support.spark_reading import schema
-
-if TYPE_CHECKING:
-    from kinesumer.model.records import Page
-    from kinesumer.ports import Reservation
 
 TRIGGER_SECONDS = 1.0
 SETTLED, OVER = 40.0, 160.0

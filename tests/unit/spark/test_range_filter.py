@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, END, After, At
+from kinesumer.model.query_offsets import BEGINNING, END, After, At, ShardPosition
 from kinesumer.model.records import Record
 from kinesumer.model.streams import Start
 from kinesumer.spark.planning.tasks import ShardRange
 from kinesumer.spark.reading.range_filter import RangeFilter
 from kinesumer.spark.reading.rows import RecordRows, Slice
-
-if TYPE_CHECKING:
-    from kinesumer.model.query_offsets import ShardPosition
 
 
 def filter_of(first: ShardPosition, last: ShardPosition) -> RangeFilter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
@@ -16,15 +16,12 @@ from pyspark.sql.streaming.datasource import (
 
 from kinesumer import ConfigurationError, Stream
 from kinesumer.core.batch_limits import Limits
-from kinesumer.model.query_offsets import BEGINNING, StreamOffset
+from kinesumer.model.query_offsets import BEGINNING, Offset, StreamOffset
 from kinesumer.spark import readers
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.readers import NO_LIMIT, BatchReader, StreamReader
 from kinesumer.wire.query_offsets import to_json
 from tests.support.spark_reading import schema
-
-if TYPE_CHECKING:
-    from kinesumer.model.query_offsets import Offset
 
 END: Offset = {"arn": StreamOffset(1.0, {"shardId-0": BEGINNING})}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,13 +22,8 @@ from kinesumer.wire import records as wire_records
 from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.decoder import compiled
 from kinesumer.wire.put_records import Entry, aggregate
-from kinesumer.wire.records import decode_page
+from kinesumer.wire.records import Body, decode_page
 from tests.support.spark_reading import schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.wire.records import Body
 
 SHARD = ShardKey("arn:aws:kinesis:eu-west-1:123456789012:stream/orders", "shard-7")
 ALL = Columns(schema(*COLUMNS))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,10 +15,7 @@ from kinesumer.runtime.service_time import ServiceTime
 from kinesumer.spark.planning.data_loss import DataLoss
 from kinesumer.spark.planning.search import is_near, last_positions
 from kinesumer.spark.planning.stream_state import StreamState
-from tests.support.spark_query import simulated
-
-if TYPE_CHECKING:
-    from tests.support.spark_query import AwsSource, World
+from tests.support.spark_query import AwsSource, World, simulated
 
 HOUR = 3_600.0
 

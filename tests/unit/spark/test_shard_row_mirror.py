@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.errors import AccessDeniedError
 from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, END, After, StreamOffset
+from kinesumer.model.query_offsets import (
+    BEGINNING,
+    END,
+    After,
+    ShardPosition,
+    StreamOffset,
+)
 from kinesumer.model.rows import QUERY_ID, ShardRow
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start
+from kinesumer.ports import Write, WriteResult
 from kinesumer.spark.mirror.mirror import positions_of
 from kinesumer.spark.mirror.shard_row_mirror import first_rows
 from kinesumer.wire import rows
@@ -21,10 +28,6 @@ from tests.support.lease_owner import change
 from tests.support.mirrored_query import HIGH, LOW, Log, P, Query, newest
 from tests.support.mirrored_query import stored as stored_number
 from tests.support.world import ARN, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.model.query_offsets import ShardPosition
-    from kinesumer.ports import Write, WriteResult
 
 LOWEST = "shardId-000000000003"
 MIDDLE = HASH_KEYS // 2

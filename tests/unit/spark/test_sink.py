@@ -6,8 +6,8 @@ import json
 import logging
 import pickle
 from base64 import b64decode
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -28,13 +28,9 @@ from kinesumer.spark.sink import (
     WriteResult,
     parts,
 )
+from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.aggregation import open_records
 from tests.support.spark_reading import TYPES, schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from kinesumer.testing import EmbeddedAws
 
 Row = tuple[bytes | None, str | None, str | None]
 SCHEMA = schema("data", "partition_key", "explicit_hash_key")

@@ -6,16 +6,13 @@ An old position, a quiet shard or a wrong clock doesn't count as a loss.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.errors import DataLossError
 from kinesumer.model.streams import Start, Stream
-from tests.support.spark_query import simulated
-
-if TYPE_CHECKING:
-    from tests.support.spark_query import Query, World
+from tests.support.spark_query import Query, World, simulated
 
 HOUR = 3600.0
 DAY = 24 * HOUR

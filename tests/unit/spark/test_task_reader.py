@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.model.records import Page
+from kinesumer.ports import Reservation
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.reading.task_reader import max_waiting_bytes
 from tests.support.spark_reading import Bench, RecordedSource
-
-if TYPE_CHECKING:
-    from kinesumer.model.records import Page
-    from kinesumer.ports import Reservation
 
 ONE, OTHER = "shardId-000000000000", "shardId-000000000001"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from hashlib import md5
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -28,12 +29,7 @@ from kinesumer.telemetry.otel import Instruments, OpenTelemetry
 from kinesumer.wire.put_records import Entry, EntryResult, aggregate
 from tests.support.clients import Thinking
 from tests.support.put_targets import INFO, TAKEN, PutTarget
-from tests.support.world import ARN, World
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.support.world import Client
+from tests.support.world import ARN, Client, World
 
 ORDERS = {
     "kinesumer.app": "app",

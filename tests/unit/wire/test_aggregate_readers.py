@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kinesumer.model.records import Record, Source
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire import aggregate_readers, aggregation
-from kinesumer.wire.aggregate_readers import check_any, check_common
+from kinesumer.wire.aggregate_readers import Part, check_any, check_common
 from tests.support.aggregates import (
     KEY,
     ONE,
@@ -30,12 +30,6 @@ from tests.support.aggregates import (
     users_in,
     varint,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
-    from kinesumer.wire.aggregate_readers import Part
-
 
 # The most groups within groups that protobuf reads.
 GROUPS = b"\x23" * 100 + b"\x24" * 100

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.model.positions import Position
+from kinesumer.model.rows import Row
 from kinesumer.testing.simulation.memory_store import holds
 from kinesumer.wire import rows, writes
 from tests.support.write_cases import (
@@ -19,9 +18,6 @@ from tests.support.write_cases import (
     without,
     write_over,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row
 
 
 def after(name: str) -> Row:

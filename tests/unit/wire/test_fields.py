@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
 
 import pytest
 from hypothesis import given
@@ -12,8 +12,9 @@ from kinesumer.errors import CorruptRowError
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import (
     UnsupportedValue,
+    Value,
 )
-from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.model.streams import HASH_KEYS, Interval, Range, ShardKey, Start
 from kinesumer.wire import rows
 from tests.support.row_samples import (
     ARN,
@@ -23,13 +24,6 @@ from tests.support.row_samples import (
     STREAM,
     TIP_AT,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Value
-
-import math
-
-from kinesumer.model.streams import Range
 
 hash_keys = st.integers(0, HASH_KEYS - 1)
 arns = st.sampled_from([f"arn:aws:kinesis:r:{n}:stream/s" for n in range(5)])

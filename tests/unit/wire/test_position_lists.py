@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, END, After, At, End
+from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, ShardPosition
 from kinesumer.model.streams import Start
 from kinesumer.wire.query_offsets import from_json
 from tests.support.aws_numbers import aws_number
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.model.query_offsets import ShardPosition
 
 AT = Start(type="AT_TIMESTAMP", timestamp=5.5)
 NUMBER = int(aws_number(6, 0x5C181EEA, 0x67648A17))

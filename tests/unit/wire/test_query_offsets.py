@@ -6,7 +6,7 @@ import base64
 import json
 import random
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,13 +14,18 @@ from hypothesis import strategies as st
 
 from kinesumer.errors import CorruptOffsetError
 from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, StreamOffset
+from kinesumer.model.query_offsets import (
+    BEGINNING,
+    END,
+    After,
+    At,
+    End,
+    ShardPosition,
+    StreamOffset,
+)
 from kinesumer.model.streams import Start
 from kinesumer.wire.query_offsets import from_json, to_json
 from tests.support.aws_numbers import aws_number
-
-if TYPE_CHECKING:
-    from kinesumer.model.query_offsets import ShardPosition
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 AT = Start(type="AT_TIMESTAMP", timestamp=5.5)

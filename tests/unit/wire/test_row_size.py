@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from kinesumer.model.rows import Row
 from kinesumer.wire.row_size import (
     REPORTS,
     SLACK_BYTES,
@@ -13,9 +12,6 @@ from kinesumer.wire.row_size import (
     room_bytes,
     row_bytes,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +15,10 @@ from kinesumer.model.rows import (
     LeaderRow,
     LivenessRow,
     MemberRow,
+    Row,
     ShardRow,
     StreamRow,
+    Value,
 )
 from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
@@ -35,9 +35,6 @@ from tests.support.row_samples import (
     STREAM,
     TIP_AT,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row, Value
 
 
 def test_a_member_row_is_read_in_full() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.model.positions import Position, Tip
-from kinesumer.model.rows import QUERY, LeaderRow, ShardRow
+from kinesumer.model.rows import QUERY, LeaderRow, MemberRow, Row, ShardRow
 from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import HASH_KEYS, Interval
 from kinesumer.ports import WriteResult
@@ -29,9 +29,6 @@ from tests.support.write_cases import (
     row_after,
     write_over,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import MemberRow, Row
 
 ACCEPTED = [(name, why) for name, case in CASES.items() for why in case.accepted]
 REFUSED = [(name, why) for name, case in CASES.items() for why in case.refused]

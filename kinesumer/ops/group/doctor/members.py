@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from kinesumer.model.rows import QUERY
+from kinesumer.model.rows import QUERY, MemberRow
 from kinesumer.model.streams import stream_name
+from kinesumer.ops.group.doctor.observation import AppObservation
 from kinesumer.ops.group.problems import MEMBERS, Check, Finding, Severity
 from kinesumer.runtime.text import first_three
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.model.rows import MemberRow
-    from kinesumer.ops.group.doctor.observation import AppObservation
 
 FLEETS, PLAN = Check("fleets"), Check("plan")
 

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kinesumer.aws.kinesis import KinesisSource
+from kinesumer.aws.session import ClientFactory
 from kinesumer.core import plan
-from kinesumer.errors import SourceUnavailableError
-from kinesumer.model.rows import CLIENT
-from kinesumer.model.streams import ShardKey
+from kinesumer.errors import KinesumerError, SourceUnavailableError
+from kinesumer.model.rows import CLIENT, MemberRow, ShardRow
+from kinesumer.model.streams import Shard, ShardKey, StreamInfo
+from kinesumer.ops.group.connect import Roles
 from kinesumer.ops.group.observation import FleetView
-from kinesumer.ops.group.sampling import ShardSampler
-from kinesumer.ops.group.shard_reads import for_each_stream, gather_by_key
-from kinesumer.ops.group.verify import check_position
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.errors import KinesumerError
-    from kinesumer.model.rows import MemberRow, ShardRow
-    from kinesumer.model.streams import Shard, StreamInfo
-    from kinesumer.ops.group.connect import Roles
-    from kinesumer.ops.group.sampling import ArrivalSample, LagSample
-    from kinesumer.ops.group.shard_reads import PacedReader
-    from kinesumer.ops.group.snapshot import Snapshot
-    from kinesumer.ops.group.verify import Verdict
+from kinesumer.ops.group.sampling import ArrivalSample, LagSample, ShardSampler
+from kinesumer.ops.group.shard_reads import PacedReader, for_each_stream, gather_by_key
+from kinesumer.ops.group.snapshot import Snapshot
+from kinesumer.ops.group.verify import Verdict, check_position
 
 
 class StreamObservation(NamedTuple):

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from kinesumer.config import Config
 from kinesumer.core import plan
 from kinesumer.core.lineage import ended_but_open, is_complete
+from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS
+from kinesumer.ops.group.doctor.observation import AppObservation
 from kinesumer.ops.group.problems import Check, Finding, Severity
+from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.verify import contradictions
 from kinesumer.runtime.text import first_three
 from kinesumer.wire.rows import hash_text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from kinesumer.model.rows import ShardRow, StreamRow
-    from kinesumer.ops.group.doctor.observation import AppObservation
-    from kinesumer.ops.group.snapshot import Snapshot
-
-    Part = tuple[int, int]
+Part = tuple[int, int]
 
 HASH_SPACE = Check("hash space")
 ORPHAN_SHARDS = Check("orphan shards")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from kinesumer.aws.account import DryRuns
-from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.aws.dynamodb import DynamoStateStore
+from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.stream_consumers import StreamConsumer, StreamConsumers
 from kinesumer.errors import (
     AccessDeniedError,
     CredentialsError,
@@ -19,20 +22,11 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.model.rows import Key
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import Start, Stream
 from kinesumer.ops.group.problems import Check, Finding, Severity
 from kinesumer.ports import Compare, Write
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Iterator
-
-    from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.aws.kinesis import KinesisSource
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.aws.stream_consumers import StreamConsumer
-    from kinesumer.model.streams import Stream
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 CREDENTIALS, PERMISSIONS = Check("credentials"), Check("permissions")
 STATE_STORE, CLOCKS = Check("state store"), Check("clocks")

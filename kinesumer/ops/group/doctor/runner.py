@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from kinesumer.aws.account import CallerIdentity, read_caller, read_limits
-from kinesumer.aws.dynamodb import open_store
+from kinesumer.aws.dynamodb import DynamoStateStore, open_store
+from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.startup_checks import live_go_clients
 from kinesumer.core.pacing import IDLE_SECONDS
 from kinesumer.errors import StoreUnavailableError
+from kinesumer.model.rows import MemberRow
 from kinesumer.ops.group import problems
 from kinesumer.ops.group.client_reports import uses_of_stream
+from kinesumer.ops.group.connect import Roles
 from kinesumer.ops.group.doctor import (
     members,
     ownership,
@@ -33,18 +37,10 @@ from kinesumer.ops.group.doctor.permission_probe import (
 )
 from kinesumer.ops.group.doctor.streams import observe_consumers
 from kinesumer.ops.group.observation import HeartbeatObserver
+from kinesumer.ops.group.problems import Finding
 from kinesumer.ops.group.sampling import sample_shards
 from kinesumer.ops.group.shard_reads import PacedReader
 from kinesumer.ops.group.snapshot import read_known_snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.rows import MemberRow
-    from kinesumer.ops.group.connect import Roles
-    from kinesumer.ops.group.problems import Finding
 
 GENERAL_CHECKS = (
     permission_probe.CREDENTIALS,

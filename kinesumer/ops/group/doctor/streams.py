@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kinesumer.aws.account import AccountLimits
+from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import (
     MAX_CONSUMERS,
     QUOTA,
@@ -15,8 +19,12 @@ from kinesumer.aws.stream_consumers import (
     StreamConsumers,
 )
 from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND, MAX_ROWS_PER_SECOND
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.group.client_reports import read_live_uses
+from kinesumer.ops.group.client_reports import LiveUses, read_live_uses
+from kinesumer.ops.group.connect import Roles
+from kinesumer.ops.group.doctor.observation import AppObservation, StreamObservation
+from kinesumer.ops.group.doctor.permission_probe import ProbeLog
 from kinesumer.ops.group.lag import (
     CAUGHT_UP,
     FALLING,
@@ -26,25 +34,10 @@ from kinesumer.ops.group.lag import (
     find_trend,
     moves_fast,
 )
-from kinesumer.ops.group.problems import FAN_OUT, Check, Severity
-from kinesumer.ops.group.sampling import NOISE_MILLIS
-from kinesumer.ops.group.verify import UNCHECKED
+from kinesumer.ops.group.problems import FAN_OUT, Check, Finding, Severity
+from kinesumer.ops.group.sampling import NOISE_MILLIS, ArrivalSample, LagSample
+from kinesumer.ops.group.verify import UNCHECKED, Verdict
 from kinesumer.runtime.text import duration_text, first_three
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from kinesumer.aws.account import AccountLimits
-    from kinesumer.aws.dynamodb import DynamoStateStore
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.ops.group.client_reports import LiveUses
-    from kinesumer.ops.group.connect import Roles
-    from kinesumer.ops.group.doctor.observation import AppObservation, StreamObservation
-    from kinesumer.ops.group.doctor.permission_probe import ProbeLog
-    from kinesumer.ops.group.problems import Finding
-    from kinesumer.ops.group.sampling import ArrivalSample, LagSample
-    from kinesumer.ops.group.verify import Verdict
 
 HOT_SHARDS, LIMITS = Check("hot shards"), Check("shard limits")
 POSITIONS, RETENTION = Check("positions"), Check("retention")

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from kinesumer.ports import AllOf, Compare, Write
+from kinesumer.model.rows import Value
+from kinesumer.ports import AllOf, Compare, Condition, Write, WriteResult
+from kinesumer.testing.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.machine import Machine
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesumer.model.rows import Value
-    from kinesumer.ports import Condition, WriteResult
-    from kinesumer.testing.simulation.event_loop import VirtualLoop
-    from kinesumer.testing.simulation.machine import Machine
-
-    Event = tuple[float, str, object, object]
+Event = tuple[float, str, object, object]
 
 MAX_EVENTS = 400  # of which the last ones are shown
 SHOWN_EVENTS = 60

@@ -7,28 +7,23 @@ turns (L15). A claim names only a record that killed a process (I16).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.core.turns import TURN_SECONDS
-from kinesumer.model.rows import ISOLATING_DEATHS
+from kinesumer.handlers.dead_letters.letter import DeadLetter
+from kinesumer.model.owned import AssignedShard, RevokeReason
+from kinesumer.model.records import Fence, Record, Source
+from kinesumer.model.rows import ISOLATING_DEATHS, Row
+from kinesumer.model.streams import ShardKey
+from kinesumer.ports import Write
 from kinesumer.runtime.clock import MAX_YIELD_SECONDS
 from kinesumer.testing.kinesis.limits import TICK
-from kinesumer.testing.simulation.trace import record_position, row_position
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from kinesumer.consuming.owned_shard import OwnedShard
-    from kinesumer.handlers.dead_letters.letter import DeadLetter
-    from kinesumer.model.owned import AssignedShard, RevokeReason
-    from kinesumer.model.records import Fence, Record, Source
-    from kinesumer.model.rows import Row
-    from kinesumer.model.streams import ShardKey
-    from kinesumer.ports import Write
-    from kinesumer.testing.simulation.invariants.base import Checker
-    from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.trace import ShardTrace
+from kinesumer.testing.simulation.invariants.base import Checker
+from kinesumer.testing.simulation.machine import Machine
+from kinesumer.testing.simulation.trace import ShardTrace, record_position, row_position
 
 
 class RecordKey(NamedTuple):

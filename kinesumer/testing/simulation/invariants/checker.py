@@ -6,25 +6,24 @@ It doesn't see the decisions of clients.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container, Iterable
 
+from kinesumer.model.records import Record
+from kinesumer.model.rows import Row, Value
 from kinesumer.model.streams import ShardKey
-from kinesumer.ports import AllOf, Compare
+from kinesumer.ports import AllOf, Compare, Write, WriteResult
 from kinesumer.testing.kinesis.limits import TICK
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.invariants.base import Checker, require_int
-from kinesumer.testing.simulation.invariants.calls import Calls, DeadlyRecords, Turns
+from kinesumer.testing.simulation.invariants.calls import (
+    Calls,
+    DeadlyRecords,
+    RecordKey,
+    Turns,
+)
 from kinesumer.testing.simulation.invariants.writes import Membership, Pauses, Seeks
+from kinesumer.testing.simulation.machine import Machine
 from kinesumer.testing.simulation.trace import Ownership, ShardTrace, row_position
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
-
-    from kinesumer.model.records import Record
-    from kinesumer.model.rows import Row, Value
-    from kinesumer.ports import Write, WriteResult
-    from kinesumer.testing.simulation.event_loop import VirtualLoop
-    from kinesumer.testing.simulation.invariants.calls import RecordKey
-    from kinesumer.testing.simulation.machine import Machine
 
 _NO_ROW: Row = {}
 

@@ -9,28 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kinesumer.consuming.isolation import ACK_SECONDS
 from kinesumer.core.congestion import FULL_PAGE_BYTES
+from kinesumer.model.rows import Row
+from kinesumer.ports import Write
 from kinesumer.runtime.failure_log import logger
 from kinesumer.testing.kinesis.limits import Limits
+from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.convergence import count_waiting, first_due
 from kinesumer.testing.simulation.faults import MAX_BLOCKED_SECONDS
-from kinesumer.testing.simulation.trace import record_position, row_position
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.model.rows import Row
-    from kinesumer.ports import Write
-    from kinesumer.testing.simulation.client import Process
-    from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.scenarios import Fault
-    from kinesumer.testing.simulation.simulation import Simulation
-    from kinesumer.testing.simulation.trace import ShardTrace
+from kinesumer.testing.simulation.machine import Machine
+from kinesumer.testing.simulation.scenarios import Fault
+from kinesumer.testing.simulation.simulation import Simulation
+from kinesumer.testing.simulation.trace import ShardTrace, record_position, row_position
 
 CHECK_INTERVAL_SECONDS = 5.0
 # A fault excuses a client until this many seconds after the fault's end.

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
 
+from kinesumer.model.rows import Row
 from kinesumer.model.streams import HASH_KEYS
+from kinesumer.ports import Write
 from kinesumer.testing.kinesis.limits import TICK
-from kinesumer.testing.simulation.invariants.base import require_int
+from kinesumer.testing.simulation.invariants.base import Checker, require_int
+from kinesumer.testing.simulation.machine import Machine
+from kinesumer.testing.simulation.trace import ShardTrace
 
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row
-    from kinesumer.ports import Write
-    from kinesumer.testing.simulation.invariants.base import Checker
-    from kinesumer.testing.simulation.machine import Machine
-    from kinesumer.testing.simulation.trace import ShardTrace
-
-    # A part of a range: the stream's ARN, and the first and last hash key.
-    Part = tuple[str, int, int]
+# A part of a range: the stream's ARN, and the first and last hash key.
+Part = tuple[str, int, int]
 
 
 def parse_ranges(row: Row) -> list[Part]:

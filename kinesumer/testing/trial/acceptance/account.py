@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from kinesumer.aws.session import ClientFactory
 from kinesumer.runtime.partitions import is_aws_host
 from kinesumer.testing.trial.acceptance.contract.streams import Streams
 from kinesumer.testing.trial.acceptance.resources import StreamResources, TableResources
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 
 # The names of all streams and tables of all runs begin with this.
 PREFIX = "kinesumer-acceptance"

@@ -5,14 +5,12 @@ The checks don't use ``assert``, since Python's option -O removes it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, NamedTuple, ParamSpec
+from typing import Generic, NamedTuple, ParamSpec
 
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.runtime.text import shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
 
 P = ParamSpec("P")
 AT_ONCE = 50  # the number of calls that a check of races or throttling makes at once

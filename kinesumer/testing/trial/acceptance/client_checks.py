@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
-from kinesumer import Kinesumer, Producer, Start, Stream
+from kinesumer import Kinesumer, Producer, Record, Start, Stream
 from kinesumer.aws.account import DryRuns
 from kinesumer.aws.kinesis import open_source
 from kinesumer.testing.kinesis.limits import Limits
+from kinesumer.testing.trial.acceptance.account import Account
 from kinesumer.testing.trial.acceptance.check import (
     Check,
     CheckFailedError,
@@ -18,10 +18,6 @@ from kinesumer.testing.trial.acceptance.check import (
     registrar,
 )
 from kinesumer.testing.trial.acceptance.contract.streams import ACTIVE_SECONDS
-
-if TYPE_CHECKING:
-    from kinesumer import Record
-    from kinesumer.testing.trial.acceptance.account import Account
 
 KEYS = 20
 RECORDS = KEYS * KEYS

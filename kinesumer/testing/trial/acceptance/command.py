@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.ops.cli.options import command
+from kinesumer.ops.cli.options import CommonOptions, command
 from kinesumer.runtime.stop_signals import SIGNALS
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.testing.trial.acceptance.account import (
+    Account,
     RunNames,
     find_leftovers,
     open_account,
@@ -24,12 +25,6 @@ from kinesumer.testing.trial.acceptance.account import (
 from kinesumer.testing.trial.acceptance.costs import policy as policy_document
 from kinesumer.testing.trial.acceptance.report import Report, masked
 from kinesumer.testing.trial.acceptance.run import Options, Run, plan
-
-if TYPE_CHECKING:
-    import signal
-
-    from kinesumer.ops.cli.options import CommonOptions
-    from kinesumer.testing.trial.acceptance.account import Account
 
 
 @command("region", "external_id", "yes")

@@ -5,12 +5,16 @@ Calls are repeated while AWS throttles them, or while a resource is being change
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from botocore import xform_name
 
+from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.errors import call_errors, failure_of, foreign
 from kinesumer.aws.kinesis_errors import NOT_FOUND
+from kinesumer.aws.roles import Role
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     KinesumerError,
     SourceUnavailableError,
@@ -19,13 +23,6 @@ from kinesumer.errors import (
 )
 from kinesumer.runtime.retries import CALL_RETRIES
 from kinesumer.wire.rows import DEFINITION
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kinesumer.aws.clients import OpenClient
-    from kinesumer.aws.roles import Role
-    from kinesumer.aws.session import ClientFactory
 
 RETRIES = CALL_RETRIES._replace(errors=(TransientError,))
 UNAVAILABLE: dict[str, type[TransientError]] = {

@@ -6,35 +6,33 @@ import asyncio
 import os
 import tempfile
 import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Stream
 from kinesumer.testing.trial.acceptance import client_checks as clients
-from kinesumer.testing.trial.acceptance.check import CheckFailedError, CheckSkippedError
+from kinesumer.testing.trial.acceptance.account import Account
+from kinesumer.testing.trial.acceptance.check import (
+    Check,
+    CheckFailedError,
+    CheckSkippedError,
+)
 from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
 from kinesumer.testing.trial.acceptance.contract.races import RACE_CHECKS
 from kinesumer.testing.trial.acceptance.contract.shard_ends import END_CHECKS
 from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
 from kinesumer.testing.trial.acceptance.contract.store import STORE_CHECKS, Stores
 from kinesumer.testing.trial.acceptance.costs import Plan
-from kinesumer.testing.trial.acceptance.report import Result
+from kinesumer.testing.trial.acceptance.report import Result, Verdict
 from kinesumer.testing.trial.processes import Names, Processes, TrialStream
 from kinesumer.testing.trial.run import Trial, TrialOptions
 from kinesumer.testing.trial.spark_process import missing_spark
 from kinesumer.testing.trial.view import Plain
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-
-    from kinesumer.testing.trial.acceptance.account import Account
-    from kinesumer.testing.trial.acceptance.check import Check
-    from kinesumer.testing.trial.acceptance.report import Verdict
-
 
 CHECK_SECONDS = 600.0
 # Checks of streams that run at the same time, since they wait for AWS most of the time.

@@ -9,10 +9,11 @@ import re
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.core.lineage import Origin, first_rows
@@ -25,14 +26,9 @@ from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire import writes
 from kinesumer.wire.rows import STATE_STORE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from click.testing import Result
-
-    Process = subprocess.Popen[bytes]
-    Run = Callable[..., Result]
-    Starter = Callable[..., Process]
+Process = subprocess.Popen[bytes]
+Run = Callable[..., Result]
+Starter = Callable[..., Process]
 
 TIMEOUT_SECONDS = 30
 COMMAND = [sys.executable, "-m", "kinesumer.ops.cli"]

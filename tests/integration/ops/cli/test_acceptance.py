@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,14 +17,8 @@ from kinesumer.testing.trial.acceptance.account import PREFIX
 from kinesumer.testing.trial.acceptance.costs import policy
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import DEVIATIONS
-from tests.integration.ops.cli.conftest import COMMAND
+from tests.integration.ops.cli.conftest import COMMAND, Run
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.integration.ops.cli.conftest import Run
 
 RUN_SECONDS = 390
 START_SECONDS = 60

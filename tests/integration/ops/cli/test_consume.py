@@ -7,14 +7,17 @@ import re
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.testing import EmbeddedAws
 from tests.integration.ops.cli.conftest import (
     COMMAND,
     CONSUME,
     TIMEOUT_SECONDS,
+    Process,
+    Run,
+    Starter,
     consuming,
     finished,
     lines,
@@ -22,10 +25,6 @@ from tests.integration.ops.cli.conftest import (
 )
 from tests.support import go_rows
 from tests.support.lease_table import put
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Process, Run, Starter
 
 TAIL = ("tail", "orders", "--start=TRIM_HORIZON")
 EACH = pytest.mark.parametrize("command", [CONSUME, TAIL], ids=["consume", "tail"])

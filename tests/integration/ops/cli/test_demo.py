@@ -6,15 +6,12 @@ import os
 import re
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.integration.ops.cli.conftest import COMMAND
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEMO_SECONDS = 180
 START_SECONDS = 60

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,13 +20,8 @@ from kinesumer.handlers.dead_letters.file import FileLetters
 from kinesumer.handlers.dead_letters.letter import decode_letter
 from kinesumer.handlers.dead_letters.targets import open_target
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
-from tests.integration.ops.cli.conftest import report
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run
+from kinesumer.testing import EmbeddedAws
+from tests.integration.ops.cli.conftest import Run, report
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
+
+from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.decoder import decoder
-from tests.integration.ops.cli.conftest import report
-
-if TYPE_CHECKING:
-    import pytest
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run
+from tests.integration.ops.cli.conftest import Run, report
 
 DOCUMENT = (Path(__file__).parents[4] / "docs" / "doctor.md").read_text()
 EXAMINE = ["doctor", "--app=a", "--interval=1"]

@@ -8,23 +8,20 @@ import json
 import os
 import signal
 import socket
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.ops.cli.main import cli, one_line
+from kinesumer.testing import EmbeddedAws
 from tests.integration.ops.cli.conftest import (
     CONSUME,
+    Run,
     error_text,
     report,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run
 
 OTHER = "210987654321"
 TABLE = "kinesumer-state-store"

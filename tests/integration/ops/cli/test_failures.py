@@ -5,16 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from tests.integration.ops.cli.conftest import aws, environment, report, run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run
+from kinesumer.testing import EmbeddedAws
+from tests.integration.ops.cli.conftest import Run, aws, environment, report, run
 
 __all__ = ["aws", "environment", "run"]
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.integration.ops.cli.conftest import consuming, error_text, finished, report
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run, Starter
+from kinesumer.testing import EmbeddedAws
+from tests.integration.ops.cli.conftest import (
+    Run,
+    Starter,
+    consuming,
+    error_text,
+    finished,
+    report,
+)
 
 LIST = ("fan-out", "list", "orders")
 REGISTER = ("fan-out", "register", "orders", "billing")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import seek as control
-from tests.integration.ops.cli.conftest import consuming, report
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.runtime.context import ClientContext
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Process, Run, Starter
+from kinesumer.runtime.context import ClientContext
+from kinesumer.testing import EmbeddedAws
+from tests.integration.ops.cli.conftest import Process, Run, Starter, consuming, report
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 SHARDS = [f"shardId-{number:012}" for number in range(2)]

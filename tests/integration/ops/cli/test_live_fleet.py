@@ -8,8 +8,8 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -23,17 +23,13 @@ from tests.integration.ops.cli.conftest import (
     NO_FILES,
     SETTINGS,
     TIMEOUT_SECONDS,
+    Run,
     lines,
     put_orders,
     report,
 )
 from tests.support.promql_evaluation import Scrape, evaluate, read_scrape
 from tests.support.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.integration.ops.cli.conftest import Run
 
 ROOT = Path(__file__).parents[4]
 DOCUMENT = (ROOT / "docs" / "doctor.md").read_text()

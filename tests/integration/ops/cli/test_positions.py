@@ -5,21 +5,17 @@ from __future__ import annotations
 import errno
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.ops.migration.positions import decode
-from tests.integration.ops.cli.conftest import error_text, report
+from kinesumer.testing import EmbeddedAws
+from tests.integration.ops.cli.conftest import Run, error_text, report
 from tests.support import lease_table
 from tests.support.lease_table import LEASES, lease, put
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run
 
 ORDERS = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 S0, S1 = "shardId-000000000000", "shardId-000000000001"

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run, Starter
+from kinesumer.testing import EmbeddedAws
+from tests.integration.ops.cli.conftest import Run, Starter
 
 
 def consumed(start: Starter, limit: int) -> list[dict[str, str]]:

@@ -8,15 +8,12 @@ import re
 import signal
 import socket
 import urllib.request
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import pytest
 
-from tests.integration.ops.cli.conftest import error_text, finished, lines
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run, Starter
+from kinesumer.testing import EmbeddedAws
+from tests.integration.ops.cli.conftest import Run, Starter, error_text, finished, lines
 
 pytestmark = pytest.mark.process
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,14 +10,11 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.core.shard_end import find
 from kinesumer.model.streams import Stream
 from kinesumer.ops.group.connect import connect
+from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.rows import STATE_STORE
-from tests.integration.ops.cli.conftest import CONSUME, lines, report
+from tests.integration.ops.cli.conftest import CONSUME, Run, Starter, lines, report
 from tests.support import lease_table
 from tests.support.lease_table import LEASES, lease
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run, Starter
 
 S0 = "shardId-000000000000"
 

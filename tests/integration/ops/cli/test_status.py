@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.blocking import Kinesumer
+from kinesumer.testing import EmbeddedAws
 from tests.integration.ops.cli.conftest import (
     COMMAND,
+    Run,
+    Starter,
     error_text,
     finished,
     lines,
@@ -21,12 +25,6 @@ from tests.integration.ops.cli.conftest import (
 from tests.support import lease_table
 from tests.support.lease_table import LEASES, lease, put
 from tests.support.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Run, Starter
 
 STATUS = ("status", "--app=a", "--json")
 LAG = ("lag", "--app=a", "--interval=0.5")

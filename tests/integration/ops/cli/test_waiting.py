@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from typing import TYPE_CHECKING
 
-from tests.integration.ops.cli.conftest import COMMAND, CONSUME, finished, lines
+from kinesumer.testing import EmbeddedAws
+from tests.integration.ops.cli.conftest import (
+    COMMAND,
+    CONSUME,
+    Starter,
+    finished,
+    lines,
+)
 from tests.support.terminal import Terminal
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
-    from tests.integration.ops.cli.conftest import Starter
 
 
 def test_consume_says_on_a_terminal_what_it_waits_for(

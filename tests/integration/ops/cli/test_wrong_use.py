@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from kinesumer.ops.cli.main import with_options
 from tests.integration.ops.cli.conftest import (
+    Run,
     error_text,
 )
-
-if TYPE_CHECKING:
-    from tests.integration.ops.cli.conftest import Run
 
 
 def test_the_help_lists_every_command(run: Run) -> None:

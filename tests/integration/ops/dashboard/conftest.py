@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import aiohttp
 import msgspec
 import pytest
 import pytest_asyncio
-from playwright.async_api import async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
+from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.auth import Guard
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller
-from kinesumer.ops.dashboard.server import Server, listen, serving
+from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
+from kinesumer.ops.dashboard.server import AppList, Server, listen, serving
 from tests.support.dashboard import CountedFleet, FakeActions
 from tests.support.toy_fleet import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from playwright.async_api import Browser, Page
-
-    from kinesumer.ops.dashboard.actions import ActionHandler
-    from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
-    from kinesumer.ops.dashboard.server import AppList
 
 ABOUT = DashboardInfo("billing", "kinesumer-state-store", "eu-central-1")
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")

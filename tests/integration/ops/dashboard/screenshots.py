@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
-from playwright.async_api import async_playwright
+from playwright.async_api import Browser, async_playwright
 
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey
+from kinesumer.ops.dashboard.records import RecordBrowser
 from tests.integration.ops.dashboard.conftest import (
     FLAGS,
     Served,
@@ -27,13 +29,6 @@ from tests.integration.ops.dashboard.conftest import (
 )
 from tests.support.dashboard import FakeRecords
 from tests.support.toy_fleet import ToyFleet, arn_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from playwright.async_api import Browser
-
-    from kinesumer.ops.dashboard.records import RecordBrowser
 
 IMAGES = Path(__file__).parents[4] / "docs" / "img"
 HOUR_SECONDS, STEP_SECONDS = 3600, 10

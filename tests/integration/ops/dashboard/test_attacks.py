@@ -8,30 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 from aiohttp import web
-from playwright.async_api import expect
+from playwright.async_api import Browser, ConsoleMessage, Page, expect
 
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import GroupRow
+from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.auth import TOKEN_HEADER
 from kinesumer.ops.dashboard.model import DashboardInfo
-from tests.integration.ops.dashboard.conftest import served, shown_page
+from tests.integration.ops.dashboard.conftest import Served, served, shown_page
 from tests.support.dashboard import CountedFleet, FakeActions
 from tests.support.toy_fleet import ToyFleet, arn_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    import aiohttp
-    from playwright.async_api import Browser, ConsoleMessage, Page
-
-    from kinesumer.ops.dashboard.actions import ActionHandler
-    from tests.integration.ops.dashboard.conftest import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

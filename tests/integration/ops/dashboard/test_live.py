@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, Page, expect
 
 from kinesumer import Config, Kinesumer, Start
 from kinesumer.dead_letters import DeadLetter, open_dead_letters
@@ -20,18 +22,11 @@ from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.poller import StoreFleetSource
 from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
 from kinesumer.ops.group.connect import NO_ROLES, connect
+from kinesumer.ports import StateStore
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.integration.ops.dashboard.conftest import served, shown_page
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from playwright.async_api import Browser, Page
-
-    from kinesumer.ports import StateStore
 
 pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.process]
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from kinesumer.errors import StoreUnavailableError
 from tests.integration.ops.dashboard.conftest import served, shown_page
 from tests.support.toy_fleet import ToyFleet, small
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
-
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

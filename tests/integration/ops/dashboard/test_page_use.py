@@ -5,30 +5,25 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import msgspec
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
-from kinesumer.errors import StoreUnavailableError
+from kinesumer.errors import KinesumerError, StoreUnavailableError
 from kinesumer.model.records import Record
+from kinesumer.ops.dashboard.actions import ActionHandler
+from kinesumer.ops.dashboard.records import (
+    RecordBrowser,
+    RecordsAnswer,
+    RecordsRequest,
+)
+from kinesumer.ops.dashboard.server import AppList
 from kinesumer.ops.group.apps import AppSummary, apps_report
 from tests.integration.ops.dashboard.conftest import served, shown_page
 from tests.support.dashboard import FakeRecords
 from tests.support.toy_fleet import arn_of, shard, small
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
-
-    from kinesumer.errors import KinesumerError
-    from kinesumer.ops.dashboard.actions import ActionHandler
-    from kinesumer.ops.dashboard.records import (
-        RecordBrowser,
-        RecordsAnswer,
-        RecordsRequest,
-    )
-    from kinesumer.ops.dashboard.server import AppList
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -5,25 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from itertools import product
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import aiohttp
 import pytest
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.model.records import Record
 from kinesumer.ops.dashboard.auth import TOKEN_HEADER
-from kinesumer.ops.dashboard.records import LetterBrowser
+from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
 from kinesumer.ops.group.connect import NO_ROLES
-from tests.integration.ops.dashboard.conftest import served
-from tests.support.dashboard import FakeRecords
+from tests.integration.ops.dashboard.conftest import Served, served
+from tests.support.dashboard import CountedFleet, FakeActions, FakeRecords
 from tests.support.toy_fleet import ToyFleet, arn_of
-
-if TYPE_CHECKING:
-    import aiohttp
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.ops.dashboard.records import RecordBrowser
-    from tests.integration.ops.dashboard.conftest import Served
-    from tests.support.dashboard import CountedFleet, FakeActions
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.core.lineage import Origin, first_rows
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
@@ -21,15 +22,10 @@ from kinesumer.ops.group.seek_counts import (
     total,
 )
 from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.ports import StateStore
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire import writes
 from kinesumer.wire.rows import STATE_STORE
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.ports import StateStore
 
 SHARD = "shardId-000000000000"
 OLDEST, LATEST = Start.TRIM_HORIZON, Start.LATEST

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
@@ -13,12 +14,8 @@ from botocore.exceptions import ClientError
 
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.control import Control
+from kinesumer.testing.embedded_aws.identity import Credentials
 from tests.support.pushed_events import Events
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-
-    from kinesumer.testing.embedded_aws.identity import Credentials
 
 FIRST_SHARD = "shardId-000000000000"
 

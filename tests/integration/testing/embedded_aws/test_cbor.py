@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -13,10 +14,6 @@ from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.decoder import compiled
 from kinesumer.wire.records import decode_page
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 
 pytestmark = pytest.mark.skipif(
     compiled is None, reason="the decoder wasn't compiled: no C compiler"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -19,9 +19,6 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.main import cli
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.testing.embedded_aws.server import serve
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

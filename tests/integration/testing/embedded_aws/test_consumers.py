@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kinesumer.testing import Limits
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws, Limits
 
 ELSEWHERE = "arn:aws:kinesis:us-east-1:000000000000:stream/elsewhere"
 

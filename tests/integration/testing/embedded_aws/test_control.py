@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import aiohttp
 import pytest
 import pytest_asyncio
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+from kinesumer.testing import EmbeddedAws
 
-    from kinesumer.testing import EmbeddedAws
-
-    Ask = Callable[..., Awaitable[tuple[int, Any]]]
+Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kinesumer.testing import EmbeddedAws
 from tests.integration.testing.embedded_aws.conftest import iterator
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
 
 ON_DEMAND = {"StreamMode": "ON_DEMAND"}
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 SHARD = "shardId-000000000000"
 START = {"Type": "TRIM_HORIZON"}

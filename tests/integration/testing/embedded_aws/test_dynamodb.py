@@ -6,14 +6,12 @@ import gc
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.rows import STATE_STORE
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
 
 KEY = {"pk": {"S": "shard#app"}, "sk": {"S": "0001"}}
 

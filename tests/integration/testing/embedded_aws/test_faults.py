@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from botocore.exceptions import ConnectionClosedError, HTTPClientError
 
+from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.faults import Call, Fault, Faults
 from tests.integration.testing.embedded_aws.conftest import iterator
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
 
 CALL = Call(
     "kinesis",

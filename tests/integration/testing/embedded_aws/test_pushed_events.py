@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from aiohttp import ClientPayloadError
 from botocore.eventstream import ChecksumMismatch
 from botocore.exceptions import EventStreamError
 
-from kinesumer.testing import Limits
+from kinesumer.testing import EmbeddedAws, Limits
 from kinesumer.testing.kinesis.subscription import Subscription
 from kinesumer.wire.event_stream import decode_event, decode_frame
 from tests.support.pushed_events import DELIVERY_SECONDS, Events, put
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from kinesumer.testing import EmbeddedAws
-
-    Subscribe = Callable[..., Awaitable[Events]]
+Subscribe = Callable[..., Awaitable[Events]]
 
 SHARD = "shardId-000000000000"
 MIB = 1 << 20

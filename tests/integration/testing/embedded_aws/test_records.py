@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.kinesis.records import ReadPage
 from kinesumer.testing.kinesis.requests import GetRecords
 from kinesumer.testing.kinesis.service import Caller
 from tests.integration.testing.embedded_aws.conftest import iterator
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
 
 SHARD = "shardId-000000000000"
 MIB = 1 << 20

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
+from kinesumer.testing import EmbeddedAws
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/"
 CLOSED, OPEN, APART = (f"shardId-{number:012}" for number in (0, 3, 2))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+from kinesumer.testing import EmbeddedAws
 from tests.support.pushed_events import Events, put
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from kinesumer.testing import EmbeddedAws
-
-    Subscribe = Callable[..., Awaitable[Events]]
+Subscribe = Callable[..., Awaitable[Events]]
 
 SHARD = "shardId-000000000000"
 

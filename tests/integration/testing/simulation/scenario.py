@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
+from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.convergence import check_settled
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
+from kinesumer.testing.simulation.trace import Ownership, ShardTrace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-
-    from kinesumer.testing.simulation.client import Process
-    from kinesumer.testing.simulation.trace import Ownership, ShardTrace
-
-    Play = Callable[[Simulation], Coroutine[Any, Any, None]]
+Play = Callable[[Simulation], Coroutine[Any, Any, None]]
 
 
 def simulate(play: Play, seed: int = 1, **scenario: Any) -> Simulation:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.aws.http.event_stream import SILENCE_SECONDS
+from kinesumer.testing.simulation.fan_out import LinkedEventStream
 from kinesumer.testing.simulation.run import draw_run, execute_run, parse_rates
 from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.testing.simulation.simulation import Simulation
 from tests.integration.testing.simulation.scenario import (
     finish,
     held_by,
@@ -17,10 +19,6 @@ from tests.integration.testing.simulation.scenario import (
     steady,
     traces,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.testing.simulation.fan_out import LinkedEventStream
-    from kinesumer.testing.simulation.simulation import Simulation
 
 FAN_OUT: dict[str, Any] = {"fan_out": 1.0, "shards": (6,)}
 # User code stops for so long that the buffers are full, and events wait for memory.

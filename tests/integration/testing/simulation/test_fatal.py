@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,8 @@ from kinesumer.errors import (
     ClientIdInUseError,
     StreamMissingError,
 )
+from kinesumer.testing.simulation.simulation import Simulation
 from tests.integration.testing.simulation.scenario import simulate, steady
-
-if TYPE_CHECKING:
-    from kinesumer.testing.simulation.simulation import Simulation
 
 
 def test_a_stream_that_is_deleted_ends_every_client() -> None:

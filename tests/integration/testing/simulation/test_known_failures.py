@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.model.streams import HASH_KEYS, Start
+from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.convergence import check_settled
+from kinesumer.testing.simulation.simulation import Simulation
+from kinesumer.testing.simulation.trace import ShardTrace
 from tests.integration.testing.simulation.scenario import (
     finish,
     flow,
@@ -20,11 +22,6 @@ from tests.integration.testing.simulation.scenario import (
     steady,
     traces,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.testing.simulation.client import Process
-    from kinesumer.testing.simulation.simulation import Simulation
-    from kinesumer.testing.simulation.trace import ShardTrace
 
 
 def shard(sim: Simulation, number: int, name: str = "stream-0") -> ShardTrace:

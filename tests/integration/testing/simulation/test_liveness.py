@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.ops.group.snapshot import read_snapshot
+from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.convergence import check_settled
+from kinesumer.testing.simulation.simulation import Simulation
 from tests.integration.testing.simulation.scenario import (
     finish,
     flow,
@@ -21,10 +22,6 @@ from tests.integration.testing.simulation.scenario import (
     steady,
     traces,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.testing.simulation.client import Process
-    from kinesumer.testing.simulation.simulation import Simulation
 
 
 @pytest.mark.parametrize("assignor", ["range", "load"])

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.runtime.clock import MAX_YIELD_SECONDS
+from kinesumer.testing.simulation.simulation import Simulation
 from tests.integration.testing.simulation.scenario import held_by, simulate, steady
-
-if TYPE_CHECKING:
-    from kinesumer.testing.simulation.simulation import Simulation
 
 # The longest time that a record takes in user code.
 BLOCK_SECONDS = 2.0

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters import DeadLetter
 from kinesumer.handlers.dead_letters.targets import open_readable
-
-if TYPE_CHECKING:
-    from kinesumer.testing import EmbeddedAws
-    from kinesumer.testing.embedded_aws.faults import Kind
+from kinesumer.testing import EmbeddedAws
+from kinesumer.testing.embedded_aws.faults import Kind
 
 LETTER = DeadLetter(
     app="billing",

@@ -6,8 +6,10 @@ import errno
 import itertools
 import os
 import threading
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,6 +24,7 @@ from kinesumer.errors import (
     DecodeError,
     FatalError,
 )
+from kinesumer.handlers.dead_letters.base import ReadableDeadLetters, StoredEntry
 from kinesumer.handlers.dead_letters.letter import (
     LetterWithoutData,
     decode_letter,
@@ -30,12 +33,6 @@ from kinesumer.handlers.dead_letters.letter import (
 )
 from kinesumer.handlers.dead_letters.targets import open_readable, open_target
 from kinesumer.testing import record
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from kinesumer.handlers.dead_letters.base import ReadableDeadLetters, StoredEntry
 
 LETTER = DeadLetter(
     app="bill/ing",

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kinesumer.ops.cli.produce import InputLines
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_the_last_line_may_lack_a_line_end(tmp_path: Path) -> None:

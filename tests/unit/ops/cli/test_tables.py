@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace as replace_rows
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
 from kinesumer.model.loads import Load
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import GroupRow, LeaderRow
+from kinesumer.model.rows import GroupRow, LeaderRow, ShardRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.ops.cli.console import Names, print_lines
 from kinesumer.ops.cli.tables import (
@@ -28,16 +29,11 @@ from kinesumer.ops.group.distribution import (
 from kinesumer.ops.group.lag import LagReport, Lags, ShardLag, StreamLag
 from kinesumer.ops.group.loads import PlanReport, Rates
 from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import report
 from tests.support.doctor import ARN, member, row, snapshot
 from tests.support.stored_loads import stored_loads
 from tests.unit.ops.group.test_status import SNAPSHOT, status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.model.rows import ShardRow
-    from kinesumer.ops.group.snapshot import Snapshot
 
 # 128 letters is the longest name of a stream; ids of pods have up to 63 letters.
 LONG_ARN = f"{ARN.rpartition('/')[0]}/{'orders-of-the-night-' * 6}europe-1"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import NO_DEATHS, Deaths, GroupRow
 from kinesumer.ops.dashboard.events import find_events
 from kinesumer.ops.group.lag import Lags
-from kinesumer.ops.group.observation import observe
+from kinesumer.ops.group.observation import Observation, observe
 from tests.support.toy_fleet import ToyFleet, arn_of, shard
-
-if TYPE_CHECKING:
-    from kinesumer.ops.group.observation import Observation
 
 POLL_SECONDS = 2.0
 

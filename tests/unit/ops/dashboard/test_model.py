@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from kinesumer.ops.dashboard.model import (
     DashboardInfo,
+    State,
     StreamHistory,
     assign_lanes,
     assign_slots,
@@ -15,12 +14,8 @@ from kinesumer.ops.dashboard.model import (
 )
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import observe
-from kinesumer.ops.group.status import report
+from kinesumer.ops.group.status import GroupReport, report
 from tests.support.toy_fleet import ToyFleet, arn_of, shard
-
-if TYPE_CHECKING:
-    from kinesumer.ops.dashboard.model import State
-    from kinesumer.ops.group.status import GroupReport
 
 
 def drawn(fleet: ToyFleet) -> State:

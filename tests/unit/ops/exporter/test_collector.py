@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import AccessDeniedError, StoreUnavailableError
 from kinesumer.ops.exporter.collector import AppReader
 from tests.support.world import APP, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.aws.session import ClientFactory
 
 NO_CLIENTS: ClientFactory = SimpleNamespace()  # type: ignore[assignment]
 

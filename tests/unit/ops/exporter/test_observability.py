@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -18,9 +19,6 @@ from kinesumer.ops.exporter.metrics import (
     SHARD_STATES,
 )
 from tests.support.promql import named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[4]
 DASHBOARD = json.loads((ROOT / "observability" / "grafana.json").read_text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from kinesumer.aws.stream_consumers import StreamConsumer
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import LeaderRow
+from kinesumer.model.rows import LeaderRow, Row
 from kinesumer.model.stream_consumers import FanOutUse
 from kinesumer.model.streams import Start
 from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, Scale, build_metrics
@@ -51,9 +51,6 @@ from tests.support.doctor import (
     snapshot,
     stream,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Row
 
 CLAIMS, CREDENTIALS = IncidentKind.REPEATED_CLAIM, IncidentKind.CREDENTIALS
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.aws.account import AccountLimits
-from kinesumer.model.rows import QUERY, QUERY_ID, GroupRow, LeaderRow
+from kinesumer.model.rows import (
+    QUERY,
+    QUERY_ID,
+    GroupRow,
+    LeaderRow,
+    MemberRow,
+    ShardRow,
+)
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.ops.group import verify
 from kinesumer.ops.group.doctor.members import (
@@ -16,6 +23,7 @@ from kinesumer.ops.group.doctor.members import (
     operator_pauses,
     split_fleet,
 )
+from kinesumer.ops.group.doctor.observation import AppObservation
 from kinesumer.ops.group.doctor.ownership import (
     holes,
     orphan_shards,
@@ -32,7 +40,8 @@ from kinesumer.ops.group.doctor.streams import (
     throttled_shards,
 )
 from kinesumer.ops.group.problems import Finding, Severity, worst
-from kinesumer.ops.group.sampling import ArrivalSample
+from kinesumer.ops.group.sampling import ArrivalSample, LagSample
+from kinesumer.ops.group.snapshot import Snapshot
 from tests.support.doctor import (
     ARN,
     HALF,
@@ -46,12 +55,6 @@ from tests.support.doctor import (
     snapshot,
     stream,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import MemberRow, ShardRow
-    from kinesumer.ops.group.doctor.observation import AppObservation
-    from kinesumer.ops.group.sampling import LagSample
-    from kinesumer.ops.group.snapshot import Snapshot
 
 Check = Callable[["AppObservation"], Iterable[Finding]]
 NOTE, WARNING, CRITICAL = Severity

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.model.loads import Load
 from kinesumer.model.rows import LeaderRow
-from kinesumer.ops.group.loads import Rates
+from kinesumer.ops.group.loads import PlanReport, Rates
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
 from tests.support.doctor import ARN, HALF, member, row, snapshot
 from tests.support.stored_loads import stored_loads
-
-if TYPE_CHECKING:
-    from kinesumer.ops.group.loads import PlanReport
 
 STREAMS = frozenset({ARN})
 LOW, HIGH = row(0, "a"), row(1, "b")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.errors import CorruptRowError, StoreUnavailableError
+from kinesumer.model.rows import Key, Row
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import FleetView, check_client
 from tests.support.doctor import KEYS, member, row, snapshot
 from tests.support.world import World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import Key, Row
 
 MEMBER: Row = {
     "pk": "member#app",

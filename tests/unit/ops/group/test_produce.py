@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any
 
 import pytest
 
@@ -32,9 +33,6 @@ from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.aggregation import hash_key_of
 from kinesumer.wire.put_records import Entry, EntryResult
 from tests.support.put_targets import INFO, PutTarget
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Sequence
 
 THROTTLED = EntryResult(error_code="ProvisionedThroughputExceededException")
 HALF = HASH_KEYS // 2

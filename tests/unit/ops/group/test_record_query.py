@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+import pytest
+
+from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import record_query
-from kinesumer.ops.group.record_query import RecordQuery, find_records
+from kinesumer.ops.group.record_query import FoundRecords, RecordQuery, find_records
 from kinesumer.ops.group.shard_reads import (
     MAX_READS,
     READ_INTERVAL_SECONDS,
@@ -16,12 +18,6 @@ from kinesumer.ops.group.shard_reads import (
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.faulty import FaultySource
 from tests.support.world import World, in_virtual_time
-
-if TYPE_CHECKING:
-    import pytest
-
-    from kinesumer.model.positions import Position
-    from kinesumer.ops.group.record_query import FoundRecords
 
 SHARD = "shardId-000000000000"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from kinesumer.coordination.shard_sync import sync_shards
@@ -14,7 +12,7 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import StreamRow
+from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import seek
 from kinesumer.ports import Compare, Write
@@ -22,9 +20,6 @@ from kinesumer.wire import rows, writes
 from tests.support.faulty import DateAhead, FaultyStore
 from tests.support.operator import HIGH, LOW, MERGED, BeforeSeek, Operator, P, resharded
 from tests.support.world import APP, ARN, World, in_virtual_time
-
-if TYPE_CHECKING:
-    from kinesumer.model.rows import ShardRow
 
 # --- seeks of a stream ---
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,6 +14,7 @@ from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,
 )
+from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.ops.group import shard_reads
@@ -24,9 +25,6 @@ from kinesumer.ops.group.shard_reads import (
 )
 from kinesumer.runtime.shard_pages import ShardPages
 from kinesumer.runtime.tasks import gather_or_cancel
-
-if TYPE_CHECKING:
-    from kinesumer.model.positions import Position
 
 KEY = ShardKey("orders", "shardId-0")
 PAGE = Page([], "next", 0)

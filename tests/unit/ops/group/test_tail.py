@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,18 +17,14 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.ops.group.tail import ParentFirstOrder, Tail
+from kinesumer.ports import Reservation
+from kinesumer.testing.memory import MemorySource
 from tests.support.faulty import FaultySource
 from tests.support.world import World, in_virtual_time
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page, Record
-    from kinesumer.ports import Reservation
-    from kinesumer.testing.memory import MemorySource
 
 
 class EnoughError(Exception):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
 from kinesumer.model.positions import Position
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.ops.group import verify
 from kinesumer.ops.group.problems import Severity
 from kinesumer.ops.group.sampling import Peek, Presence
 from kinesumer.ops.group.verify import contradictions, decide_verdict
 from tests.support.doctor import BOUNDS, HALF, row
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.model.rows import ShardRow
 
 AT = Position("500")
 HERE = Peek(Presence.THERE, None, "500")

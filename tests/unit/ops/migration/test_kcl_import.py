@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +14,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import Start
+from kinesumer.ops.migration.apply import ImportPlan
 from kinesumer.ops.migration.kcl_positions import plan_kcl_import
 from kinesumer.testing.memory import MemorySource
 from kinesumer.wire import rows, writes
@@ -28,11 +29,6 @@ from tests.support.kcl_fleet import (
     World,
     leases,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.ops.migration.apply import ImportPlan
 
 AGGREGATE = "49017952649043560000000000000000000000000000002300000000"
 PLAIN = "49017952649043560000000000000000000000000000002200000001"

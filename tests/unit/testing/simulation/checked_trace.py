@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.rows import Key, Value
@@ -13,9 +12,7 @@ from kinesumer.testing.memory import MemoryStore
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.invariants.base import ViolationError
 from kinesumer.testing.simulation.invariants.checker import InvariantChecker
-
-if TYPE_CHECKING:
-    from kinesumer.testing.simulation.machine import Machine
+from kinesumer.testing.simulation.machine import Machine
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/s"
 SHARDS = f"shard#app#{ARN}"

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from kinesumer.model.rows import MemberRow, ShardRow
+from kinesumer.ports import Write
 from kinesumer.testing.simulation.command import main
 from kinesumer.testing.simulation.run import load_run
 from kinesumer.wire import writes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.model.rows import MemberRow, ShardRow
-    from kinesumer.ports import Write
 
 
 @pytest.fixture(autouse=True)

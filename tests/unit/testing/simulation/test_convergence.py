@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -13,9 +13,6 @@ from kinesumer.testing.simulation.convergence import check_settled
 from kinesumer.testing.simulation.invariants.base import ViolationError
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SCENARIO = Scenario(members=2, shards=(4,))
 

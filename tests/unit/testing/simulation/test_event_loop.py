@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinesumer.testing.simulation.event_loop import SpinningError, VirtualLoop
-
-if TYPE_CHECKING:
-    from kinesumer.testing.simulation.machine import Machine
+from kinesumer.testing.simulation.machine import Machine
 
 
 def run(main: Any, seed: int = 0) -> Any:

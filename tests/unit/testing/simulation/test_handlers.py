@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kinesumer import AssignedShard, Batch, Record
 from kinesumer.errors import ConfigurationError
 from kinesumer.testing.handlers import simulate_handler
 from kinesumer.testing.simulation.scenarios import Scenario
-
-if TYPE_CHECKING:
-    from kinesumer import AssignedShard, Batch, Record
 
 SMALL = Scenario(members=2, shards=(2,))
 

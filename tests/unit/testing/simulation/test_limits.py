@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -37,10 +38,7 @@ from kinesumer.wire.rows import timestamp_text
 from tests.support.world import SHARD
 from tests.unit.testing.simulation.checked_trace import Trace
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    Upset = Callable[[Simulation, LivenessMonitor], Awaitable[None]]
+Upset = Callable[[Simulation, LivenessMonitor], Awaitable[None]]
 
 SCENARIO = Scenario(members=2, shards=(4,), faults="none")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 
@@ -12,9 +12,6 @@ from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Handled, Produced
 from kinesumer.testing.trial.pauses import Event
 from kinesumer.testing.trial.verdict import judge_pauses
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 SHARD, CHILD, OTHER = (ShardKey(ARN, f"shardId-{n:012}") for n in (0, 1, 7))

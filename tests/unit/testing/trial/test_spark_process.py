@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +15,7 @@ from kinesumer.testing.trial.spark_process import (
     committed_files,
     judge,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kinesumer.testing.trial.verdict import Verdict
+from kinesumer.testing.trial.verdict import Verdict
 
 PARENT, CHILD = (ShardKey("orders", f"shardId-{n:012}") for n in (0, 1))
 

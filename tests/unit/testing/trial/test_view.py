@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
 from kinesumer.testing.trial.view import Picture, Plain, View
 from tests.support.doctor import member, row, snapshot
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def view(seconds: float) -> View:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
+from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import (
     FatalError,
     InvalidPositionError,
@@ -14,6 +14,7 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Record
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.trial.acceptance.check import (
@@ -34,10 +35,6 @@ from kinesumer.testing.trial.acceptance.contract.streams import (
 from kinesumer.testing.trial.acceptance.contract.subscription_reader import (
     SubscriptionReader,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.aws.stream_consumers import StreamConsumers
-    from kinesumer.model.records import Record
 
 CONSUMER_CHECKS: list[Check[[Streams, str]]] = []
 check = registrar(CONSUMER_CHECKS)

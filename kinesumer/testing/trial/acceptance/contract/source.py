@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kinesumer.errors import (
     ShardMissingError,
     StreamMissingError,
 )
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Page
 from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.testing.trial.acceptance.check import (
     Check,
@@ -30,9 +29,6 @@ from kinesumer.testing.trial.acceptance.contract.streams import (
     tiles,
 )
 from kinesumer.wire.decoder import compiled
-
-if TYPE_CHECKING:
-    from kinesumer.model.records import Page
 
 HALF = HASH_KEYS // 2
 NO_SHARD = "shardId-000000000099"

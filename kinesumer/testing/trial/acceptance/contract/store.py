@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kinesumer.model.rows import Key, Row, Value
-from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write, WriteResult
+from kinesumer.ports import (
+    AllOf,
+    AnyOf,
+    Compare,
+    Condition,
+    StateStore,
+    Write,
+    WriteResult,
+)
 from kinesumer.testing.trial.acceptance.check import (
     Check,
     expect_equal,
     registrar,
 )
-
-if TYPE_CHECKING:
-    from kinesumer.ports import StateStore
 
 ALWAYS = AllOf()
 ABSENT = Compare("pk", "absent")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.core.fair_share import CALL_SECONDS
 from kinesumer.errors import (
@@ -15,23 +16,17 @@ from kinesumer.errors import (
     SourceUnavailableError,
     StreamMissingError,
 )
-from kinesumer.model.streams import Stream
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page, Record
+from kinesumer.model.streams import Shard, Start, Stream
+from kinesumer.ports import StreamSource
 from kinesumer.testing.trial.acceptance.check import (
     CheckFailedError,
     CheckSkippedError,
     expect,
     expect_equal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.model.positions import Position
-    from kinesumer.model.records import Page, Record
-    from kinesumer.model.streams import Shard, Start
-    from kinesumer.ports import StreamSource
-    from kinesumer.testing.trial.acceptance.resources import StreamResources
+from kinesumer.testing.trial.acceptance.resources import StreamResources
 
 ACTIVE_SECONDS = 180.0
 # Some servers send an event only once a second, and AWS needs time for all it does.

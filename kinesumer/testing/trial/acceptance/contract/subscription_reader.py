@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from collections.abc import Sequence
+from typing import Self
 
 from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
 from kinesumer.model.positions import Position
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import Shard, Start
+from kinesumer.ports import StreamSource
 from kinesumer.testing.trial.acceptance.check import CheckFailedError
 from kinesumer.testing.trial.acceptance.contract.streams import ARRIVAL_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kinesumer.model.streams import Shard
-    from kinesumer.ports import StreamSource
 
 
 class SubscriptionReader:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from kinesumer.model.rows import Key
+from kinesumer import Record
+from kinesumer.model.rows import Key, Value
 from kinesumer.ports import AllOf, Write
 from kinesumer.testing.handlers import simulate_handler
 from kinesumer.testing.simulation.faults import KINDS
 from kinesumer.testing.simulation.scenarios import Scenario
 from tests.unit.testing.simulation.checked_trace import ARN, NEW, Trace
-
-if TYPE_CHECKING:
-    from kinesumer import Record
-    from kinesumer.model.rows import Value
 
 
 @pytest.fixture

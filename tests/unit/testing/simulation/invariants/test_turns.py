@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.model.records import Record
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.invariants.base import ViolationError
 from kinesumer.testing.simulation.invariants.checker import InvariantChecker
 from tests.support.world import hold, shard_row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kinesumer.consuming.owned_shard import OwnedShard
 
 
 class Client:
