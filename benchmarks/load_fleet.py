@@ -17,7 +17,7 @@ from kinesumer.core import plan as plans
 from kinesumer.core.load import KnownLoads, LoadAverages, LoadMeter, work_of
 from kinesumer.core.load_reports import report_loads
 from kinesumer.core.rebalance import MOVING_BEATS, LoadSchedule
-from kinesumer.model.loads import Load
+from kinesumer.model.reports import Load
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.wire.loads import load_text, max_entries, read_loads

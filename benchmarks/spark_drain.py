@@ -27,8 +27,7 @@ from benchmarks.backlog_server import BYTES_PER_SECOND, KEY_BYTES, number_of
 from benchmarks.http_server import served
 from benchmarks.report import Report
 from benchmarks.spark_read import SHARDS
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, After
+from kinesumer.model.positions import BEGINNING, After, Position
 from kinesumer.model.streams import Stream
 from kinesumer.spark.options.parser import Connection, ReadOptions
 from kinesumer.spark.planning.tasks import ShardRange, Task

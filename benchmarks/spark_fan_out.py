@@ -26,8 +26,7 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import SourceThrottledError
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, After
+from kinesumer.model.positions import BEGINNING, After, Position
 from kinesumer.model.streams import Start
 from kinesumer.spark.options.parser import connection_from, parse_read
 from kinesumer.spark.planning.tasks import ShardRange, Task

@@ -51,8 +51,7 @@ from kinesumer.model.owned import (
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey, Start, StartLike
 from kinesumer.model.times import UntilLike
-from kinesumer.model.validation import require_flag
-from kinesumer.runtime.wrong_client import ForAsyncio
+from kinesumer.model.validation import ForAsyncio, require_flag
 
 V = TypeVar("V")
 

@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.rows import Key, Row, Value
-from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.model.streams import Shard, Start, StreamInfo
+from kinesumer.model.streams import FanOutUse, Shard, Start, StreamInfo
 
 
 class Compare(NamedTuple):

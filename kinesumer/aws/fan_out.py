@@ -33,13 +33,16 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
-from kinesumer.model.stream_consumers import (
+from kinesumer.model.streams import (
     CONSUMER_ARN,
     FanOutUse,
+    Shard,
+    Start,
+    Stream,
+    StreamInfo,
     check_consumer,
     consumer_name,
 )
-from kinesumer.model.streams import Shard, Start, Stream, StreamInfo
 from kinesumer.ports import Reservation, StreamSource
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.refusals import refusal_errors

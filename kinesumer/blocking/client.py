@@ -45,10 +45,9 @@ from kinesumer.model.owned import (
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey, Start, StartLike
 from kinesumer.model.times import UntilLike
-from kinesumer.model.validation import require_flag
+from kinesumer.model.validation import ForThreads, require_flag
 from kinesumer.runtime.refusals import refusal_errors, require_system_threads
 from kinesumer.runtime.stop_signals import StopSignals
-from kinesumer.runtime.wrong_client import ForThreads
 
 V = TypeVar("V")
 

@@ -21,8 +21,8 @@ from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.decoding.decoders import DecodePolicy
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import Batch, Record, T_co
+from kinesumer.model.validation import ForThreads
 from kinesumer.ports import Clock
-from kinesumer.runtime.wrong_client import ForThreads
 
 T = TypeVar("T")
 

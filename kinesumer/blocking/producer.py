@@ -13,6 +13,7 @@ from anyio import move_on_after
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.errors import FailedRecord, KinesumerError, PutFailedError
 from kinesumer.model.streams import Stream
+from kinesumer.model.validation import ForThreads
 from kinesumer.producer import client as asynchronous
 from kinesumer.producer import pending
 from kinesumer.producer.client import ABORT_SECONDS
@@ -31,7 +32,6 @@ from kinesumer.producer.record_producer import (
 )
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.stop_signals import fail_at_exit
-from kinesumer.runtime.wrong_client import ForThreads
 from kinesumer.wire.put_records import Entry
 
 # Maximum size of the records that threads have put and the loop hasn't accepted yet.

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
 from kinesumer.errors import KinesumerError
-from kinesumer.model.functions import is_async, require_function
 from kinesumer.model.owned import AssignedShard, OnAssigned, OnRevoked, RevokeReason
 from kinesumer.model.streams import ShardKey
+from kinesumer.model.validation import is_async, require_function
 from kinesumer.ports import Clock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger

@@ -11,7 +11,7 @@ from kinesumer.consuming.delivery import RecordDelivery, current_task
 from kinesumer.consuming.delivery_protocol import Starter
 from kinesumer.core.handout import Loop
 from kinesumer.model.records import Batch, Record, T_co
-from kinesumer.runtime.wrong_client import ForAsyncio
+from kinesumer.model.validation import ForAsyncio
 
 T = TypeVar("T")
 

@@ -19,13 +19,14 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
-from kinesumer.model.stream_consumers import FanOutUse, check_consumer
 from kinesumer.model.streams import (
+    FanOutUse,
     Shard,
     Start,
     Stream,
     StreamInfo,
     as_start,
+    check_consumer,
     stream_name,
 )
 from kinesumer.model.times import Until

@@ -26,7 +26,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import CLIENT, LivenessRow, MemberRow
-from kinesumer.model.stream_consumers import FanOutUse
+from kinesumer.model.streams import FanOutUse
 from kinesumer.ports import Write, WriteResult
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger

@@ -12,8 +12,8 @@ from kinesumer.core.failures import FailureWindows, MinuteCounts
 from kinesumer.core.load import LoadAverages
 from kinesumer.core.load_reports import report_loads
 from kinesumer.errors import PoisonRecordError
-from kinesumer.model.failures import StreamFailures
 from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.reports import StreamFailures
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.context import ClientContext

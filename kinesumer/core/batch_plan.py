@@ -24,8 +24,15 @@ from typing import NamedTuple
 
 from kinesumer.core.batch_limits import Limits, ProbedRecord, Sample, Share, admit
 from kinesumer.core.batch_ranges import Readable, still_needed
-from kinesumer.model.positions import SEEN_SLACK_SECONDS, TIP_SHARE, Position
-from kinesumer.model.query_offsets import After, End, ShardPosition, StreamOffset
+from kinesumer.model.positions import (
+    SEEN_SLACK_SECONDS,
+    TIP_SHARE,
+    After,
+    End,
+    Position,
+    ShardPosition,
+    StreamOffset,
+)
 from kinesumer.model.streams import Shard, ShardKey, Start
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kinesumer.core.lineage import ancestors, is_complete
 from kinesumer.errors import CorruptOffsetError
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     BEGINNING,
     After,
     At,

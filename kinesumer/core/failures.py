@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from kinesumer.model.failures import LastError, Outcomes, StreamFailures
 from kinesumer.model.incidents import QUIET_SECONDS
 from kinesumer.model.positions import Position
+from kinesumer.model.reports import LastError, Outcomes, StreamFailures
 from kinesumer.model.streams import ShardKey
 
 K = TypeVar("K")

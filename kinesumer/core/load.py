@@ -8,7 +8,7 @@ from itertools import zip_longest
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
-from kinesumer.model.loads import Load, LoadReport
+from kinesumer.model.reports import Load, LoadReport
 
 K = TypeVar("K")
 

@@ -14,7 +14,7 @@ from kinesumer.core.load_assignor import (
     assign_load,
 )
 from kinesumer.core.plan import Work, previous_ranges, receivers_of
-from kinesumer.model.loads import Load, LoadReport
+from kinesumer.model.reports import Load, LoadReport
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import ShardKey
 

@@ -17,8 +17,7 @@ from kinesumer.decoding.avro_costs import (
     bounded_decoder,
 )
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.decode_causes import cause_text
-from kinesumer.model.json_types import json_decoder
+from kinesumer.model.json_decoding import cause_text, json_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,12 +14,12 @@ from kinesumer.errors import (
     FatalError,
     TransientError,
 )
-from kinesumer.model.functions import require_function
-from kinesumer.model.json_types import json_decoder
+from kinesumer.model.json_decoding import json_decoder
 from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.records import Record, decode_error
 from kinesumer.model.streams import StartLike
 from kinesumer.model.times import UntilLike
+from kinesumer.model.validation import require_function
 from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import RepeatedLines, logger
 from kinesumer.runtime.text import escape_unprintable

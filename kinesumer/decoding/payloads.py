@@ -15,7 +15,7 @@ from kinesumer.decoding.avro import (
 from kinesumer.decoding.cache import Decode, SchemaCache
 from kinesumer.decoding.protobuf import is_message
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.json_types import json_decoder
+from kinesumer.model.json_decoding import json_decoder
 from kinesumer.model.records import Record
 
 FORMATS = "AVRO", "JSON", "PROTOBUF"

@@ -22,7 +22,7 @@ from kinesumer.handlers.dead_letters.letter import DeadLetter
 from kinesumer.handlers.invokers import Gate
 from kinesumer.handlers.retry import Failure, RetryPolicy, call_again
 from kinesumer.handlers.shard_queue import ShardStopped, WorkItem
-from kinesumer.model.decode_causes import MAX_CAUSE_CHARACTERS
+from kinesumer.model.json_decoding import MAX_CAUSE_CHARACTERS
 from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable, safe_str

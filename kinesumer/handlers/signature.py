@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, get_origin
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.functions import code_of, is_async, require_function
 from kinesumer.model.records import Batch, Record
+from kinesumer.model.validation import code_of, is_async, require_function
 
 
 class HandlerFunction(NamedTuple):

@@ -1,11 +1,27 @@
-"""Positions in a shard."""
+"""Positions in a shard, and the offset of a query: its position in every shard."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.streams import Start
+
+# Stands for None as the sub-sequence number of a position that covers a whole record.
+# It is greater than any index within an aggregate.
+WHOLE_RECORD = 1 << 53
+# The time of a position in a shard without new records is stored again after this share
+# of the retention. If a client or a query stops for less than the rest of the
+# retention, the position tells it afterwards that no records were lost.
+TIP_SHARE = 1 / 24
+# A read that reaches the newest record may still miss records that arrived up to this
+# long before it. It is also the maximum error of the estimate of Kinesis's clock, by
+# which records get their arrival times.
+SEEN_SLACK_SECONDS = 60.0
+_POSITION = re.compile(r"([0-9]{1,129})(?::([0-9]{1,15}))?")
 
 
 class Position(NamedTuple):
@@ -75,21 +91,69 @@ def may_be_trimmed(seen: float, retention_seconds: float, now: float) -> bool:
 
 
 BEFORE_ALL = Position("0")  # lower than the position of any record of Kinesis
-# Stands for None as the sub-sequence number of a position that covers a whole record.
-# It is greater than any index within an aggregate.
-WHOLE_RECORD = 1 << 53
-# The time of a position in a shard without new records is stored again after this share
-# of the retention. If a client or a query stops for less than the rest of the
-# retention, the position tells it afterwards that no records were lost.
-TIP_SHARE = 1 / 24
-# A read that reaches the newest record may still miss records that arrived up to this
-# long before it. It is also the maximum error of the estimate of Kinesis's clock, by
-# which records get their arrival times.
-SEEN_SLACK_SECONDS = 60.0
-_POSITION = re.compile(r"([0-9]{1,129})(?::([0-9]{1,15}))?")
 
 
 def _order(other: tuple[object, ...]) -> tuple[int, str, int]:
     if not isinstance(other, Position):
         raise TypeError(f"can't compare a Position with {other!r}: compare positions")
     return other.order
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """The position just after a record."""
+
+    position: Position
+    # A time by Kinesis's clock, in seconds since 1970. All records after the position
+    # arrived at this time or later. So they can't have expired while this time is
+    # within the retention.
+    seen: float
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The position just before a record.
+
+    It replaces a Start when a batch is planned, and names the batch's first record. If
+    that record is missing when a task reads the batch, it has expired.
+    """
+
+    sequence_number: str
+    seen: float  # the arrival time of the record
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The position at the end of a closed shard, which has been read completely."""
+
+    # All records of the shard's children arrived at this time or later. 0 if unknown.
+    seen: float = field(default=0.0, compare=False)
+
+
+END = End()
+BEGINNING = Start.TRIM_HORIZON  # the position in a shard that isn't in the offset yet
+
+# The position in one shard. A Start in an offset is never LATEST.
+ShardPosition = After | At | Start | End
+Positions = Mapping[str, ShardPosition]  # by shard id
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """The positions in all known shards of a stream."""
+
+    # When the stream was created. The time changes if the stream is recreated.
+    created_at: float
+    shards: Positions
+    # When the query planned its first batch of the stream. This is used as the time of
+    # positions that have none.
+    anchored_at: float = 0.0
+    # Where the batch that ends at this offset begins, for shards that have no usable
+    # position in the previous offset. These are all shards of a stream that is new to
+    # the query, and shards in which the previous position has expired.
+    origin: Positions = field(default_factory=dict)
+
+
+# The offset of a query: a StreamOffset for each stream's ARN. It is empty before the
+# query's first batch.
+Offset = dict[str, StreamOffset]

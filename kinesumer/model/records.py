@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, overload
 import msgspec
 
 from kinesumer.errors import DecodeError
-from kinesumer.model.decode_causes import cause_text
-from kinesumer.model.json_types import json_decoder
+from kinesumer.model.json_decoding import cause_text, json_decoder
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Shard, ShardKey, stream_name
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kinesumer.model.positions import BEFORE_ALL, Position, Tip
-from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.model.streams import Range, ShardKey, Start
+from kinesumer.model.streams import FanOutUse, Range, ShardKey, Start
 
 # The value of an attribute. DynamoDB's types are S, N, BOOL and SS. An empty set can't
 # be stored.

@@ -1,11 +1,17 @@
-"""Checks of arguments: lists, error types and names."""
+"""Refuse mistakes in the use of the library: arguments, names, kinds of clients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NoReturn
 
 from kinesumer.errors import ConfigurationError
+
+MAX_NAME_BYTES = 255
+MAX_PAUSE_SECONDS = 86_400.0  # a longer pause is a mistake
+NOT_UNICODE = "has half of a character, a lone surrogate, which UTF-8 can't encode"
 
 
 def require_list(name: str, value: object) -> tuple[Any, ...]:
@@ -44,9 +50,6 @@ def require_text(name: str, value: object) -> None:
         raise ConfigurationError(f"{name}={value!r} {NOT_UNICODE}: correct the text")
 
 
-NOT_UNICODE = "has half of a character, a lone surrogate, which UTF-8 can't encode"
-
-
 def is_unicode(text: str) -> bool:
     """Return whether text can be encoded, unlike text with a lone surrogate."""
     try:
@@ -60,10 +63,6 @@ def require_flag(name: str, value: object) -> None:
     """Raise ConfigurationError if an argument isn't a bool."""
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name}={value!r} must be True or False")
-
-
-MAX_NAME_BYTES = 255
-MAX_PAUSE_SECONDS = 86_400.0  # a longer pause is a mistake
 
 
 def validate_name(what: str, name: str) -> str:
@@ -81,3 +80,74 @@ def validate_name(what: str, name: str) -> str:
     if problem:
         raise ConfigurationError(f"{what}={name!r} {problem}: choose another one")
     return name
+
+
+def code_of(function: Any) -> Any:
+    """Return the function inside a partial, or the method of a callable object."""
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.isroutine(function) or isinstance(function, type):
+        return function
+    return type(function).__call__
+
+
+def is_async(function: object) -> bool:
+    """Return whether a call of a function returns a coroutine."""
+    return any(map(inspect.iscoroutinefunction, (function, code_of(function))))
+
+
+def require_function(name: str, function: object) -> Callable[..., Any]:
+    """Return an argument that is a function.
+
+    Raises ConfigurationError if it can't be called, or is a generator.
+    """
+    if not callable(function):
+        raise ConfigurationError(f"{name}={function!r} must be a function")
+    code = code_of(function)
+    if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+        raise ConfigurationError(
+            f"{name}={function!r} is a generator, which does nothing when it is "
+            "called: take the `yield` out"
+        )
+    return function
+
+
+class ForAsyncio:
+    """Refuses ``with`` and ``for``, because the object is for asyncio."""
+
+    def __enter__(self) -> NoReturn:
+        raise _for_asyncio()
+
+    # Without it, `with` raises an error of its own before it calls __enter__().
+    def __exit__(self, *_: object) -> None:
+        raise _for_asyncio()
+
+    def __iter__(self) -> NoReturn:
+        raise _for_asyncio()
+
+
+class ForThreads:
+    """Refuses ``async with`` and ``async for``, because the object is for threads."""
+
+    async def __aenter__(self) -> NoReturn:
+        raise _for_threads()
+
+    async def __aexit__(self, *_: object) -> None:
+        raise _for_threads()
+
+    def __aiter__(self) -> NoReturn:
+        raise _for_threads()
+
+
+def _for_asyncio() -> ConfigurationError:
+    return ConfigurationError(
+        "this object is for asyncio: use `async with` and `async for`, or, without "
+        "asyncio, kinesumer.blocking.Kinesumer"
+    )
+
+
+def _for_threads() -> ConfigurationError:
+    return ConfigurationError(
+        "this object is for code without asyncio: use `with` and `for`, or, with "
+        "asyncio, kinesumer.Kinesumer"
+    )

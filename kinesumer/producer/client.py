@@ -18,7 +18,7 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.model.streams import Stream, StreamInfo
-from kinesumer.model.validation import require_flag, require_text
+from kinesumer.model.validation import ForAsyncio, require_flag, require_text
 from kinesumer.producer.pending import PutFuture, require_taken, to_entry, valid_entry
 from kinesumer.producer.put_stream import (
     GIVE_UP_SECONDS,
@@ -34,7 +34,6 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.incidents import IncidentLog
 from kinesumer.runtime.retries import CALL_RETRIES
-from kinesumer.runtime.wrong_client import ForAsyncio
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.telemetry.otel import OpenTelemetry
 

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 
 from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.query_offsets import Offset
+from kinesumer.model.positions import Offset
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.tasks import Task

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kinesumer.model.failures import LastError, Outcomes, StreamFailures
+from kinesumer.model.reports import LastError, Outcomes, StreamFailures
 from kinesumer.wire.fields import MAX_READ_LETTERS
 
 # The room for two streams with their last errors, or for about eight without.

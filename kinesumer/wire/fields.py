@@ -11,8 +11,14 @@ from typing import TypeVar
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.positions import WHOLE_RECORD, Position, Tip
 from kinesumer.model.rows import Row, Value
-from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.model.streams import HASH_KEYS, YEAR_10000, Interval, Range, Start
+from kinesumer.model.streams import (
+    HASH_KEYS,
+    YEAR_10000,
+    FanOutUse,
+    Interval,
+    Range,
+    Start,
+)
 
 # A row of 400 KB, the limit of DynamoDB, has no room for more parts of a range with
 # whole hash keys.

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from math import exp, log
 from typing import NamedTuple
 
-from kinesumer.model.loads import Load, LoadReport
+from kinesumer.model.reports import Load, LoadReport
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire.fields import MAX_READ_LETTERS
 

@@ -33,14 +33,15 @@ from functools import partial
 from typing import Any
 
 from kinesumer.errors import CorruptOffsetError
-from kinesumer.model.positions import WHOLE_RECORD, Position
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     BEGINNING,
     END,
+    WHOLE_RECORD,
     After,
     At,
     End,
     Offset,
+    Position,
     ShardPosition,
     StreamOffset,
 )

@@ -27,8 +27,7 @@ from kinesumer.model.rows import (
     StreamRow,
     Value,
 )
-from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.model.streams import HASH_KEYS, Range, ShardKey, Start
+from kinesumer.model.streams import HASH_KEYS, FanOutUse, Range, ShardKey, Start
 from kinesumer.wire.deaths import read_deaths
 from kinesumer.wire.fields import (
     SHARD_ID,

@@ -22,8 +22,7 @@ from kinesumer.model.rows import (
     StreamRow,
     Value,
 )
-from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.model.streams import HASH_KEYS, Interval, Range
+from kinesumer.model.streams import HASH_KEYS, FanOutUse, Interval, Range
 from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write
 from kinesumer.wire import rows
 from kinesumer.wire.conditions import (

@@ -10,7 +10,7 @@ from kinesumer.coordination.member_reports import MemberReports
 from kinesumer.coordination.membership import Event, SessionRenewed
 from kinesumer.core.liveness import Lease
 from kinesumer.model.rows import MemberRow, Value
-from kinesumer.model.stream_consumers import FanOutUse
+from kinesumer.model.streams import FanOutUse
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.faulty import FaultyStore

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     BEGINNING,
     END,
     After,

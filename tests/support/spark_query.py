@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import DataLossError, SourceUnavailableError
-from kinesumer.model.query_offsets import After, At, End, ShardPosition
+from kinesumer.model.positions import After, At, End, ShardPosition
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Stream, StreamInfo
 from kinesumer.ports import Reservation

@@ -17,8 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, After, ShardPosition
+from kinesumer.model.positions import BEGINNING, After, Position, ShardPosition
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Start, Stream
 from kinesumer.ports import Clock, Reservation

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kinesumer.errors import KinesumerError
-from kinesumer.model.loads import Load
 from kinesumer.model.positions import Position
+from kinesumer.model.reports import Load
 from kinesumer.model.rows import GroupRow, LeaderRow, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.ops.group.lag import Lags

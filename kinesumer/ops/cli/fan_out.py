@@ -14,7 +14,7 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumer, StreamConsumers
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.model.stream_consumers import CONSUMER_NAME
+from kinesumer.model.streams import CONSUMER_NAME
 from kinesumer.ops.cli.console import (
     Cell,
     name,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from kinesumer.aws.dynamodb import DynamoStateStore
-from kinesumer.model.failures import Outcomes, StreamFailures
 from kinesumer.model.incidents import Incident, IncidentKind
+from kinesumer.model.reports import Outcomes, StreamFailures
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.text import counted, duration_text, first_three

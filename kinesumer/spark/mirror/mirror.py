@@ -37,7 +37,7 @@ from kinesumer.coordination.startup_checks import (
 from kinesumer.coordination.store_queries import read_stream_row, read_with_listing
 from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     END,
     After,
     Offset,

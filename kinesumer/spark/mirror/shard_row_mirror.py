@@ -9,13 +9,15 @@ from kinesumer.coordination.membership import DeadSessions
 from kinesumer.coordination.shard_sync import sync_shards, write_all
 from kinesumer.coordination.store_queries import read_shards, read_stream_row
 from kinesumer.core import claims, lineage
-from kinesumer.model.positions import TIP_SHARE, Position, Tip
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     BEGINNING,
+    TIP_SHARE,
     After,
     End,
+    Position,
     Positions,
     ShardPosition,
+    Tip,
 )
 from kinesumer.model.rows import MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import Shard, ShardKey, Start

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.query_offsets import Offset
+from kinesumer.model.positions import Offset
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.partitions import is_aws_host
 from kinesumer.spark.options.streams import (

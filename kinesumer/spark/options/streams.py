@@ -13,10 +13,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kinesumer.errors import ConfigurationError, CorruptOffsetError
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After, Offset, ShardPosition, StreamOffset
-from kinesumer.model.stream_consumers import check_consumer
-from kinesumer.model.streams import YEAR_10000, Start, Stream, as_start
+from kinesumer.model.positions import (
+    After,
+    Offset,
+    Position,
+    ShardPosition,
+    StreamOffset,
+)
+from kinesumer.model.streams import YEAR_10000, Start, Stream, as_start, check_consumer
 from kinesumer.model.times import parse_time
 from kinesumer.wire.fields import is_sequence_number
 from kinesumer.wire.query_offsets import from_json

@@ -12,7 +12,7 @@ from math import inf
 from kinesumer.core.batch_limits import Limits
 from kinesumer.core.batch_plan import choose
 from kinesumer.core.batch_ranges import Readable
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     BEGINNING,
     End,
     Offset,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from kinesumer.core.batch_ranges import Pair
 from kinesumer.core.lineage import ancestors
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.positions import SEEN_SLACK_SECONDS
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     BEGINNING,
     END,
+    SEEN_SLACK_SECONDS,
     After,
     At,
     End,

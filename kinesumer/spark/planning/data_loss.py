@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 
 from kinesumer.errors import DataLossError, ShardMissingError, TrimmedPositionError
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, After, At, End, ShardPosition
+from kinesumer.model.positions import BEGINNING, After, At, End, Position, ShardPosition
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.ports import StreamSource

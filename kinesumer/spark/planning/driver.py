@@ -14,7 +14,7 @@ from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND, Limits
 from kinesumer.core.batch_ranges import Pair, between, seen_at
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.query_offsets import After, At, Offset, StreamOffset
+from kinesumer.model.positions import After, At, Offset, StreamOffset
 from kinesumer.model.streams import Start, Stream, as_start
 from kinesumer.ports import Clock, StreamSource
 from kinesumer.runtime.clock import SystemClock

@@ -15,8 +15,7 @@ from kinesumer.core.batch_limits import ProbedRecord
 from kinesumer.core.batch_plan import Probed
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS, Pacing
 from kinesumer.errors import ExpiredIteratorError, ShardThrottledError
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After, At, End, ShardPosition
+from kinesumer.model.positions import After, At, End, Position, ShardPosition
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import Start
 from kinesumer.ports import Clock, StreamSource

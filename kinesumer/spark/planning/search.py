@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kinesumer.core.batch_limits import ProbedRecord
 from kinesumer.core.batch_plan import Probed
-from kinesumer.model.query_offsets import BEGINNING, END, After, ShardPosition
+from kinesumer.model.positions import BEGINNING, END, After, ShardPosition
 from kinesumer.model.streams import Shard
 from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, for_each
 

@@ -28,14 +28,14 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-from kinesumer.model.positions import may_be_trimmed
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     BEGINNING,
     After,
     At,
     End,
     ShardPosition,
     StreamOffset,
+    may_be_trimmed,
 )
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.spark.planning.probe import ShardProbe

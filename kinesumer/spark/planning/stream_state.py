@@ -13,8 +13,13 @@ from kinesumer.core.fair_share import BYTES_PER_SECOND
 from kinesumer.core.lineage import leaves
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
-from kinesumer.model.positions import may_be_trimmed
-from kinesumer.model.query_offsets import After, End, Positions, ShardPosition
+from kinesumer.model.positions import (
+    After,
+    End,
+    Positions,
+    ShardPosition,
+    may_be_trimmed,
+)
 from kinesumer.model.streams import Shard, ShardKey, Stream, StreamInfo
 from kinesumer.ports import Clock, StreamSource
 from kinesumer.runtime.service_time import ServiceTime, reached_time

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from pyspark.sql.datasource import InputPartition
 
-from kinesumer.model.query_offsets import ShardPosition
+from kinesumer.model.positions import ShardPosition
 from kinesumer.model.streams import Stream
 
 TASK_BYTES = 4_000_000  # starting a task costs about as much as reading these bytes

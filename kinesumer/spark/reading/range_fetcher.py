@@ -24,8 +24,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-from kinesumer.model.positions import Position, may_be_trimmed
-from kinesumer.model.query_offsets import After, At
+from kinesumer.model.positions import After, At, Position, may_be_trimmed
 from kinesumer.model.records import Page
 from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.ports import Clock, StreamSource

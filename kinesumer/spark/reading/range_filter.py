@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After, At, End
+from kinesumer.model.positions import After, At, End, Position
 from kinesumer.model.streams import Start
 from kinesumer.spark.planning.tasks import ShardRange
 from kinesumer.spark.reading.rows import Rows, Slice

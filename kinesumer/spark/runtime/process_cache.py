@@ -16,8 +16,7 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.core.pacing import Pacing
 from kinesumer.model.positions import Position
-from kinesumer.model.stream_consumers import CONSUMER_ARN
-from kinesumer.model.streams import ShardKey, Stream, StreamInfo
+from kinesumer.model.streams import CONSUMER_ARN, ShardKey, Stream, StreamInfo
 from kinesumer.ports import Clock, StreamSource
 from kinesumer.spark.options.parser import Connection
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kinesumer.model.stream_consumers import CONSUMER_ARN
+from kinesumer.model.streams import CONSUMER_ARN
 from kinesumer.testing.kinesis import requests as rq
 from kinesumer.testing.kinesis.consumers import current_consumers, find_consumer
 from kinesumer.testing.kinesis.errors import invalid_argument, limit_exceeded, not_found

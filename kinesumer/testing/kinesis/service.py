@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kinesumer.model.stream_consumers import CONSUMER_ARN
+from kinesumer.model.streams import CONSUMER_ARN
 from kinesumer.testing.kinesis import requests as rq
 from kinesumer.testing.kinesis.changes import (
     lengthen,

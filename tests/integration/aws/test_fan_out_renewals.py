@@ -23,8 +23,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
-from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import FanOutUse, Start
 from kinesumer.wire.event_stream import Frame
 from tests.support.scripted_fan_out import (
     POLLED,

@@ -10,7 +10,7 @@ import pytest
 from kinesumer.coordination.membership import Failed, SessionLost, SessionRenewed
 from kinesumer.errors import ClientIdInUseError, StateStoreMissingError
 from kinesumer.model.incidents import IncidentKind
-from kinesumer.model.stream_consumers import FanOutUse
+from kinesumer.model.streams import FanOutUse
 from kinesumer.wire import admin_writes, rows, writes
 from kinesumer.wire.incidents import read_incidents
 from tests.support.heartbeat import Body, registered

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kinesumer.model.loads import Load
+from kinesumer.model.reports import Load
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import read_snapshot

@@ -22,13 +22,13 @@ from kinesumer.core.batch_plan import (
     is_stale,
 )
 from kinesumer.core.batch_ranges import Readable
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     BEGINNING,
     END,
     After,
     At,
     End,
+    Position,
     ShardPosition,
     StreamOffset,
 )

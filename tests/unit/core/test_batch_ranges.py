@@ -15,13 +15,13 @@ from kinesumer.core.batch_ranges import (
     vanished,
 )
 from kinesumer.errors import CorruptOffsetError
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     BEGINNING,
     END,
     After,
     At,
     End,
+    Position,
     ShardPosition,
     StreamOffset,
 )

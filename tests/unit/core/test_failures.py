@@ -11,9 +11,9 @@ from kinesumer.core.failures import (
     MinuteCounts,
     OutcomeMeter,
 )
-from kinesumer.model.failures import LastError, Outcomes, StreamFailures
 from kinesumer.model.incidents import QUIET_SECONDS
 from kinesumer.model.positions import Position
+from kinesumer.model.reports import LastError, Outcomes, StreamFailures
 from kinesumer.model.streams import ShardKey
 
 WALL = 1_700_000_000.0

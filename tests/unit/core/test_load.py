@@ -20,7 +20,7 @@ from kinesumer.core.load import (
     work_of,
     work_of_report,
 )
-from kinesumer.model.loads import Load, LoadReport
+from kinesumer.model.reports import Load, LoadReport
 
 A, B = "stream a", "stream b"
 BUSY = Load(1000.0, 10.0, 0.5)

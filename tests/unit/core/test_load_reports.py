@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kinesumer.core.load import work_of
 from kinesumer.core.load_reports import load_reason, report_loads
 from kinesumer.core.plan import Work, make_plan
-from kinesumer.model.loads import Load, LoadReport
+from kinesumer.model.reports import Load, LoadReport
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
 

@@ -8,8 +8,8 @@ import pytest
 
 from kinesumer import Batch, Record
 from kinesumer.handlers import RetryPolicy
-from kinesumer.model.failures import StreamFailures
 from kinesumer.model.incidents import IncidentKind
+from kinesumer.model.reports import StreamFailures
 from kinesumer.wire.failures import read_failures
 from tests.support.handler_client import Runner
 from tests.support.world import ARN, SHARD, World, in_virtual_time

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After, StreamOffset
+from kinesumer.model.positions import After, Position, StreamOffset
 from kinesumer.model.streams import Start, Stream
 from tests.support.spark_query import (
     Query,

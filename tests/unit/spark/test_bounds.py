@@ -9,8 +9,7 @@ import pytest
 from kinesumer.errors import (
     ConfigurationError,
 )
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After, StreamOffset
+from kinesumer.model.positions import After, Position, StreamOffset
 from kinesumer.model.streams import Start
 from tests.support.spark_query import World, simulated
 

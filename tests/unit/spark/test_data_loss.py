@@ -11,8 +11,7 @@ import pytest
 
 from kinesumer.core.batch_limits import Limits
 from kinesumer.errors import ConfigurationError, DataLossError, SourceUnavailableError
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After, Offset, ShardPosition
+from kinesumer.model.positions import After, Offset, Position, ShardPosition
 from kinesumer.model.records import Page
 from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kinesumer.errors import ConfigurationError, GroupBusyError
-from kinesumer.model.query_offsets import After
+from kinesumer.model.positions import After
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Start
 from kinesumer.wire import writes

@@ -12,8 +12,7 @@ from kinesumer.errors import (
     GroupBusyError,
     StreamRecreatedError,
 )
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After
+from kinesumer.model.positions import After, Position
 from kinesumer.model.rows import QUERY_ID, ShardRow
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import read_snapshot

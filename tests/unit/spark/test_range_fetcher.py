@@ -14,8 +14,7 @@ from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,
 )
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, END, After, At
+from kinesumer.model.positions import BEGINNING, END, After, At, Position
 from kinesumer.model.streams import Start
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.wire.put_records import Entry, aggregate

@@ -16,7 +16,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-from kinesumer.model.query_offsets import BEGINNING, After
+from kinesumer.model.positions import BEGINNING, After
 from kinesumer.spark import streams_option
 from kinesumer.spark.options.parser import ReadOptions, connection_from, parse_read
 from kinesumer.spark.options.table import STREAM

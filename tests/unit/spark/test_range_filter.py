@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, END, After, At, ShardPosition
+from kinesumer.model.positions import BEGINNING, END, After, At, Position, ShardPosition
 from kinesumer.model.records import Record
 from kinesumer.model.streams import Start
 from kinesumer.spark.planning.tasks import ShardRange

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
 
 from kinesumer import ConfigurationError, Stream
 from kinesumer.core.batch_limits import Limits
-from kinesumer.model.query_offsets import BEGINNING, Offset, StreamOffset
+from kinesumer.model.positions import BEGINNING, Offset, StreamOffset
 from kinesumer.spark import readers
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.readers import NO_LIMIT, BatchReader, StreamReader

@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from kinesumer.core.batch_limits import ProbedRecord
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, After
+from kinesumer.model.positions import BEGINNING, After, Position
 from kinesumer.model.streams import Stream
 from kinesumer.runtime.service_time import ServiceTime
 from kinesumer.spark.planning.data_loss import DataLoss

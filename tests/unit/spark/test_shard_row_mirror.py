@@ -8,11 +8,11 @@ from itertools import count
 from typing import Any
 
 from kinesumer.errors import AccessDeniedError
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     BEGINNING,
     END,
     After,
+    Position,
     ShardPosition,
     StreamOffset,
 )

@@ -9,8 +9,7 @@ import pytest
 
 from kinesumer.consuming.read_place import FRESH_SECONDS
 from kinesumer.errors import DataLossError
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import After, End, StreamOffset
+from kinesumer.model.positions import After, End, Position, StreamOffset
 from kinesumer.model.streams import Start
 from kinesumer.wire.query_offsets import from_json, to_json
 from tests.support.spark_query import Query, Row, World, simulated

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kinesumer import ConfigurationError, Position, Start, Stream
-from kinesumer.model.query_offsets import After, StreamOffset
+from kinesumer.model.positions import After, StreamOffset
 from kinesumer.spark import streams_option
 from kinesumer.wire.query_offsets import to_json
 from tests.support.spark_options import (

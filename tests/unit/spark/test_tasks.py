@@ -7,7 +7,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.model.query_offsets import BEGINNING, END
+from kinesumer.model.positions import BEGINNING, END
 from kinesumer.model.streams import Stream
 from kinesumer.spark.planning.tasks import ShardRange, Task, pack
 

@@ -19,8 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from kinesumer.errors import PutFailedError
 from kinesumer.model.incidents import IncidentKind
-from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.model.streams import HASH_KEYS
+from kinesumer.model.streams import HASH_KEYS, FanOutUse
 from kinesumer.ports import Polled
 from kinesumer.producer.record_producer import RECORD_COST_BYTES, RecordProducer
 from kinesumer.runtime.incidents import IncidentLog

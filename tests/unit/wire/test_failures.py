@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.model.failures import LastError, Outcomes, StreamFailures
+from kinesumer.model.reports import LastError, Outcomes, StreamFailures
 from kinesumer.wire.failures import MAX_BYTES, failures_text, read_failures
 from kinesumer.wire.fields import MAX_READ_LETTERS
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.model.loads import Load, LoadReport
+from kinesumer.model.reports import Load, LoadReport
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.wire.loads import (
     KEY_UNIT,

@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from kinesumer.errors import CorruptOffsetError
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import BEGINNING, END, After, At, End, ShardPosition
+from kinesumer.model.positions import (
+    BEGINNING,
+    END,
+    After,
+    At,
+    End,
+    Position,
+    ShardPosition,
+)
 from kinesumer.model.streams import Start
 from kinesumer.wire.query_offsets import from_json
 from tests.support.aws_numbers import aws_number

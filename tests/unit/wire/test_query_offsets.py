@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesumer.errors import CorruptOffsetError
-from kinesumer.model.positions import Position
-from kinesumer.model.query_offsets import (
+from kinesumer.model.positions import (
     BEGINNING,
     END,
     After,
     At,
     End,
+    Position,
     ShardPosition,
     StreamOffset,
 )

@@ -20,8 +20,7 @@ from kinesumer.model.rows import (
     StreamRow,
     Value,
 )
-from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
+from kinesumer.model.streams import HASH_KEYS, FanOutUse, Interval, ShardKey, Start
 from kinesumer.wire import rows
 from tests.support.row_samples import (
     ARN,

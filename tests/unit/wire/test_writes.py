@@ -8,8 +8,7 @@ import pytest
 
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import QUERY, LeaderRow, MemberRow, Row, ShardRow
-from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.model.streams import HASH_KEYS, Interval
+from kinesumer.model.streams import HASH_KEYS, FanOutUse, Interval
 from kinesumer.ports import WriteResult
 from kinesumer.wire import rows, writes
 from tests.support.write_cases import (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from kinesumer.model.loads import Load
 from kinesumer.model.positions import Position
+from kinesumer.model.reports import Load
 from kinesumer.model.rows import GroupRow, LeaderRow, ShardRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.ops.cli.console import Names, print_lines

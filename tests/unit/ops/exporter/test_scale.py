@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer.model.loads import Load
+from kinesumer.model.reports import Load
 from kinesumer.model.rows import Deaths, MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
 from kinesumer.ops.exporter.collector import (

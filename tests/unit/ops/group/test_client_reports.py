@@ -13,8 +13,7 @@ from kinesumer.aws.stream_consumers import StreamConsumer
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import LeaderRow, Row
-from kinesumer.model.stream_consumers import FanOutUse
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import FanOutUse, Start
 from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, Scale, build_metrics
 from kinesumer.ops.group.client_reports import (
     LIVE_SECONDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.loads import Load
+from kinesumer.model.reports import Load
 from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.distribution import (
     Consumer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kinesumer.model.loads import Load
+from kinesumer.model.reports import Load
 from kinesumer.model.rows import LeaderRow
 from kinesumer.ops.group.loads import PlanReport, Rates
 from kinesumer.ops.group.observation import FleetView

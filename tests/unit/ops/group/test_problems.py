@@ -9,7 +9,7 @@ import pytest
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Deaths
-from kinesumer.model.stream_consumers import FanOutUse
+from kinesumer.model.streams import FanOutUse
 from kinesumer.ops.group.doctor.runner import APP_CHECK_FUNCTIONS
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.problems import Severity, find_problems

@@ -1,4 +1,4 @@
-"""Test that the reason why a record cannot be decoded does not quote the record."""
+"""TODO."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import DecodeError
-from kinesumer.model.decode_causes import MAX_CAUSE_CHARACTERS, cause_text
+from kinesumer.model.json_decoding import MAX_CAUSE_CHARACTERS, cause_text
 from kinesumer.model.records import Record
 
 DATA = "SECRET"  # each text in the data has it
