@@ -10,7 +10,7 @@ from kinesumer.model.records import Record
 from kinesumer.ops.dashboard.actions import Action, Preview
 from kinesumer.ops.dashboard.records import RecordsAnswer, RecordsRequest, answer
 from kinesumer.ops.group.lag import Lags
-from kinesumer.ops.group.record_query import FoundRecords
+from kinesumer.ops.group.records import FoundRecords
 from kinesumer.ops.group.snapshot import Snapshot
 from tests.support.toy_fleet import ToyFleet
 

@@ -16,7 +16,7 @@ from kinesumer.model.streams import (
 )
 from kinesumer.ops.group.doctor.observation import AppObservation, StreamObservation
 from kinesumer.ops.group.problems import Finding, Severity
-from kinesumer.ops.group.sampling import ArrivalSample, LagSample
+from kinesumer.ops.group.shard_reads import ArrivalSample, LagSample
 from kinesumer.ops.group.snapshot import Snapshot
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"

@@ -36,7 +36,7 @@ from kinesumer.ops.cli.record_output import (
 )
 from kinesumer.ops.cli.signals import SignalHandler, run_until_signal
 from kinesumer.ops.group.connect import with_fan_out
-from kinesumer.ops.group.tail import Tail
+from kinesumer.ops.group.records import Tail
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.text import counted, escape_unprintable
 

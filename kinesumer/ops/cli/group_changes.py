@@ -24,17 +24,19 @@ from kinesumer.ops.cli.options import (
     named,
     shards_json,
 )
-from kinesumer.ops.group import drain as admin_drain
+from kinesumer.ops.group import changes
 from kinesumer.ops.group import seek as admin_seek
-from kinesumer.ops.group.connect import report_partial_failure
-from kinesumer.ops.group.drain import (
+from kinesumer.ops.group.changes import (
+    Inventory,
+    read_inventory,
+    require_idle,
     still_held_by,
     still_held_in,
     still_held_since,
     wait_until_free,
 )
-from kinesumer.ops.group.reset import Inventory, read_inventory, require_idle
-from kinesumer.ops.group.reset import reset as reset_app
+from kinesumer.ops.group.changes import reset as reset_app
+from kinesumer.ops.group.connect import report_partial_failure
 from kinesumer.ops.group.seek import SeekPlan, parse_position, position_text
 from kinesumer.ops.group.seek_counts import Count, count_seek, describe_seek
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
@@ -153,7 +155,7 @@ async def drain(common: CommonOptions, client_id: str, undo: bool, yes: bool) ->
     exit status is 1 if it still consumes shards after --wait.
     """
     async with common.operate() as (context, _):
-        before = await admin_drain.drain(context, client_id, undo=undo, even_last=yes)
+        before = await changes.drain(context, client_id, undo=undo, even_last=yes)
         held: list[ShardRow] = []
         if not undo:
             held = await _wait(common, context, still_held_by(before))

@@ -14,9 +14,9 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.dashboard.records import LetterBrowser, LetterIds
-from kinesumer.ops.group import drain, seek
+from kinesumer.ops.group import changes, seek
+from kinesumer.ops.group.changes import still_held_in
 from kinesumer.ops.group.connect import Roles, operator_context
-from kinesumer.ops.group.drain import still_held_in
 from kinesumer.ops.group.seek import SeekPlan, SeekTarget, parse_position, plan_seeks
 from kinesumer.ops.group.seek_counts import (
     count_seek,
@@ -153,7 +153,7 @@ class ActionHandler:
             return await self._opened_letters().redrive(action.letters)
         if isinstance(action, Drain | Undrain):
             undo = isinstance(action, Undrain)
-            await drain.drain(context, action.client, undo=undo)
+            await changes.drain(context, action.client, undo=undo)
             text = "may own shards again" if undo else "is drained"
             return f"{escape_unprintable(action.client)} {text}"
         if isinstance(action, Resume):

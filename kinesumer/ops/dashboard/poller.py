@@ -26,7 +26,7 @@ from kinesumer.ops.group.observation import (
     Observation,
     observe,
 )
-from kinesumer.ops.group.record_query import MAX_RECORDS
+from kinesumer.ops.group.records import MAX_RECORDS
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.ops.group.status import report
 from kinesumer.ports import Clock, StateStore

@@ -21,7 +21,7 @@ from kinesumer.handlers.dead_letters.letter import DeadLetter, LetterWithoutData
 from kinesumer.model.records import Record
 from kinesumer.model.streams import Start, stream_name
 from kinesumer.ops.group.connect import Roles, operator_context
-from kinesumer.ops.group.record_query import (
+from kinesumer.ops.group.records import (
     MAX_RECORDS,
     FoundRecords,
     RecordQuery,

@@ -15,7 +15,7 @@ from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.loads import PlanReport, Rates, rates, sum_loads
 from kinesumer.ops.group.observation import FleetView
-from kinesumer.ops.group.sampling import SHARD_ERRORS, ShardSampler, sample_shards
+from kinesumer.ops.group.shard_reads import SHARD_ERRORS, ShardSampler, sample_shards
 from kinesumer.ops.group.snapshot import read_known_snapshot
 from kinesumer.ops.group.status import report as report_group
 from kinesumer.ports import StateStore

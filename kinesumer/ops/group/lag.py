@@ -15,7 +15,7 @@ from kinesumer.errors import ShardMissingError, TrimmedPositionError
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.connect import NO_ROLES, Roles
-from kinesumer.ops.group.sampling import (
+from kinesumer.ops.group.shard_reads import (
     NOISE_MILLIS,
     LagSample,
     Samples,

@@ -17,7 +17,7 @@ from kinesumer.model.rows import CLIENT, LivenessRow, MemberRow, Row, ShardRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.lag import NO_LAGS, WINDOW_SECONDS, Lags
 from kinesumer.ops.group.loads import FleetLoads, PlanReport, plan_reasons
-from kinesumer.ops.group.sampling import NOISE_MILLIS
+from kinesumer.ops.group.shard_reads import NOISE_MILLIS
 from kinesumer.ops.group.snapshot import Snapshot, read_members
 from kinesumer.ports import Clock, StateStore
 from kinesumer.runtime.text import escape_unprintable

@@ -10,12 +10,13 @@ from kinesumer.core.lineage import SeekStep
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, stream_name
-from kinesumer.ops.group.sampling import ReadPoint, ShardSampler
 from kinesumer.ops.group.seek import SeekPlan, position_text
 from kinesumer.ops.group.shard_reads import (
     MAX_READS,
     READ_INTERVAL_SECONDS,
     PacedReader,
+    ReadPoint,
+    ShardSampler,
     gather_by_key,
 )
 from kinesumer.runtime.text import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 import msgspec
@@ -14,9 +15,12 @@ from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.core.lineage import is_complete, repairs
 from kinesumer.core.shard_end import find
 from kinesumer.errors import (
+    InvalidPositionError,
+    ShardMissingError,
     SourceUnavailableError,
     StreamMissingError,
     StreamRecreatedError,
+    TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import ShardRow, StreamRow
@@ -24,8 +28,11 @@ from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ops.group.connect import Roles
 from kinesumer.ops.group.observation import POLL_SECONDS
 from kinesumer.ops.group.problems import Severity
-from kinesumer.ops.group.sampling import Peek, Presence, ShardSampler
-from kinesumer.ops.group.shard_reads import PacedReader, for_each_stream
+from kinesumer.ops.group.shard_reads import (
+    PacedReader,
+    ShardSampler,
+    for_each_stream,
+)
 from kinesumer.ops.group.snapshot import Snapshot, read_known_snapshot, read_snapshot
 from kinesumer.ports import StateStore
 from kinesumer.runtime.tasks import gather_or_cancel
@@ -131,6 +138,46 @@ def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[Contradi
             yield _contradiction(row, Severity.CRITICAL, text)
 
 
+class Presence(Enum):
+    """The result of looking for a position's record in its shard."""
+
+    THERE = "there"
+    EXPIRED = "expired"  # the record is older than the retention
+    GONE = "gone"  # the whole shard is older than the retention
+    FOREIGN = "foreign"  # Kinesis reports that the position was never in this shard
+
+
+class Peek(NamedTuple):
+    """The result of looking up one sequence number."""
+
+    presence: Presence
+    # The number of user records if the record is a KPL aggregate; otherwise None.
+    user_records: int | None = None
+    # The first sequence number at or after the searched one; None if no record follows.
+    first: str | None = None
+
+
+async def peek(sampler: ShardSampler, number: str) -> Peek:
+    """Look up the record with a sequence number. Raises KinesumerError."""
+    try:
+        point = await sampler.read_first(Position(number, 0))
+    except ShardMissingError:
+        return Peek(Presence.GONE)
+    except TrimmedPositionError:
+        return Peek(Presence.EXPIRED)
+    except InvalidPositionError:
+        return Peek(Presence.FOREIGN)
+    records = point.page.records
+    if not records:
+        return Peek(Presence.THERE)
+    first, count = records[0].sequence_number, None
+    if first == number:
+        opened = [one async for part in point.pages.opened(records[:1]) for one in part]
+        is_plain = any(one.sub_sequence_number is None for one in opened)
+        count = None if is_plain else len(opened)
+    return Peek(Presence.THERE, count, first)
+
+
 class Verdict(NamedTuple):
     """The result for one position, its severity, and an explanation."""
 
@@ -199,46 +246,42 @@ async def check_position(
         return NOT_STARTED if listed else GONE
     number, oldest = row.position.sequence_number, None
     try:
-        peek = await sampler.peek(number)
+        found = await peek(sampler, number)
+        is_there = found.presence is Presence.THERE
         shard = find(listing, row.key.shard_id)
-        if _is_at_end(peek, shard):
+        if is_there and found.first is None and shard is not None and shard.closed:
             return AT_END
-        if peek.presence is Presence.THERE and peek.first != number:
+        if is_there and found.first != number:
             # If older records are left, retention can't have removed this one.
             records = (await sampler.read_first(Start.TRIM_HORIZON)).page.records
             oldest = records[0].sequence_number if records else None
     except SourceUnavailableError as error:
         return Verdict(UNCHECKED, Severity.WARNING, str(error))
-    verdict = decide_verdict(row.position, peek, oldest)
+    verdict = decide_verdict(row.position, found, oldest)
     # ``info.now`` is in whole seconds: Kinesis's clock may be a second ahead of it.
     retained_since = info.now + 1 - info.retention_hours * 3600
     is_quiet = verdict == EXPIRED and row.read_until > retained_since
     return QUIET if is_quiet else verdict
 
 
-def _is_at_end(peek: Peek, shard: Shard | None) -> bool:
-    is_closed = shard is not None and shard.closed
-    return is_closed and peek.presence is Presence.THERE and peek.first is None
-
-
-def decide_verdict(position: Position, peek: Peek, oldest: str | None) -> Verdict:
+def decide_verdict(position: Position, found: Peek, oldest: str | None) -> Verdict:
     """Return a position's verdict; ``oldest`` is the shard's oldest sequence number."""
-    if peek.presence is Presence.GONE:
+    if found.presence is Presence.GONE:
         return GONE
-    if peek.presence is Presence.FOREIGN:
+    if found.presence is Presence.FOREIGN:
         return FOREIGN
-    if peek.presence is Presence.EXPIRED:
+    if found.presence is Presence.EXPIRED:
         return EXPIRED
-    if peek.first == position.sequence_number:
+    if found.first == position.sequence_number:
         part = position.sub_sequence_number
         outside = part is not None and (
-            peek.user_records is None or part >= peek.user_records
+            found.user_records is None or part >= found.user_records
         )
         return PARTS if outside else THERE
     if oldest is None:
         return QUIET
     older = Position(oldest) < Position(position.sequence_number)
-    if peek.first is None:
+    if found.first is None:
         return BEYOND if older else QUIET
     return UNKNOWN if older else EXPIRED
 

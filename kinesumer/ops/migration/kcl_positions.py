@@ -16,8 +16,8 @@ from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Shard
 from kinesumer.ops.group.connect import require_no_clients
-from kinesumer.ops.group.sampling import ShardSampler
-from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.ops.group.shard_reads import PacedReader, ShardSampler
+from kinesumer.ops.group.verify import peek
 from kinesumer.ops.migration.apply import ImportPlan, Open
 from kinesumer.ops.migration.kcl import (
     LEASE,
@@ -230,7 +230,7 @@ async def _checkpoints(
         if row.position is not None and not row.ended:
             number = row.position.sequence_number
             sampler = ShardSampler(reader, source, row.key, time.time())
-            parts = (await sampler.peek(number)).user_records
+            parts = (await peek(sampler, number)).user_records
         return kcl_checkpoint(ResumePoint(row.position, row.start, row.ended), parts)
 
     return await asyncio.gather(*map(checkpoint, rows))

@@ -14,8 +14,8 @@ from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import Shard, ShardKey, Start, StreamInfo
-from kinesumer.ops.group.sampling import Peek, Presence, ShardSampler
-from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.ops.group.shard_reads import PacedReader, ShardSampler
+from kinesumer.ops.group.verify import Peek, Presence, peek
 from kinesumer.ports import StreamSource
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.service_time import reached_time
@@ -172,7 +172,7 @@ async def _check(
         if is_past_end(listed[shard_id], point.position):
             return point._replace(ended=True), Presence.THERE
         sampler = ShardSampler(reader, source, ShardKey(info.arn, shard_id), info.now)
-        result = await sampler.peek(point.position.sequence_number)
+        result = await peek(sampler, point.position.sequence_number)
         position = normalize_position(point.position, result)
         return point._replace(position=position), result.presence
 

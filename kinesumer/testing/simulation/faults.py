@@ -10,7 +10,7 @@ from kinesumer.config import Config
 from kinesumer.coordination import pauses
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-from kinesumer.ops.group import drain
+from kinesumer.ops.group import changes
 from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.operator import Operator, Work
 from kinesumer.testing.simulation.scenarios import Scenario
@@ -302,7 +302,9 @@ class FaultInjector:
     ) -> None:
         self._start_operator(
             f"{'undo' if undo else 'drain'} {client_id}",
-            lambda o: drain.drain(o.context, client_id, undo=undo, even_last=even_last),
+            lambda o: changes.drain(
+                o.context, client_id, undo=undo, even_last=even_last
+            ),
         )
 
     def seek(self, _seconds: float) -> None:

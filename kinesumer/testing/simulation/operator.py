@@ -12,7 +12,7 @@ from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream
-from kinesumer.ops.group import drain, seek
+from kinesumer.ops.group import changes, seek
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.runtime.incidents import IncidentLog
@@ -151,7 +151,7 @@ class Operator:
         for row in self.world.store.rows(f"member#{self.world.scenario.app}"):
             if row.get("drained") and row.get("dead") is not True:
                 try:
-                    await drain.drain(self.context, str(row["sk"]), undo=True)
+                    await changes.drain(self.context, str(row["sk"]), undo=True)
                 except KinesumerError as error:  # the client has died
                     self.world.checker.note("refused", self.name, str(error))
 

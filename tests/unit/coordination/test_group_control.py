@@ -12,7 +12,7 @@ from kinesumer.errors import ShardsLostError
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.model.streams import Start
-from kinesumer.ops.group import drain as admin_drain
+from kinesumer.ops.group import changes
 from kinesumer.ops.group.seek import plan_seek
 from kinesumer.ops.group.seek import seek as seek_planned
 from kinesumer.wire import admin_writes
@@ -47,7 +47,7 @@ async def reader(world: World, texts: str, **options: Any) -> Client:
 
 
 async def drain(world: World, client_id: str, *, undo: bool = False) -> None:
-    await admin_drain.drain(world.context("operator"), client_id, undo=undo)
+    await changes.drain(world.context("operator"), client_id, undo=undo)
 
 
 # --- seeks ---

@@ -12,8 +12,8 @@ from kinesumer.coordination import pauses, store_queries
 from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
 from kinesumer.model.rows import QUERY, QUERY_ID, Key, StreamRow
 from kinesumer.model.streams import Start
-from kinesumer.ops.group import drain, seek
-from kinesumer.ops.group.drain import wait_until_free
+from kinesumer.ops.group import changes, seek
+from kinesumer.ops.group.changes import wait_until_free
 from kinesumer.wire import rows, writes
 from tests.support.faulty import FaultyStore
 from tests.support.one_shard import consume
@@ -117,12 +117,12 @@ async def test_a_client_is_drained_and_let_in_again(world: World) -> None:
     operator = Operator(world)
     for client_id in ("c1", "c2"):
         await operator.join(client_id)
-    assert not (await drain.drain(operator.context, "c1")).drained
+    assert not (await changes.drain(operator.context, "c1")).drained
     assert {name: m.drained for name, m in world.members().items()} == {
         "c1": True,
         "c2": False,
     }
-    assert (await drain.drain(operator.context, "c1", undo=True)).drained
+    assert (await changes.drain(operator.context, "c1", undo=True)).drained
     assert not world.members()["c1"].drained
 
 
@@ -130,11 +130,11 @@ async def test_the_last_client_that_takes_shards_isnt_drained(world: World) -> N
     operator = Operator(world)
     await operator.join("c1")
     await operator.join("c2")
-    await drain.drain(operator.context, "c2")
+    await changes.drain(operator.context, "c2")
     with pytest.raises(ConfigurationError, match="c1 is the last client"):
-        await drain.drain(operator.context, "c1")
+        await changes.drain(operator.context, "c1")
     assert not world.members()["c1"].drained
-    await drain.drain(operator.context, "c1", even_last=True)
+    await changes.drain(operator.context, "c1", even_last=True)
     assert world.members()["c1"].drained
 
 
@@ -143,7 +143,7 @@ async def test_only_clients_that_live_are_drained(world: World) -> None:
     await operator.join("c1")
     await world.table.write(writes.leave(APP, await operator.join("c2"), "now"))
     with pytest.raises(ConfigurationError, match=r"no client 'c2'.*a live one \(c1\)"):
-        await drain.drain(operator.context, "c2")
+        await changes.drain(operator.context, "c2")
 
 
 # --- queries ---
@@ -170,7 +170,7 @@ async def test_a_running_query_refuses_every_change(world: World) -> None:
     for work in (
         pauses.pause(context),
         pauses.resume(context, "orders"),
-        drain.drain(context, "c1"),
+        changes.drain(context, "c1"),
         seek.plan_seek(context, operator.stream, Start.LATEST),
     ):
         with pytest.raises(GroupBusyError, match="stop the query first"):

@@ -15,8 +15,14 @@ from kinesumer.model.rows import CLIENT, MemberRow, ShardRow
 from kinesumer.model.streams import Shard, ShardKey, StreamInfo
 from kinesumer.ops.group.connect import Roles
 from kinesumer.ops.group.observation import FleetView
-from kinesumer.ops.group.sampling import ArrivalSample, LagSample, ShardSampler
-from kinesumer.ops.group.shard_reads import PacedReader, for_each_stream, gather_by_key
+from kinesumer.ops.group.shard_reads import (
+    ArrivalSample,
+    LagSample,
+    PacedReader,
+    ShardSampler,
+    for_each_stream,
+    gather_by_key,
+)
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.verify import Verdict, check_position
 

@@ -38,8 +38,7 @@ from kinesumer.ops.group.doctor.permission_probe import (
 from kinesumer.ops.group.doctor.streams import observe_consumers
 from kinesumer.ops.group.observation import HeartbeatObserver
 from kinesumer.ops.group.problems import Finding
-from kinesumer.ops.group.sampling import sample_shards
-from kinesumer.ops.group.shard_reads import PacedReader
+from kinesumer.ops.group.shard_reads import PacedReader, sample_shards
 from kinesumer.ops.group.snapshot import read_known_snapshot
 
 GENERAL_CHECKS = (

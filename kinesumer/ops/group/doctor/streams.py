@@ -35,7 +35,7 @@ from kinesumer.ops.group.lag import (
     moves_fast,
 )
 from kinesumer.ops.group.problems import FAN_OUT, Check, Finding, Severity
-from kinesumer.ops.group.sampling import NOISE_MILLIS, ArrivalSample, LagSample
+from kinesumer.ops.group.shard_reads import NOISE_MILLIS, ArrivalSample, LagSample
 from kinesumer.ops.group.verify import UNCHECKED, Verdict
 from kinesumer.runtime.text import duration_text, first_three
 

@@ -131,7 +131,7 @@ async def test_all_of_an_ended_shard_is_repeated(orders: Orders) -> None:
 async def test_several_pages_are_counted(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinesumer.ops.group.sampling.SAMPLE_RECORDS", 100)
+    monkeypatch.setattr("kinesumer.ops.group.shard_reads.SAMPLE_RECORDS", 100)
     orders.put(250)
     await orders.read(240)
     assert await orders.count(OLDEST) == Count(repeated=240)
@@ -141,7 +141,7 @@ async def test_many_records_are_estimated(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kinesumer.ops.group.seek_counts.MAX_READS", 3)
-    monkeypatch.setattr("kinesumer.ops.group.sampling.SAMPLE_RECORDS", 100)
+    monkeypatch.setattr("kinesumer.ops.group.shard_reads.SAMPLE_RECORDS", 100)
     orders.put(1_250, every_seconds=0.5)
     await orders.read(1_250)
     orders.put(1_500, every_seconds=0.5)

@@ -40,7 +40,7 @@ from kinesumer.ops.group.doctor.streams import (
     throttled_shards,
 )
 from kinesumer.ops.group.problems import Finding, Severity, worst
-from kinesumer.ops.group.sampling import ArrivalSample, LagSample
+from kinesumer.ops.group.shard_reads import ArrivalSample, LagSample
 from kinesumer.ops.group.snapshot import Snapshot
 from tests.support.doctor import (
     ARN,

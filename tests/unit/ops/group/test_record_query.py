@@ -8,8 +8,8 @@ import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-from kinesumer.ops.group import record_query
-from kinesumer.ops.group.record_query import FoundRecords, RecordQuery, find_records
+from kinesumer.ops.group import records
+from kinesumer.ops.group.records import FoundRecords, RecordQuery, find_records
 from kinesumer.ops.group.shard_reads import (
     MAX_READS,
     READ_INTERVAL_SECONDS,
@@ -117,7 +117,7 @@ async def test_records_are_filtered_by_key_and_by_text(world: World) -> None:
 async def test_few_and_small_reads_are_made_and_the_place_to_continue_is_returned(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_query, "SHARED_PAGE_BYTES", 10_000)
+    monkeypatch.setattr(records, "SHARED_PAGE_BYTES", 10_000)
     for number in range(1000):
         world.kinesis.put("orders", b"%04d" % number + b"x" * 996)
         await asyncio.sleep(0.1)
@@ -131,7 +131,7 @@ async def test_few_and_small_reads_are_made_and_the_place_to_continue_is_returne
     more = await find(source, found.next)
     assert more.records[0].data.startswith(b"%04d" % found.scanned)
     # The last records of a shard that the limits don't reach are unknown.
-    monkeypatch.setattr(record_query, "MAX_READS", 2)
+    monkeypatch.setattr(records, "MAX_READS", 2)
     found = await find(source, contains=b"none")
     assert (found.records, found.ended_by) == ([], "budget")
 

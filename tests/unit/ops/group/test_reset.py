@@ -10,7 +10,7 @@ import pytest
 from kinesumer.coordination.startup_checks import check_group
 from kinesumer.errors import AccessDeniedError, GroupBusyError, KinesumerError
 from kinesumer.model.rows import Key
-from kinesumer.ops.group import reset
+from kinesumer.ops.group import changes
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.faulty import FaultyStore
@@ -41,8 +41,8 @@ def remaining_keys(world: World) -> list[tuple[str, str]]:
 async def test_clients_begin_as_new_after_a_reset(world: World) -> None:
     await consumed(world)
     context = world.context("operator")
-    await reset.require_idle(context, with_go=False)
-    inventory = await reset.reset(context, with_go=False)
+    await changes.require_idle(context, with_go=False)
+    inventory = await changes.reset(context, with_go=False)
     assert (inventory.shards, len(inventory.members), inventory.rows) == (1, 1, 5)
     assert inventory.streams[0].positions == 1
     assert remaining_keys(world) == []
@@ -60,7 +60,7 @@ async def test_rows_are_deleted_before_the_rows_that_name_them(world: World) -> 
             deleted.append(write.key)
 
     world.table.on_write.append(note)
-    await reset.reset(world.context("operator"), with_go=False)
+    await changes.reset(world.context("operator"), with_go=False)
     arn = world.kinesis.stream("orders").arn
     assert [key.pk for key in deleted].index(f"shard#{APP}#{arn}") < deleted.index(
         rows.stream_key(APP, arn)
@@ -76,7 +76,7 @@ async def test_other_apps_keep_their_rows(world: World) -> None:
     await put(world, "member#app2", "c1", session="s")
     await put(world, "check_point#app2#orders", P, sequence_number="5")
     others = [key for key in remaining_keys(world) if key not in mine]
-    await reset.reset(world.context("operator"), with_go=True)
+    await changes.reset(world.context("operator"), with_go=True)
     assert remaining_keys(world) == others
 
 
@@ -86,7 +86,7 @@ async def test_corrupt_rows_are_deleted_too(world: World) -> None:
     await put(world, f"shard#{APP}#odd", "what", epoch="x")
     await put(world, f"member#{APP}", "c1", dead=True)
     await put(world, f"leader#{APP}", "leader", session=5)
-    await reset.reset(world.context("operator"), with_go=False)
+    await changes.reset(world.context("operator"), with_go=False)
     assert remaining_keys(world) == []
 
 
@@ -95,11 +95,11 @@ async def test_positions_of_go_are_counted_and_kept_by_default(world: World) -> 
     await consumed(world)
     await put(world, f"check_point#{APP}#orders", P, sequence_number="5")
     context = world.context("operator")
-    assert (await reset.read_inventory(context)).go_positions == 1
-    await reset.reset(context, with_go=False)
+    assert (await changes.read_inventory(context)).go_positions == 1
+    await changes.reset(context, with_go=False)
     assert remaining_keys(world) == [(f"check_point#{APP}#orders", P)]
     await put(world, f"group#{APP}", f"stream#{world.kinesis.stream('orders').arn}")
-    await reset.reset(context, with_go=True)
+    await changes.reset(context, with_go=True)
     assert remaining_keys(world) == []
 
 
@@ -117,8 +117,8 @@ async def test_an_error_during_a_reset_says_what_to_do(world: World) -> None:
     await consumed(world)
     context = world.context("operator", store=UndeletableRows(world.table))
     with pytest.raises(KinesumerError, match=r"DeleteItem.* run it again"):
-        await reset.reset(context, with_go=False)
-    await reset.reset(world.context("operator"), with_go=False)
+        await changes.reset(context, with_go=False)
+    await changes.reset(world.context("operator"), with_go=False)
     assert remaining_keys(world) == []
 
 
@@ -127,9 +127,9 @@ async def test_positions_of_a_live_go_fleet_arent_reset(world: World) -> None:
     now = rows.timestamp_text(world.clock.wall())
     await put(world, f"client#{APP}", "go-1", last_update=now)
     context = world.context("operator")
-    await reset.require_idle(context, with_go=False)
+    await changes.require_idle(context, with_go=False)
     with pytest.raises(GroupBusyError):
-        await reset.require_idle(context, with_go=True)
+        await changes.require_idle(context, with_go=True)
 
 
 @in_virtual_time
@@ -139,8 +139,8 @@ async def test_a_reset_waits_for_the_lease_of_a_killed_client(world: World) -> N
     await world.until(lambda: client.texts == ["a"])
     client.kill()
     context = world.context("operator")
-    await reset.require_idle(context, with_go=False)
-    await reset.reset(context, with_go=False)
+    await changes.require_idle(context, with_go=False)
+    await changes.reset(context, with_go=False)
     assert remaining_keys(world) == []
 
 
@@ -150,11 +150,11 @@ async def test_a_client_that_starts_before_the_mark_stops_the_reset(
 ) -> None:
     await consumed(world)
     context = world.context("operator")
-    await reset.require_idle(context, with_go=False)
+    await changes.require_idle(context, with_go=False)
     client = world.client("c2")
     await world.until(lambda: "c2" in world.members())
     with pytest.raises(GroupBusyError, match="c2; nothing was deleted"):
-        await reset.reset(context, with_go=False)
+        await changes.reset(context, with_go=False)
     world.put("c")
     await world.until(lambda: client.texts == ["c"])
 
@@ -165,7 +165,7 @@ async def test_a_client_that_starts_after_the_mark_is_refused(world: World) -> N
     store = FaultyStore(world.table)
     context = world.context("operator", store=store)
     store.latency = 1.0
-    resets = asyncio.ensure_future(reset.reset(context, with_go=False))
+    resets = asyncio.ensure_future(changes.reset(context, with_go=False))
     await world.until(lambda: any("resetting" in w.set for w in store.sent))
     await asyncio.sleep(2)
     client = world.client("c2")
@@ -186,7 +186,7 @@ async def test_an_interrupted_reset_is_completed_by_the_next(
     store = FaultyStore(world.table)
     context = world.context("operator", store=store)
     store.latency = 1.0
-    resets = asyncio.ensure_future(reset.reset(context, with_go=False))
+    resets = asyncio.ensure_future(changes.reset(context, with_go=False))
     await world.until(lambda: any(w.delete for w in store.sent))
     resets.cancel()
     await asyncio.wait([resets])
@@ -198,6 +198,6 @@ async def test_an_interrupted_reset_is_completed_by_the_next(
         GroupBusyError, match="if that command was interrupted, run it again"
     ):
         await check_group(world.context("c2"), None)
-    await reset.require_idle(context, with_go=False)
-    await reset.reset(context, with_go=False)
+    await changes.require_idle(context, with_go=False)
+    await changes.reset(context, with_go=False)
     assert remaining_keys(world) == []

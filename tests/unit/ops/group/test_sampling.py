@@ -11,16 +11,16 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import Start
 from kinesumer.ops.group.lag import find_trend
-from kinesumer.ops.group.sampling import (
+from kinesumer.ops.group.shard_reads import (
     ArrivalSample,
     LagSample,
+    PacedReader,
     ShardSampler,
     estimate_records,
     page_millis_behind,
     sample_limit,
     sample_page,
 )
-from kinesumer.ops.group.shard_reads import PacedReader
 from tests.support.doctor import KEYS, row
 
 HERE, THERE = Position("100"), Position("200")

@@ -20,7 +20,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
-from kinesumer.ops.group.tail import ParentFirstOrder, Tail
+from kinesumer.ops.group.records import ParentFirstOrder, Tail
 from kinesumer.ports import Reservation
 from kinesumer.testing.memory import MemorySource
 from tests.support.faulty import FaultySource

@@ -11,8 +11,7 @@ from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.ops.group import verify
 from kinesumer.ops.group.problems import Severity
-from kinesumer.ops.group.sampling import Peek, Presence
-from kinesumer.ops.group.verify import contradictions, decide_verdict
+from kinesumer.ops.group.verify import Peek, Presence, contradictions, decide_verdict
 from tests.support.doctor import BOUNDS, HALF, row
 
 AT = Position("500")

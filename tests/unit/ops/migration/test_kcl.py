@@ -9,7 +9,7 @@ import pytest
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-from kinesumer.ops.group.sampling import Peek, Presence
+from kinesumer.ops.group.verify import Peek, Presence
 from kinesumer.ops.migration.kcl import (
     Checkpoint,
     StreamId,
