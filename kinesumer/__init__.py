@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from kinesumer import dead_letters as dead_letters
     from kinesumer import schemas as schemas
     from kinesumer import testing as testing
-    from kinesumer.aws.state_table import StateTable, create_table
+    from kinesumer.aws.dynamodb import StateTable, create_table
     from kinesumer.client import Kinesumer
     from kinesumer.config import Config
     from kinesumer.consuming.records import Records
@@ -72,9 +72,9 @@ else:
         "ShardLag": "model.owned",
         "ShardPositions": "model.owned",
         "Start": "model.streams",
-        "StateTable": "aws.state_table",
+        "StateTable": "aws.dynamodb",
         "Stream": "model.streams",
-        "create_table": "aws.state_table",
+        "create_table": "aws.dynamodb",
         "decoder": "wire.decoder",
     }
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from botocore.exceptions import ClientError
 
 from kinesumer.aws.clients import OpenClient
-from kinesumer.aws.endpoints import service_time
+from kinesumer.aws.endpoints import time_of
 from kinesumer.aws.errors import call_errors, failure_of
 from kinesumer.aws.kinesis import ANSWER_SECONDS, KinesisSource
 from kinesumer.aws.session import ClientFactory
@@ -51,7 +51,8 @@ async def read_caller(clients: ClientFactory) -> CallerIdentity:
     opened = await clients.open("sts")
     async with _asking("sts:GetCallerIdentity", opened):
         answer = await opened.client.get_caller_identity()
-        return CallerIdentity(answer["Arn"], answer["Account"], service_time(answer))
+        date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        return CallerIdentity(answer["Arn"], answer["Account"], time_of(date))
 
 
 async def read_limits(

@@ -1,18 +1,37 @@
-"""Hold a client, or the parts with which calls are made without it, and its limits."""
+"""Hold a client, or the parts with which Kinesis is called without one."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
+from botocore.exceptions import BotoCoreError
+
+from kinesumer.aws.credentials import KeyUse, SigningKeys
+from kinesumer.aws.http.pool import ConnectionPool
+from kinesumer.aws.http.sigv4 import Destination
 from kinesumer.runtime.extras import package_version
+from kinesumer.runtime.partitions import partition_data
 
-if TYPE_CHECKING:
-    from kinesumer.aws.credentials import SigningKeys
-    from kinesumer.aws.http.pool import ConnectionPool
-    from kinesumer.aws.key_use import KeyUse
-    from kinesumer.aws.kinesis_endpoints import KinesisEndpoint
+CONNECT_SECONDS = 3.0
+READ_SECONDS = {
+    "kinesis": 10.0,
+    "dynamodb": 2.0,
+    "sts": 5.0,
+    "sqs": 10.0,
+    "s3": 30.0,
+    "glue": 5.0,
+}
+# Limit of each client's connections. For Kinesis, ``max_connections`` is added to it.
+OTHER_CONNECTIONS = 128
+# AWS's other operations belong to its control plane.
+DATA_OPERATIONS = ("GetRecords", "GetShardIterator", "PutRecords", "SubscribeToShard")
+# The arguments on which an endpoint may depend. Botocore's rules name them, too.
+ARGUMENTS = ("StreamARN", "ConsumerARN")
+_REGION = re.compile(r"[a-z]+(-[a-z0-9]+)+")
 
 
 class OpenClient(NamedTuple):
@@ -45,17 +64,70 @@ class PlainClient(NamedTuple):
     """Returns a client of aiobotocore, for calls that are not made directly."""
 
 
-CONNECT_SECONDS = 3.0
-READ_SECONDS = {
-    "kinesis": 10.0,
-    "dynamodb": 2.0,
-    "sts": 5.0,
-    "sqs": 10.0,
-    "s3": 30.0,
-    "glue": 5.0,
-}
-# Limit of each client's connections. For Kinesis, ``max_connections`` is added to it.
-OTHER_CONNECTIONS = 128
+class KinesisEndpoint:
+    """Kinesis's endpoint in a region: a URL, or the one that botocore's rules tell.
+
+    No client of aiobotocore is needed.
+    """
+
+    def __init__(self, url: str | None, region: str) -> None:
+        self._url, self._region = url, region
+
+    def find(self, operation: str, arguments: Mapping[str, object]) -> Destination:
+        """Return where to send a call. Raise BotoCoreError if no rule applies."""
+        url = self._url
+        if url is None:
+            named = {name: arguments[name] for name in ARGUMENTS if name in arguments}
+            plane = "data" if operation in DATA_OPERATIONS else "control"
+            found = _rules().resolve_endpoint(
+                Region=self._region,
+                UseDualStack=False,
+                UseFIPS=False,
+                OperationType=plane,
+                **named,
+            )
+            url = str(found.url)
+        return Destination(url, self._region, "kinesis")
+
+
+def plain_endpoint(url: str | None, region: str) -> KinesisEndpoint | None:
+    """Return Kinesis's endpoint, or None if only aiobotocore can find or refuse it."""
+    if not _REGION.fullmatch(region):
+        return None
+    if url is None:
+        endpoint = KinesisEndpoint(None, region)
+        return endpoint if _are_rules_known(endpoint) else None
+    try:
+        parts = urlsplit(url)
+        is_valid = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    is_whole = not (parts.query or parts.fragment or parts.username)
+    if parts.scheme not in ("http", "https") or not (is_valid and is_whole):
+        return None
+    return KinesisEndpoint(url, region)
+
+
+def _are_rules_known(endpoint: KinesisEndpoint) -> bool:
+    """Return whether this version of botocore applies its rules as expected.
+
+    The rules are data of AWS. Botocore may change the classes that apply the rules.
+    """
+    try:
+        url = endpoint.find("ListShards", {}).url
+    except (BotoCoreError, ImportError, AttributeError, LookupError, TypeError):
+        return False
+    return urlsplit(url).scheme == "https"
+
+
+@cache
+def _rules() -> Any:
+    # Imported late: with an endpoint of the user's, the import of 0.05 s can be saved.
+    from botocore.endpoint_provider import EndpointProvider
+    from botocore.loaders import create_loader
+
+    rules = create_loader().load_service_model("kinesis", "endpoint-rule-set-1")
+    return EndpointProvider(rules, partition_data())
 
 
 @cache

@@ -12,11 +12,19 @@ import math
 import random
 from collections.abc import Callable
 from contextvars import Context
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from botocore.exceptions import CredentialRetrievalError
+from botocore.exceptions import ClientError, CredentialRetrievalError
 
-from kinesumer.aws.errors import KeysMissingError, cause_of
+from kinesumer.aws.errors import (
+    KEY_KINDS,
+    AwsFailure,
+    KeysMissingError,
+    Kind,
+    cause_of,
+    describe,
+    failure_of,
+)
 from kinesumer.aws.key_trouble import WAIT_SECONDS, KeyTrouble
 from kinesumer.core.backoff import REPAIR_BACKOFF, Backoff
 from kinesumer.errors import KinesumerError
@@ -26,13 +34,19 @@ from kinesumer.runtime.timeouts import timeout
 # Keys are renewed this long before they expire, or after half of their lifetime if
 # that is later. Botocore's own credentials do the same.
 MAX_EARLY_SECONDS = 15 * 60.0
+
 # The longest wait if the keys don't expire: reading a file again costs little.
 MAX_FILE_PAUSE_SECONDS = 5.0
+
 # A source that has not answered after this time fails, e.g. a process that hangs. AWS's
 # SDKs wait as long for an answer of STS.
 FETCH_SECONDS = 60.0
+
 # How long a thread waits for the other event loop, which user code may block.
 BORROW_SECONDS = 0.25
+
+# The name of a value in a call's context: the id of the keys that sign the call.
+CONTEXT = "kinesumer-key-id"
 
 
 class FrozenCredentials(NamedTuple):
@@ -262,3 +276,78 @@ def _retrieve_error(answer: asyncio.Future[bool]) -> None:
 
 # The keys of a client. The client asks for them at each request.
 SigningKeys = Keyring | BorrowedKeys
+
+
+class KeyUse:
+    """The use of keys by the calls of one client, to one service and region.
+
+    Keys that AWS has never accepted are a mistake, which the user must correct. Keys
+    that it had accepted before were replaced, or have expired: their source may have
+    others.
+
+    With ``trusted``, the keys are those of a program that runs already. So they count
+    as accepted.
+    """
+
+    def __init__(self, keys: SigningKeys, *, trusted: bool = False) -> None:
+        self.works = False  # whether AWS accepted the last keys
+        self._has_worked = trusted
+        self._keys = keys
+
+    def accept(self) -> None:
+        """Note that AWS has accepted the keys. Call it only if ``works`` is false."""
+        self.works = self._has_worked = True
+        self._keys.trouble.accepted(self)
+
+    async def replaces(self, error: ClientError, key_id: str) -> bool:
+        """Return whether to repeat a failed call, since there are other keys by now.
+
+        ``key_id`` is the id of the keys with which the call was signed.
+        """
+        is_refused = failure_of(error).kind in KEY_KINDS
+        return is_refused and await self._keys.replace(key_id)
+
+    def may_recover(self, fault: AwsFailure) -> bool:
+        """Return whether a call that failed because of its keys may succeed later."""
+        if fault.kind is Kind.KEYS_MISSING:
+            return True
+        is_renewed = fault.kind is Kind.TOKEN_EXPIRED and self._keys.are_renewed
+        if not self._has_worked and not is_renewed:
+            return False
+        self.works = False
+        self._keys.trouble.refused(self, describe(fault))
+        return True
+
+    def state(self) -> str:
+        """Return what is wrong with the keys, in one line."""
+        return self._keys.trouble.text
+
+    def watch(self, client: Any) -> None:
+        """Let a client of aiobotocore repeat calls of which AWS refuses the keys."""
+        events = client.meta.events
+        events.register("before-call", self._before_call)
+        events.register("needs-retry", self._after_attempt)
+
+    def _before_call(self, context: dict[str, Any], **_: object) -> None:
+        """Note which keys sign a call: a hook of botocore."""
+        context[CONTEXT] = self._keys.key_id
+
+    async def _after_attempt(
+        self,
+        response: Any,
+        operation: Any,
+        attempts: int,
+        request_dict: Any,
+        **_: object,
+    ) -> float | None:
+        """Return 0 to repeat a call at once, or None: a hook of botocore."""
+        if response is None:
+            return None
+        http, parsed = response
+        if http.status_code < 300:
+            if not self.works:
+                self.accept()
+            return None
+        key_id = request_dict["context"][CONTEXT]
+        error = ClientError(parsed, operation.name)
+        return 0.0 if attempts == 1 and await self.replaces(error, key_id) else None

@@ -1,36 +1,21 @@
-"""Check endpoint URLs, and read the time of a service's response."""
+"""Check endpoint URLs, hide their passwords, and read the time of a response."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.runtime.secrets import SECRETS
 
-
-def service_time(answer: Mapping[str, Any]) -> float:
-    """Return the time in a response's Date header, in whole seconds since 1970.
-
-    Without this header, return the local time.
-    """
-    return time_of(answer["ResponseMetadata"]["HTTPHeaders"].get("date"))
-
-
-def time_of(date: str | None) -> float:
-    """Return the time in a Date header. Without this header, return the local time."""
-    now = datetime.now(UTC) if date is None else parsedate_to_datetime(date)
-    return now.timestamp()
-
-
 # A password that was not encoded may have a slash, a question mark or a hash, and then
 # what follows "://" is another part of the URL for a parser.
 _USER = re.compile(r"://[^\s\"'<>]*@")
+
 # The URLs in which what follows the first slash is a key, which may have an "@".
 _KEYED = ("s3",)
 
@@ -68,3 +53,9 @@ def check_port(what: str, url: str) -> None:
 def masked(text: str) -> str:
     """Return text after replacing the user names and passwords in its URLs."""
     return _USER.sub("://***@", text)
+
+
+def time_of(date: str | None) -> float:
+    """Return the time in a Date header. Without this header, return the local time."""
+    now = datetime.now(UTC) if date is None else parsedate_to_datetime(date)
+    return now.timestamp()

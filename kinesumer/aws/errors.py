@@ -146,7 +146,7 @@ class AwsFailure(NamedTuple):
 
 
 class CallKeys(Protocol):
-    """The keys of a call. See ``key_use.KeyUse``."""
+    """The keys of a call. See ``credentials.KeyUse``."""
 
     def may_recover(self, fault: AwsFailure) -> bool:
         """Return whether a call that failed because of its keys may succeed later."""

@@ -12,7 +12,6 @@ import msgspec
 from botocore import xform_name
 
 from kinesumer.aws.clients import OpenClient, PlainClient
-from kinesumer.aws.descriptions import decode_description, decode_shards
 from kinesumer.aws.endpoints import time_of
 from kinesumer.aws.errors import (
     AwsFailure,
@@ -24,7 +23,7 @@ from kinesumer.aws.errors import (
 )
 from kinesumer.aws.http.client import KINESIS, DirectCalls, KinesisCalls
 from kinesumer.aws.http.event_stream import EventStream
-from kinesumer.aws.http.subscriptions import EventStreamPool
+from kinesumer.aws.http.pool import EventStreamPool
 from kinesumer.aws.kinesis_errors import (
     NOT_FOUND,
     OF_CONSUMER,
@@ -35,11 +34,16 @@ from kinesumer.aws.kinesis_errors import (
     ExpiredTokenError,
     kinesis_error,
 )
-from kinesumer.aws.page_requests import CborSupport, PatientReservation
-from kinesumer.aws.polling import PollingSource
+from kinesumer.aws.polling import CborSupport, PatientReservation, PollingSource
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.starting_positions import iterator_arguments, timestamp_errors
-from kinesumer.aws.stream_names import StreamName, missing_stream, parse_stream_name
+from kinesumer.aws.streams import (
+    StreamName,
+    decode_description,
+    decode_shards,
+    missing_stream,
+    parse_stream_name,
+)
 from kinesumer.errors import (
     ConfigurationError,
     FatalError,

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import CredentialRetrievalError
 
-from kinesumer.aws.credentials import FrozenCredentials, Keys
+from kinesumer.aws.credentials import FrozenCredentials, Keys, KeyUse
 from kinesumer.aws.errors import call_errors
-from kinesumer.aws.key_use import KeyUse
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.runtime.secrets import SECRETS
 

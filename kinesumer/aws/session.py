@@ -17,15 +17,13 @@ from kinesumer.aws.clients import (
     READ_SECONDS,
     OpenClient,
     PlainClient,
+    plain_endpoint,
 )
-from kinesumer.aws.credentials import BorrowedKeys, Keyring, KeySource
+from kinesumer.aws.credentials import BorrowedKeys, Keyring, KeySource, KeyUse
 from kinesumer.aws.errors import Kind, describe, failure_of, no_credentials
 from kinesumer.aws.http.addresses import AddressCache
-from kinesumer.aws.http.pool import ConnectionPool
-from kinesumer.aws.http.subscriptions import EventStreamPool
+from kinesumer.aws.http.pool import ConnectionPool, EventStreamPool
 from kinesumer.aws.key_trouble import KeyTrouble
-from kinesumer.aws.key_use import KeyUse
-from kinesumer.aws.kinesis_endpoints import plain_endpoint
 from kinesumer.aws.roles import Role, RoleKeys
 from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.errors import ConfigurationError, KinesumerError

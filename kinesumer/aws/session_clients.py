@@ -33,7 +33,7 @@ from kinesumer.aws.clients import (
     READ_SECONDS,
     user_agent,
 )
-from kinesumer.aws.credentials import FrozenCredentials, SigningKeys
+from kinesumer.aws.credentials import FrozenCredentials, KeyUse, SigningKeys
 from kinesumer.aws.endpoints import (
     check_port,
     remember_passwords,
@@ -43,7 +43,6 @@ from kinesumer.aws.errors import Kind, failure_of, foreign, no_credentials
 from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.key_sources import LIBRARIES, SessionKeys, inner_session
-from kinesumer.aws.key_use import KeyUse
 from kinesumer.errors import (
     ConfigurationError,
     KinesumerError,

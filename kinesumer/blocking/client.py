@@ -12,8 +12,8 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from anyio.from_thread import start_blocking_portal
 
 from kinesumer import client as asynchronous
-from kinesumer.aws import state_table
-from kinesumer.aws.state_table import StateTable
+from kinesumer.aws import dynamodb
+from kinesumer.aws.dynamodb import StateTable
 from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.config import Config
@@ -368,7 +368,7 @@ def create_table(
     The arguments, the result and the errors are those of ``kinesumer.create_table()``.
     """
     create = partial(
-        state_table.create_table,
+        dynamodb.create_table,
         table,
         region=region,
         session=session,

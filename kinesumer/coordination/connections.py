@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Self
 
+from kinesumer.aws.dynamodb import default_table
 from kinesumer.aws.session import ClientFactory
-from kinesumer.aws.state_table import default_table
 from kinesumer.config import Config
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask, HeartbeatThread
 from kinesumer.coordination.store_thread import StoreThread

@@ -25,14 +25,13 @@ from kinesumer.aws.clients import OpenClient, PlainClient, user_agent
 from kinesumer.aws.errors import foreign, refusal
 from kinesumer.aws.http.connection import Answer
 from kinesumer.aws.http.event_stream import EventStream, RefusedError
-from kinesumer.aws.http.pool import Address, client_context
+from kinesumer.aws.http.pool import PROTOCOLS, Address, EventStreamPool, client_context
 from kinesumer.aws.http.sigv4 import (
     CONTENT_TYPE,
     Destination,
     SignedRequest,
     Signer,
 )
-from kinesumer.aws.http.subscriptions import PROTOCOLS, EventStreamPool
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.ports import Reservation
 from kinesumer.runtime.refusals import is_refusal

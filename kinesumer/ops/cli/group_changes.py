@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kinesumer.aws.state_table import create_table
+from kinesumer.aws.dynamodb import create_table
 from kinesumer.coordination import pauses
 from kinesumer.coordination.pauses import PauseResult
 from kinesumer.core.lineage import SeekStep

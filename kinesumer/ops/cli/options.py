@@ -14,9 +14,8 @@ from typing import Any
 
 import click
 
-from kinesumer.aws.dynamodb import DynamoStateStore
+from kinesumer.aws.dynamodb import TABLE_VARIABLE, DynamoStateStore
 from kinesumer.aws.session import ClientFactory
-from kinesumer.aws.state_table import TABLE_VARIABLE
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import stream_name

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kinesumer.aws.stream_names import parse_stream_name
+from kinesumer.aws.streams import parse_stream_name
 from kinesumer.errors import ConfigurationError, GroupBusyError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Start

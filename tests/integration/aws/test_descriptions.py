@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kinesumer.aws.descriptions import decode_description
+from kinesumer.aws.streams import decode_description
 from kinesumer.model.streams import StreamInfo
 
 SUMMARY: dict[str, Any] = {

@@ -11,10 +11,9 @@ import pytest
 from aiobotocore.session import AioSession
 from botocore import xform_name
 
-from kinesumer.aws.clients import OpenClient, PlainClient
+from kinesumer.aws.clients import OpenClient, PlainClient, plain_endpoint
 from kinesumer.aws.http.pool import client_context
 from kinesumer.aws.kinesis import open_source
-from kinesumer.aws.kinesis_endpoints import plain_endpoint
 from kinesumer.aws.roles import environment_keys
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import CredentialsError, StreamMissingError

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from kinesumer.aws import session
-from kinesumer.aws.http import event_stream, http2, subscriptions
+from kinesumer.aws.http import event_stream, http2
 from kinesumer.aws.http.connection import RECEIVE_BYTES
 from kinesumer.aws.http.event_stream import FrameQueue
 from kinesumer.aws.http.http2 import Http2Connection
+from kinesumer.aws.http.pool import EventStreamPool
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import HASH_KEYS, Start
 from tests.support.subscriptions import FIRST_SHARD, FanOutAws, Reader, fan_out_aws
@@ -232,7 +233,7 @@ async def test_tls_connections_receive_into_one_buffer(
 # --- slow readers ---
 
 
-def queues(pool: subscriptions.EventStreamPool) -> list[FrameQueue]:
+def queues(pool: EventStreamPool) -> list[FrameQueue]:
     found: list[FrameQueue] = []
     for connection in pool._open:
         if isinstance(connection, Http2Connection):

@@ -11,7 +11,7 @@ import pytest_asyncio
 from kinesumer.aws import session
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
-from kinesumer.aws.stream_names import parse_stream_name
+from kinesumer.aws.streams import parse_stream_name
 from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,

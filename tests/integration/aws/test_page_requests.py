@@ -8,7 +8,7 @@ import logging
 import pytest
 import pytest_asyncio
 
-from kinesumer.aws import kinesis, page_requests
+from kinesumer.aws import kinesis, polling
 from kinesumer.aws.clients import READ_SECONDS
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
@@ -80,7 +80,7 @@ async def test_a_read_without_a_reservation_is_in_json(
 async def test_without_the_compiled_decoder_all_pages_are_in_json(
     aws: AwsStub, clients: ClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_requests, "compiled", None)
+    monkeypatch.setattr(polling, "compiled", None)
     source = await open_source(clients, Stream("orders"))
     aws.answer("GetRecords", EMPTY)
     await source.get_records("s iterator", 10, Room())

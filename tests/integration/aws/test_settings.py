@@ -23,7 +23,7 @@ from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.session_clients import SessionClients
-from kinesumer.aws.stream_names import StreamName
+from kinesumer.aws.streams import StreamName
 from kinesumer.model.streams import Start, Stream
 from kinesumer.wire.put_records import Entry
 from tests.integration.aws.stub import AwsStub

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kinesumer.aws.stream_names import parse_stream_name
+from kinesumer.aws.streams import parse_stream_name
 from kinesumer.client import Kinesumer
 from kinesumer.config import Config
 from kinesumer.core.liveness import lease_ms
