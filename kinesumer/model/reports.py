@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 
 class Load(NamedTuple):
     """The work that a shard causes its owner, as averages over some seconds."""
@@ -49,7 +51,7 @@ class Outcomes(NamedTuple):
         return Outcomes(*(a - b for a, b in zip(self, other, strict=True)))
 
 
-class LastError(NamedTuple):
+class LastError(msgspec.Struct, frozen=True):
     """The last failure of a stream, without the error's text and the record's data."""
 
     type: str  # the name of the error's class

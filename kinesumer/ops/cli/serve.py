@@ -17,11 +17,10 @@ from kinesumer.ops.cli.console import safe_on_terminal
 from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
 from kinesumer.ops.cli.signals import run_until_signal
 from kinesumer.ops.dashboard.actions import ActionHandler
-from kinesumer.ops.dashboard.auth import Guard
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller, StoreFleetSource
 from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
-from kinesumer.ops.dashboard.server import AppList, Server, listen, serving
+from kinesumer.ops.dashboard.server import AppList, Guard, Server, listen, serving
 from kinesumer.ops.exporter.collector import (
     DEFAULT_OPTIONS,
     AppReader,

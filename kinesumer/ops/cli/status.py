@@ -14,6 +14,7 @@ from rich.console import RenderableType
 
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.errors import ConfigurationError, TransientError
+from kinesumer.model.streams import stream_name
 from kinesumer.model.validation import validate_name
 from kinesumer.ops.cli.console import (
     Cell,
@@ -33,10 +34,10 @@ from kinesumer.ops.cli.tables import (
     status_picture,
     status_tables,
 )
-from kinesumer.ops.group.apps import AppSummary, apps_report, read_apps
 from kinesumer.ops.group.distribution import cluster_by, read_distribution, report
 from kinesumer.ops.group.lag import LagMonitor
 from kinesumer.ops.group.observation import MIN_INTERVAL_SECONDS, check_client
+from kinesumer.ops.group.snapshot import AppSummary, apps_report, read_apps
 from kinesumer.ops.group.status import StatusQuery
 from kinesumer.ops.migration.kcl import distribution_of, read_table
 from kinesumer.ops.migration.kcl_table import open_leases
@@ -268,7 +269,7 @@ def _row(app: AppSummary) -> list[Cell]:
         str(app.clients),
         str(app.shards),
         plain(str(app.unread), bad),
-        name(", ".join(app.names)),
+        name(", ".join(map(stream_name, app.streams))),
         plain(", ".join(filter(None, ["paused" * app.paused, app.failures]))),
         app.last_seen,
     ]

@@ -1,15 +1,17 @@
-"""Serve the page's files, the stream of states, the changes and the records."""
+"""Serve the page's files, states, changes and records, to its own page only."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
+from hmac import compare_digest
 from importlib import resources
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
@@ -18,7 +20,6 @@ from aiohttp.http_exceptions import HttpProcessingError
 from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.ops.dashboard.actions import Action, ActionHandler
-from kinesumer.ops.dashboard.auth import Guard, protect
 from kinesumer.ops.dashboard.poller import Poller
 from kinesumer.ops.dashboard.records import (
     LetterBrowser,
@@ -26,11 +27,12 @@ from kinesumer.ops.dashboard.records import (
     RecordBrowser,
     RecordsRequest,
 )
-from kinesumer.ops.group.apps import apps_report, read_apps
+from kinesumer.ops.group.snapshot import apps_report, read_apps
 from kinesumer.ports import Clock
 from kinesumer.runtime.text import escape_unprintable
 
 T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 ADDRESS = "127.0.0.1"
 TYPES = {
@@ -39,8 +41,22 @@ TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
+TOKEN_HEADER = "X-Kinesumer-Token"  # noqa: S105 - the name of a header
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
+    "style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
 # Browsers keep connections open, so the command waits only briefly for their end.
 SHUTDOWN_SECONDS = 1.0
+# Each list of apps scans the table, so all pages together cause at most one in this
+# time.
+FRESH_SECONDS = 10.0
 
 
 class Invitation(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,30 +79,98 @@ INVALID_BODY_ERRORS = (
 )
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
+def _is_wanted(record: logging.LogRecord) -> bool:
     """Return whether to keep a log record. Invalid requests need no traceback."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
 log: logging.Logger = logging.getLogger("kinesumer.dashboard")
-log.addFilter(_is_ours)
+log.addFilter(_is_wanted)
 
 
-class File(NamedTuple):
-    """A file of the page."""
+class Guard:
+    """Rejects requests from other pages, and issues the token.
 
-    body: bytes
-    content_type: str
+    Changes and records need the token.
+
+    The server listens on 127.0.0.1, to which any page in the user's browser can send
+    requests. The Host header must be the server's, since other names may resolve to
+    127.0.0.1. An Origin header must name the server's page. When another page requests
+    images or scripts, browsers send no Origin header, but a Sec-Fetch-Site header.
+    Links on other pages may open only the page itself.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/"
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        # The printed link may remain in a terminal or a history, so its invitation is
+        # valid only once. Only the page that used the invitation knows the token.
+        self._invitation: str | None = secrets.token_urlsafe()
+        self._token = secrets.token_urlsafe()
+
+    def link(self, *, invites: bool) -> str:
+        """Return the page's URL, with the invitation if the page may get the token.
+
+        The invitation is in the fragment, which browsers don't send to servers.
+        """
+        return self._url + (f"#token={self._invitation}" if invites else "")
+
+    def exchange(self, invitation: str) -> str | None:
+        """Return the token for the invitation, which is valid once."""
+        known = self._invitation
+        if known is None or not _equal(known, invitation):
+            return None
+        self._invitation = None
+        return self._token
+
+    def has_token(self, request: web.Request) -> bool:
+        """Return whether a request has the token."""
+        return _equal(self._token, request.headers.get(TOKEN_HEADER, ""))
+
+    @web.middleware
+    async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Handle requests from the page; reject all others."""
+        if problem := self._problem(request):
+            raise web.HTTPForbidden(text=problem)
+        return await handler(request)
+
+    def _problem(self, request: web.Request) -> str | None:
+        if request.headers.get("Host") not in self._hosts:
+            return "this server answers only at 127.0.0.1: open the printed link\n"
+        if not _is_ours(request):
+            return "this server answers only its own page: open the printed link\n"
+        return None
 
 
-def page_files() -> dict[str, File]:
+def _is_ours(request: web.Request) -> bool:
+    """Return whether a request is from the page, opens it, or isn't from a browser."""
+    origin = request.headers.get("Origin")
+    # Browsers send an Origin with each POST, so this request isn't from the page.
+    if origin is None and request.method == "POST":
+        return False
+    if origin not in (None, f"http://{request.headers['Host']}"):
+        return False
+    # Programs such as curl send no Sec-Fetch-Site, and may read.
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    return request.path == "/" or site in ("same-origin", "none")
+
+
+async def protect(_: web.Request, response: web.StreamResponse) -> None:
+    """Set the security headers of every response, including errors and streams."""
+    response.headers.update(HEADERS)
+
+
+def _equal(one: str, other: str) -> bool:
+    # compare_digest() takes the same time wherever the texts differ, so the time
+    # reveals nothing about a token. Headers may contain bytes that aren't valid text.
+    return compare_digest(one.encode(), other.encode(errors="surrogateescape"))
+
+
+def page_files() -> dict[str, bytes]:
     """Return the files of the page by name, read from the package."""
-    files = {}
-    for file in resources.files("kinesumer.ops.dashboard").joinpath("static").iterdir():
-        suffix = file.name[file.name.rindex(".") :]
-        files[file.name] = File(file.read_bytes(), TYPES[suffix])
-    return files
+    static = resources.files("kinesumer.ops.dashboard").joinpath("static")
+    return {file.name: file.read_bytes() for file in static.iterdir()}
 
 
 class Server:
@@ -112,7 +196,7 @@ class Server:
         app.on_shutdown.append(self._end)
         app.add_routes(
             [
-                web.get("/", self._page),
+                web.get("/", self._file),
                 web.get("/states", self._states),
                 web.get(r"/{name:\w+\.\w+}", self._file),
                 web.post("/token", self._exchange),
@@ -133,14 +217,12 @@ class Server:
     async def _end(self, _: web.Application) -> None:
         await self._poller.end()
 
-    async def _page(self, _: web.Request) -> web.Response:
-        return _answer(self._files["index.html"])
-
     async def _file(self, request: web.Request) -> web.Response:
-        file = self._files.get(request.match_info["name"])
-        if file is None:
+        name = request.match_info.get("name", "index.html")
+        if name not in self._files:
             raise web.HTTPNotFound
-        return _answer(file)
+        type_ = TYPES[name[name.rindex(".") :]]
+        return web.Response(body=self._files[name], content_type=type_, charset="utf-8")
 
     async def _states(self, request: web.Request) -> web.StreamResponse:
         """Send each state as an event. It is complete, so a page may reconnect."""
@@ -225,10 +307,6 @@ def _error_response(status: int, problem: str) -> web.Response:
     return web.json_response({"error": escape_unprintable(problem)}, status=status)
 
 
-def _answer(file: File) -> web.Response:
-    return web.Response(body=file.body, content_type=file.content_type, charset="utf-8")
-
-
 def listen(port: int) -> socket.socket:
     """Return a socket on a port of 127.0.0.1. For port 0, choose a free one."""
     opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -265,10 +343,6 @@ async def serving(
         polling.cancel()
         await runner.cleanup()
         await asyncio.wait({polling})
-
-
-# Each reading scans the table, so all pages together cause at most one in this time.
-FRESH_SECONDS = 10.0
 
 
 class AppList:

@@ -10,7 +10,7 @@ import msgspec
 
 from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.model.incidents import Incident, IncidentKind
-from kinesumer.model.reports import Outcomes, StreamFailures
+from kinesumer.model.reports import LastError, Outcomes, StreamFailures
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.text import counted, duration_text, first_three
@@ -20,15 +20,6 @@ from kinesumer.wire.incidents import read_incidents
 
 # By stream ARN and consumer: the apps with the numbers of their live clients.
 LiveUses = Mapping[tuple[str, str], Counter[str]]
-
-
-class ErrorReport(msgspec.Struct, frozen=True):
-    """The last failure of a stream, without the error's text and the record's data."""
-
-    type: str
-    shard_id: str
-    position: str
-    at: float  # seconds since 1970
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +32,7 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     failed_calls: int
     dead_letters: int
     skipped_records: int
-    last_error: ErrorReport | None
+    last_error: LastError | None
     text: str  # "94 % of calls fail, 616 dead letters in the last minute"
 
     @property
@@ -106,7 +97,6 @@ def _sum(found: list[tuple[str, StreamFailures]]) -> Failures | None:
     for _, one in found:
         outcomes = outcomes.plus(one.outcomes)
     errors = [one.error for _, one in found if one.error is not None]
-    latest = max(errors, key=lambda error: error.at, default=None)
     return Failures(
         clients=list(dict.fromkeys(client_id for client_id, _ in found)),
         since=min(one.since for _, one in found),
@@ -115,7 +105,7 @@ def _sum(found: list[tuple[str, StreamFailures]]) -> Failures | None:
         failed_calls=outcomes.failed,
         dead_letters=outcomes.letters,
         skipped_records=outcomes.skipped,
-        last_error=None if latest is None else ErrorReport(*latest),
+        last_error=max(errors, key=lambda error: error.at, default=None),
         text=_counts(outcomes),
     )
 

@@ -1,17 +1,18 @@
-"""Read all rows of one app at about the same time."""
+"""Read all rows of one app at about the same time, or summarize every app."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.coordination.store_queries import unknown_app_text
 from kinesumer.core import plan
 from kinesumer.errors import KinesumerError
@@ -24,12 +25,14 @@ from kinesumer.model.rows import (
     StreamRow,
 )
 from kinesumer.model.streams import Interval, ShardKey
+from kinesumer.ops.group.client_reports import LIVE_SECONDS, failures_of_group
 from kinesumer.ports import StateStore
 from kinesumer.wire import rows
 
 T = TypeVar("T")
 
 
+MEMBERS, GROUPS, SHARDS = "member", "group", "shard"  # kinds of partitions
 # A commit takes this long at most, usually. A client that reads everything may be
 # behind by this time and its commit interval.
 COMMIT_MILLIS = 1_000
@@ -236,3 +239,69 @@ async def read_members(store: StateStore, app: str) -> list[MemberRow]:
     """Return the member rows that can be parsed."""
     partition = rows.member_key(app, "").pk
     return rows.parse_rows(rows.read_member, await store.query(partition))[0]
+
+
+class AppSummary(NamedTuple):
+    """An app at a glance."""
+
+    app: str
+    clients: int  # that have written to their rows in the last minutes
+    streams: list[str]  # the streams' ARNs
+    shards: int  # that are to be read now
+    unread: int  # shards of these that no client reads and that are not paused
+    paused: bool  # whether a stream or the whole app is paused
+    failures: str  # what user code could not handle in the last minute, in words
+    last_seen: str  # when a client wrote to its row last; empty if no row says so
+
+
+async def read_apps(store: DynamoStateStore, now: float) -> list[AppSummary]:
+    """Return a summary of each app, by name. ``now`` is in seconds since 1970.
+
+    This reads the whole table once. It leaves corrupt rows out, which ``status`` shows.
+    """
+    found: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in await store.scan(*(f"{kind}#" for kind in (MEMBERS, GROUPS, SHARDS))):
+        kind, app = str(row["pk"]).split("#", 2)[:2]
+        found[app][kind].append(row)
+    return [_summary(app, found[app], now) for app in sorted(found)]
+
+
+def _summary(app: str, parts: dict[str, list[Row]], now: float) -> AppSummary:
+    members = rows.parse_rows(rows.read_member, parts[MEMBERS])[0]
+    # If an app's last client was killed, no other client marks its row as dead.
+    live = [
+        m
+        for m in members
+        if now - rows.timestamp_seconds(m.last_update) <= LIVE_SECONDS
+    ]
+    named = [row for row in parts[GROUPS] if row["sk"] != rows.GROUP_SK]
+    own = [row for row in parts[GROUPS] if row["sk"] == rows.GROUP_SK]
+    streams = rows.parse_rows(rows.read_stream, named)[0]
+    groups = rows.parse_rows(rows.read_group, own)[0]
+    shards = rows.parse_rows(rows.read_shard, parts[SHARDS])[0]
+    arns = sorted(stream.arn for stream in streams)
+    by_stream = {
+        arn: [row for row in shards if row.key.stream_arn == arn] for arn in arns
+    }
+    snapshot = Snapshot(live, None, streams, by_stream, group=next(iter(groups), None))
+    failures = failures_of_group(snapshot.alive)
+    return AppSummary(
+        app,
+        clients=len(snapshot.alive),
+        streams=arns,
+        shards=sum(row.ready and not row.ended for row in snapshot.rows),
+        unread=sum(len(snapshot.unconsumed(arn)) for arn in arns),
+        paused=any(group.paused for group in groups)
+        or any(stream.paused for stream in streams),
+        failures="" if failures is None else failures.text,
+        last_seen=max(
+            (member.last_update for member in members),
+            key=rows.timestamp_seconds,
+            default="",
+        ),
+    )
+
+
+def apps_report(table: str, apps: Iterable[AppSummary]) -> dict[str, Any]:
+    """Return the summaries as JSON."""
+    return {"table": table, "apps": [app._asdict() for app in apps]}

@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from kinesumer.ops.dashboard.actions import ActionHandler
-from kinesumer.ops.dashboard.auth import TOKEN_HEADER
 from kinesumer.ops.dashboard.records import RecordBrowser
+from kinesumer.ops.dashboard.server import TOKEN_HEADER
 from tests.integration.ops.dashboard.conftest import served
 from tests.support.dashboard import FakeActions, FakeRecords
 from tests.support.toy_fleet import ToyFleet

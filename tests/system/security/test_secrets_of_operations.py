@@ -14,11 +14,17 @@ from kinesumer import Kinesumer, Record, RetryPolicy, Start, blocking
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.handlers.dead_letters.targets import check_target
 from kinesumer.ops.dashboard.actions import ActionHandler
-from kinesumer.ops.dashboard.auth import TOKEN_HEADER, Guard
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller, StoreFleetSource
 from kinesumer.ops.dashboard.records import RecordBrowser
-from kinesumer.ops.dashboard.server import Server, listen, page_files, serving
+from kinesumer.ops.dashboard.server import (
+    TOKEN_HEADER,
+    Guard,
+    Server,
+    listen,
+    page_files,
+    serving,
+)
 from kinesumer.ops.group.connect import connect, parse_roles
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.embedded_aws.identity import Credentials

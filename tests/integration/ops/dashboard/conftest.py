@@ -15,11 +15,10 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 
 from kinesumer.ops.dashboard.actions import ActionHandler
-from kinesumer.ops.dashboard.auth import Guard
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller
 from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
-from kinesumer.ops.dashboard.server import AppList, Server, listen, serving
+from kinesumer.ops.dashboard.server import AppList, Guard, Server, listen, serving
 from tests.support.dashboard import CountedFleet, FakeActions
 from tests.support.toy_fleet import Clock
 

@@ -21,8 +21,8 @@ from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import GroupRow
 from kinesumer.ops.dashboard.actions import ActionHandler
-from kinesumer.ops.dashboard.auth import TOKEN_HEADER
 from kinesumer.ops.dashboard.model import DashboardInfo
+from kinesumer.ops.dashboard.server import TOKEN_HEADER
 from tests.integration.ops.dashboard.conftest import Served, served, shown_page
 from tests.support.dashboard import CountedFleet, FakeActions
 from tests.support.toy_fleet import ToyFleet, arn_of

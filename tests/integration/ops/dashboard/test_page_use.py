@@ -20,7 +20,7 @@ from kinesumer.ops.dashboard.records import (
     RecordsRequest,
 )
 from kinesumer.ops.dashboard.server import AppList
-from kinesumer.ops.group.apps import AppSummary, apps_report
+from kinesumer.ops.group.snapshot import AppSummary, apps_report
 from tests.integration.ops.dashboard.conftest import served, shown_page
 from tests.support.dashboard import FakeRecords
 from tests.support.toy_fleet import arn_of, shard, small

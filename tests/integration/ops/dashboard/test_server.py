@@ -12,8 +12,8 @@ import pytest
 
 from kinesumer.aws.session import ClientFactory
 from kinesumer.model.records import Record
-from kinesumer.ops.dashboard.auth import TOKEN_HEADER
 from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
+from kinesumer.ops.dashboard.server import TOKEN_HEADER
 from kinesumer.ops.group.connect import NO_ROLES
 from tests.integration.ops.dashboard.conftest import Served, served
 from tests.support.dashboard import CountedFleet, FakeActions, FakeRecords
