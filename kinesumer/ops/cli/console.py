@@ -1,4 +1,4 @@
-"""Print for people: texts, tables, the progress of a step, and pictures."""
+"""Print for people: texts, tables and pictures; end on their keys and signals."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from rich.text import Text
 
 from kinesumer.errors import TransientError
 from kinesumer.model.streams import stream_name, stream_place
+from kinesumer.runtime.stop_signals import SIGNALS
 from kinesumer.runtime.text import MAX_STREAM_LETTERS, escape_unprintable, shorten
 
 # Of the JSON of every command. It changes only if a field is removed or changes its
@@ -262,3 +263,14 @@ def _read_keys(quit_: Callable[[], None]) -> Iterator[None]:
     finally:
         loop.remove_reader(keyboard)
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+async def run_until_signal(task: asyncio.Task[None]) -> None:
+    """Wait for a task. Cancel it on SIGINT or SIGTERM. Raises the task's error."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, task.cancel)
+    # wait() doesn't raise if the task was cancelled, but awaiting the task would.
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import Record
 from kinesumer.model.streams import Start, stream_name
 from kinesumer.model.times import as_until, parse_until
+from kinesumer.ops.cli.console import run_until_signal
 from kinesumer.ops.cli.options import (
     READING,
     ROLES,
@@ -34,10 +36,10 @@ from kinesumer.ops.cli.record_output import (
     Format,
     Output,
 )
-from kinesumer.ops.cli.signals import SignalHandler, run_until_signal
 from kinesumer.ops.group.connect import with_fan_out
 from kinesumer.ops.group.records import Tail
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.stop_signals import SIGNALS, StopSignals
 from kinesumer.runtime.text import counted, escape_unprintable
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 # The longest time for an export with its retries. The last export delays the end of
 # the command.
 OTLP_SECONDS = 2.0
+LEAVE_GRACE_SECONDS = 1.0
 
 
 @command("app", *READING, "table", *ROLES, "region")
@@ -155,6 +158,61 @@ def consume(
 
     with _telemetry(otlp=otlp, console=metrics_console), Output() as out:
         asyncio.run(run(out))
+
+
+class SignalHandler(StopSignals):
+    """Leaves the group on the first signal, and stops at once on the second.
+
+    Use it as a context manager in the task that consumes. The third signal kills the
+    process.
+    """
+
+    def __init__(self, client: Kinesumer, say: Callable[[str], None]) -> None:
+        self._client = client
+        self._say = say
+        self._consumer = asyncio.current_task()
+        self._leaving: asyncio.Task[None] | None = None
+        self._is_closed = False
+        # Whether stop_at_once() has cancelled the consuming task.
+        self.stopped_at_once: bool = False
+        loop = asyncio.get_running_loop()
+        super().__init__(
+            lambda: loop.call_soon_threadsafe(self._begin_to_leave),
+            lambda: loop.call_soon_threadsafe(self._stop_now),
+        )
+
+    def _begin_to_leave(self) -> None:
+        self._say("leaving: other clients take the shards over (again: stop now)")
+        self._leaving = asyncio.create_task(self._leave())
+
+    def _stop_now(self) -> None:
+        # From now on a signal kills the process, even if user code blocks the loop.
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        self._say("stopping now (again: kill)")
+        self.stop_at_once()
+
+    async def _leave(self) -> None:
+        try:
+            await self._client.leave()
+            # Leaving ends the iteration, and then close() cancels this wait. A client
+            # that hasn't begun to consume has no iteration, so stop it after the wait.
+            await asyncio.sleep(LEAVE_GRACE_SECONDS)
+        finally:
+            if not self._is_closed:
+                self.stop_at_once()
+
+    def stop_at_once(self) -> None:
+        """Cancel the consuming task: it stores positions and releases its shards."""
+        if self._consumer is not None and not self._consumer.done():
+            self.stopped_at_once = True
+            self._consumer.cancel()
+
+    def close(self) -> None:
+        """Don't stop the consuming task any more, since its iteration has ended."""
+        self._is_closed = True
+        if self._leaving is not None:
+            self._leaving.cancel()
 
 
 async def _say_what_is_awaited(

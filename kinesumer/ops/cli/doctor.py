@@ -20,7 +20,7 @@ from kinesumer.ops.cli.console import (
     stream_title,
 )
 from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
-from kinesumer.ops.group.doctor.runner import DoctorOptions, DoctorResult, run_checks
+from kinesumer.ops.group.doctor import DoctorOptions, DoctorResult, run_checks
 from kinesumer.ops.group.problems import Severity, worst
 from kinesumer.ops.group.verify import StreamVerdicts, Verification, VerifyReport
 from kinesumer.runtime.text import counted, escape_unprintable

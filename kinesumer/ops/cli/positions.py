@@ -21,7 +21,7 @@ from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
 from kinesumer.ops.group.connect import Roles, require_no_clients
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.migration import positions
-from kinesumer.ops.migration.apply import ImportPlan, Open, plan_file_import
+from kinesumer.ops.migration.import_plan import ImportPlan, Open
 from kinesumer.ops.migration.kcl_positions import plan_kcl_export, plan_kcl_import
 from kinesumer.ops.migration.kcl_table import open_leases
 from kinesumer.runtime.context import ClientContext
@@ -223,7 +223,7 @@ async def import_file(common: CommonOptions, file: BinaryIO) -> None:
 
     async def draft(context: ClientContext, clients: ClientFactory) -> ImportPlan:
         open_ = _stream_opener(clients, roles)
-        return await plan_file_import(context, file.name, stored, open_)
+        return await positions.plan_file_import(context, file.name, stored, open_)
 
     await _import(common, draft)
 

@@ -13,9 +13,8 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters.targets import parse_target
 from kinesumer.model.validation import validate_name
-from kinesumer.ops.cli.console import safe_on_terminal
+from kinesumer.ops.cli.console import run_until_signal, safe_on_terminal
 from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
-from kinesumer.ops.cli.signals import run_until_signal
 from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller, StoreFleetSource

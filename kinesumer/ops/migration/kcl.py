@@ -18,8 +18,8 @@ from kinesumer.errors import ConfigurationError, GroupBusyError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Start
 from kinesumer.ops.group.distribution import Consumer, Distribution, ShardLoad
+from kinesumer.ops.migration.import_plan import ResumePoint
 from kinesumer.ops.migration.kcl_table import Item, KclLeaseTable
-from kinesumer.ops.migration.plan import ResumePoint
 from kinesumer.runtime.partitions import partition_of
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.fields import SHARD_ID, is_sequence_number

@@ -18,7 +18,16 @@ from kinesumer.model.streams import Shard
 from kinesumer.ops.group.connect import require_no_clients
 from kinesumer.ops.group.shard_reads import PacedReader, ShardSampler
 from kinesumer.ops.group.verify import peek
-from kinesumer.ops.migration.apply import ImportPlan, Open
+from kinesumer.ops.migration.import_plan import (
+    ImportPlan,
+    Open,
+    ResumePoint,
+    StreamPlan,
+    children_of,
+    create_rows,
+    plan_stream,
+    require_complete,
+)
 from kinesumer.ops.migration.kcl import (
     LEASE,
     OWNERS,
@@ -34,14 +43,6 @@ from kinesumer.ops.migration.kcl import (
     resume_point_of_lease,
 )
 from kinesumer.ops.migration.kcl_table import KclLeaseTable, LeaseWrite
-from kinesumer.ops.migration.plan import (
-    ResumePoint,
-    StreamPlan,
-    children_of,
-    create_rows,
-    plan_stream,
-    require_complete,
-)
 from kinesumer.ports import StreamSource
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable

@@ -1,4 +1,4 @@
-"""Files of positions, in the JSON format of docs/positions.md."""
+"""Files of positions, in the JSON format of docs/positions.md, and their import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.records import Seconds
 from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import stream_name
-from kinesumer.ops.migration.plan import ResumePoint
+from kinesumer.ops.migration.import_plan import (
+    ImportPlan,
+    Open,
+    ResumePoint,
+    plan_stream,
+)
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
 from kinesumer.wire.fields import SHARD_ID, read_start
 
@@ -172,3 +179,31 @@ def _not_positions(reason: str) -> ConfigurationError:
         f"the input is not a file of positions: {reason}; pass what kinesumer export "
         "wrote"
     )
+
+
+async def plan_file_import(
+    context: ClientContext, source: str, positions: Positions, open_: Open
+) -> ImportPlan:
+    """Return the plan to import a file of positions.
+
+    Raise ConfigurationError if the file doesn't fit the streams, and KinesumerError if
+    a stream was created again after the export.
+    """
+    plans = []
+    for stream in positions.streams:
+        opened = await open_(stream.stream_arn)
+        info = await opened.describe()
+        if info.arn != stream.stream_arn:
+            raise ConfigurationError(
+                f"{escape_unprintable(stream.stream_arn)} isn't the stream's ARN: use "
+                f"{info.arn}"
+            )
+        if info.created_at != stream.stream_created_at:
+            raise KinesumerError(
+                f"stream {info.arn} was created again at "
+                f"{rows.timestamp_text(info.created_at)}, and the positions are of the "
+                f"one created at {rows.timestamp_text(stream.stream_created_at)}: "
+                "remove its positions"
+            )
+        plans.append(await plan_stream(context, opened, stream.resume_points()))
+    return ImportPlan(source, plans)

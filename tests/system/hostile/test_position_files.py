@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.streams import Start
-from kinesumer.ops.migration.plan import ResumePoint
+from kinesumer.ops.migration.import_plan import ResumePoint
 from kinesumer.ops.migration.positions import decode
 from kinesumer.wire.fields import read_position, read_start
 from kinesumer.wire.rows import start_text

@@ -22,8 +22,8 @@ from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS, ScaleObserver
 from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, build_metrics
 from kinesumer.ops.group import distribution, status
 from kinesumer.ops.group.distribution import Consumer, Distribution, ShardLoad
+from kinesumer.ops.group.doctor import APP_CHECK_FUNCTIONS
 from kinesumer.ops.group.doctor.observation import AppObservation
-from kinesumer.ops.group.doctor.runner import APP_CHECK_FUNCTIONS
 from kinesumer.ops.group.lag import NO_LAGS, Lags
 from kinesumer.ops.group.observation import FleetView, observe
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot

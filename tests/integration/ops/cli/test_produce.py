@@ -1,14 +1,23 @@
-"""Test ``kinesumer produce`` with sample records."""
+"""Test ``kinesumer produce`` with sample records, and what is shown while it runs."""
 
 from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import Run, Starter
+from tests.integration.ops.cli.conftest import (
+    COMMAND,
+    CONSUME,
+    Run,
+    Starter,
+    finished,
+    lines,
+)
+from tests.support.terminal import Terminal
 
 
 def consumed(start: Starter, limit: int) -> list[dict[str, str]]:
@@ -61,3 +70,30 @@ def test_lines_need_no_keys_for_a_stream_with_auto(
     expected = "not put: line 1: partition_key is null, but the stream distributes"
     assert result.stderr.startswith(expected)
     assert result.stdout.startswith("1 of 2 lines put as 1 record")
+
+
+def test_consume_says_on_a_terminal_what_it_waits_for(
+    aws: EmbeddedAws, start: Starter
+) -> None:
+    aws.create_table()
+    aws.create_stream("orders", shards=2)
+    with Terminal([*COMMAND, *CONSUME], subprocess.PIPE) as shown:
+        piped = start("consume", "orders", "--app=b", "--start=TRIM_HORIZON")
+        shown.until("waiting for records from orders… (client one, 2 shards)")
+        aws.put("orders", b"{}", "key")
+        for process in (shown.process, piped):
+            [line] = lines(process, 1)
+            assert json.loads(line)["data"] == "{}"
+            process.send_signal(signal.SIGTERM)
+        assert finished(piped)[1].startswith(b"leaving: ")
+        shown.until("leaving: ")
+        finished(shown.process)
+
+
+def test_produce_counts_sample_records_on_a_terminal(aws: EmbeddedAws) -> None:
+    aws.create_stream("orders")
+    command = [*COMMAND, "produce", "orders", "--generate=100/s"]
+    with Terminal(command, subprocess.PIPE) as shown:
+        shown.until(" records made (Ctrl-C ends) … 1 s")
+        shown.process.send_signal(signal.SIGINT)
+        assert b" lines put as " in finished(shown.process)[0]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from itertools import product
+from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 from kinesumer.aws.session import ClientFactory
 from kinesumer.model.records import Record
 from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
-from kinesumer.ops.dashboard.server import TOKEN_HEADER
+from kinesumer.ops.dashboard.server import TOKEN_HEADER, page_files
 from kinesumer.ops.group.connect import NO_ROLES
 from tests.integration.ops.dashboard.conftest import Served, served
 from tests.support.dashboard import CountedFleet, FakeActions, FakeRecords
@@ -286,3 +288,14 @@ async def test_larger_fleets_are_polled_less_often(
         async with served(fleet) as at, http.get(f"{at.origin}/states") as answer:
             paces.append((await next_state(answer))["every_seconds"])
     assert paces == [2, 4]
+
+
+ROOT = Path(__file__).parents[4]
+
+
+async def test_the_wheel_has_every_file_of_the_page() -> None:
+    builder = WheelBuilder(str(ROOT))
+    found = {file.distribution_path for file in builder.recurse_included_files()}
+    wanted = {f"kinesumer/ops/dashboard/static/{name}" for name in page_files()}
+    assert wanted <= found
+    assert len(wanted) > 10

@@ -1,17 +1,42 @@
-"""Test that the exporter reads apps at its own interval, and logs an outage once."""
+"""Test that the exporter reads at its own interval, and which clients it wants."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import AccessDeniedError, StoreUnavailableError
-from kinesumer.ops.exporter.collector import AppReader
+from kinesumer.model.reports import Load
+from kinesumer.model.rows import Deaths, MemberRow, ShardRow, StreamRow
+from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
+from kinesumer.ops.exporter.collector import (
+    DEFAULT_OPTIONS,
+    KEEP_RATIO,
+    AppReader,
+    ScaleObserver,
+    ScaleOptions,
+    greatest,
+)
+from kinesumer.ops.exporter.metrics import (
+    PREFIX,
+    AppMetrics,
+    AppReading,
+    Scale,
+    build_metrics,
+)
+from kinesumer.ops.group.lag import Lags
+from kinesumer.ops.group.observation import Observation, observe
+from kinesumer.ops.group.snapshot import Snapshot
+from kinesumer.ops.group.status import report
+from tests.support.stored_loads import stored_loads
 from tests.support.world import APP, World, in_virtual_time
 
 NO_CLIENTS: ClientFactory = SimpleNamespace()  # type: ignore[assignment]
@@ -81,3 +106,214 @@ async def test_a_permanent_error_ends_the_start_and_not_a_running_exporter(
         await one.read(NO_CLIENTS, denied)
     await one.read(NO_CLIENTS, denied)
     assert one.metrics.reading is None
+
+
+ARN = "arn:aws:kinesis:eu-west-1:210987654321:stream/orders"
+STREAMS = frozenset({ARN})
+SHARDS = 8
+OWNERS = "aabbccdd"
+BUSY, IDLE = 4.2, 0.0
+
+
+def key(number: int) -> ShardKey:
+    return ShardKey(ARN, f"shardId-{number}")
+
+
+def fleet(
+    work: dict[int, float],
+    lags: dict[int, int] | None = None,
+    *,
+    owners: str = OWNERS,
+    changes: dict[int, dict[str, Any]] | None = None,
+    **member: Any,
+) -> Observation:
+    """Return a fleet whose shards cause so much work, and are so far behind."""
+    step = HASH_KEYS // SHARDS
+    rows = [
+        ShardRow(
+            key(number),
+            number * step,
+            (number + 1) * step - 1,
+            Start.TRIM_HORIZON,
+            **{
+                "ready": True,
+                "owner": f"session of {owner}" if owner != "-" else "",
+                "owner_id": owner.strip("-"),
+                **(changes or {}).get(number, {}),
+            },
+        )
+        for number, owner in enumerate(owners)
+    ]
+    members = []
+    for client_id in sorted({*owners} - {"-"}):
+        loads = {
+            (row.key, row.first_hash): Load(2e3, 10.0, work[number])
+            for number, row in enumerate(rows)
+            if row.owner_id == client_id and number in work
+        }
+        text = stored_loads(loads, STREAMS)
+        session = f"session of {client_id}"
+        members.append(
+            MemberRow(client_id, session, streams=STREAMS, load=text, **member)
+        )
+    stream = StreamRow(ARN, 1.0, Start.TRIM_HORIZON, baseline=True)
+    snapshot = Snapshot(members, None, [stream], {ARN: rows})
+    millis = Lags({key(number): lag for number, lag in (lags or {}).items()}, {})
+    return observe(None, snapshot, millis, 0.0)
+
+
+def scale_of(
+    view: Observation, options: ScaleOptions = DEFAULT_OPTIONS, *, has_lags: bool = True
+) -> Scale:
+    """Return the result of readings of a fleet that doesn't change for a minute."""
+    observer = ScaleObserver(options)
+    for now in range(0, 70, 10):
+        found = observer.observe(view, float(now), has_lags=has_lags)
+    return found
+
+
+EVEN = dict.fromkeys(range(SHARDS), 0.3)
+CURRENT = dict.fromkeys(range(SHARDS), 6000)  # a commit interval, and a second
+
+
+def test_the_load_needs_as_many_clients_as_have_the_target_utilization() -> None:
+    assert scale_of(fleet(EVEN, CURRENT)).wanted == {"load": 4, "catch_up": 4}
+    options = ScaleOptions(target_utilization=1.5)
+    assert scale_of(fleet(EVEN, CURRENT), options).wanted["load"] == 2
+
+
+def test_what_a_commit_interval_explains_is_no_backlog() -> None:
+    options = ScaleOptions(catch_up_seconds=1.0)
+    wanted = scale_of(fleet(EVEN, CURRENT), options).wanted
+    assert wanted["catch_up"] == wanted["load"]
+
+
+def test_a_backlog_needs_more_clients_and_a_shorter_time_still_more() -> None:
+    behind = dict.fromkeys(range(SHARDS), 120_000)
+    assert scale_of(fleet(EVEN, behind)).wanted == {"load": 4, "catch_up": 5}
+    options = ScaleOptions(catch_up_seconds=300)
+    assert scale_of(fleet(EVEN, behind), options).wanted == {"load": 4, "catch_up": 6}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"paused": True},
+        {"ended": True},
+        {"ready": False},
+        {"deaths": Deaths(3)},
+    ],
+)
+def test_shards_that_more_clients_could_not_read_dont_count(
+    change: dict[str, Any],
+) -> None:
+    busy = dict.fromkeys(range(SHARDS), BUSY)
+    far = dict.fromkeys(range(SHARDS), 3_600_000)
+    view = fleet(busy, far, changes=dict.fromkeys(range(5), change))
+    assert scale_of(view).wanted == {"load": 3, "catch_up": 3}
+
+
+def test_without_lags_only_the_load_is_known() -> None:
+    assert scale_of(fleet(EVEN), has_lags=False).wanted == {"load": 4}
+
+
+def test_without_loads_nothing_is_known() -> None:
+    assert scale_of(fleet({}, CURRENT)).wanted == {}
+
+
+# --- metrics --------------------------------------------------------------------------
+
+
+def metrics_of(view: Observation, options: ScaleOptions) -> dict[str, dict[str, float]]:
+    """Return the values of each metric, by the labels that aren't the stream's."""
+    reading = AppReading(
+        report("app", "", view), view, True, 1e9, 0.1, scale_of(view, options)
+    )
+    found: dict[str, dict[str, float]] = {}
+    for family in build_metrics([AppMetrics("app", 1, 0, reading)]):
+        for sample in family.samples:
+            name = sample.name.removeprefix(PREFIX)
+            own = sample.labels.keys() - {"app", "stream", "region", "account"}
+            label = "".join(sample.labels[label] for label in own)
+            found.setdefault(name, {})[label] = sample.value
+    return found
+
+
+UNEVEN = {number: number / 10 for number in range(SHARDS)}
+
+
+def test_only_the_busiest_shards_have_metrics_of_their_load() -> None:
+    metrics = metrics_of(fleet(UNEVEN), ScaleOptions(top_shards=2))
+    assert metrics["shard_handler_seconds_per_second"] == {
+        "shardId-7": pytest.approx(0.7, rel=0.01),
+        "shardId-6": pytest.approx(0.6, rel=0.01),
+    }
+    for name in ("work", "bytes_per_second", "records_per_second"):
+        assert metrics[f"shard_{name}"].keys() == {"shardId-7", "shardId-6"}
+    assert metrics["shard_work"]["shardId-7"] == pytest.approx(0.7011, rel=0.01)
+
+
+def test_only_the_shards_furthest_behind_have_metrics_of_their_lag() -> None:
+    lags = {number: 1000 * number for number in range(SHARDS)}
+    metrics = metrics_of(fleet(UNEVEN, lags), ScaleOptions(top_shards=1))
+    assert metrics["shard_lag_seconds"] == {"shardId-7": 7.0}
+
+
+def test_no_shard_has_metrics_of_its_own_if_none_is_wanted() -> None:
+    metrics = metrics_of(fleet(UNEVEN, CURRENT), ScaleOptions(top_shards=0))
+    assert not [name for name in metrics if name.startswith("shard_")]
+
+
+def test_the_metrics_of_a_shard_that_is_no_longer_busy_disappear() -> None:
+    options = ScaleOptions(top_shards=1)
+    observer = ScaleObserver(options)
+    first = observer.observe(fleet(UNEVEN), 0.0, has_lags=True)
+    then = observer.observe(fleet({**UNEVEN, 7: 0.0}), 10.0, has_lags=True)
+    assert (first.busiest, then.busiest) == ((key(7),), (key(6),))
+
+
+def test_a_clients_work_is_that_of_its_shards() -> None:
+    metrics = metrics_of(fleet(UNEVEN), ScaleOptions())
+    expected = {"a": 0.1, "b": 0.5, "c": 0.9, "d": 1.3}
+    assert metrics["member_work"] == pytest.approx(expected, abs=0.01)
+
+
+values = st.dictionaries(st.text(max_size=3), st.floats(0, 100), max_size=20)
+
+
+@given(values, st.integers(0, 25))
+def test_without_a_selection_the_greatest_are_selected(
+    values: dict[str, float], count: int
+) -> None:
+    chosen = greatest(values, (), count)
+    assert [values[key] for key in chosen] == sorted(values.values())[::-1][:count]
+
+
+@given(values, st.sets(st.text(max_size=3)), st.integers(0, 25))
+def test_nothing_left_out_is_much_greater_than_what_is_selected(
+    values: dict[str, float], selected: set[str], count: int
+) -> None:
+    chosen = greatest(values, selected, count)
+    assert len(set(chosen)) == min(count, len(values))
+    least = min((values[key] for key in chosen), default=0.0)
+    for key in set(values) - set(chosen) if count else ():
+        assert values[key] <= KEEP_RATIO * least
+
+
+def test_noise_changes_nothing() -> None:
+    random, names = Random(1), [f"shard {number}" for number in range(100)]
+    chosen = greatest(dict.fromkeys(names, 1.0), (), 20)
+    for _ in range(100):
+        noisy = {name: random.uniform(0.82, 1.22) for name in names}
+        assert set(greatest(noisy, chosen, 20)) == set(chosen)
+
+
+@pytest.mark.parametrize(("new", "expected"), [(1.4, "a"), (1.6, "b")])
+def test_a_much_greater_value_takes_the_place_of_a_selected_one(
+    new: float, expected: str
+) -> None:
+    assert greatest({"a": 1.0, "b": new}, ("a",), 1) == (expected,)
+
+
+def test_of_equal_values_a_selected_one_stays() -> None:
+    assert greatest({"a": 0.0, "b": 0.0, "c": 0.0}, ("c",), 2) == ("c", "a")

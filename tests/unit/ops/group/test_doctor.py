@@ -18,6 +18,7 @@ from kinesumer.model.rows import (
 )
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.ops.group import verify
+from kinesumer.ops.group.doctor import APP_CHECK_FUNCTIONS
 from kinesumer.ops.group.doctor.members import (
     member_problems,
     operator_pauses,
@@ -30,7 +31,6 @@ from kinesumer.ops.group.doctor.ownership import (
     stuck_hand_overs,
     uncovered_hash_keys,
 )
-from kinesumer.ops.group.doctor.runner import APP_CHECK_FUNCTIONS
 from kinesumer.ops.group.doctor.streams import (
     expiring_records,
     hot_shards,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from kinesumer.errors import (
     RecordRefusedError,
 )
 from kinesumer.model.streams import HASH_KEYS, Shard
+from kinesumer.ops.cli.produce import InputLines
 from kinesumer.ops.group.produce import (
     FailedLines,
     KeySource,
@@ -314,3 +317,24 @@ async def test_orders_end_at_the_limit_and_are_numbered() -> None:
     assert [len(portion) for portion in portions] == [5, 5, 2]
     numbers = [json.loads(line)["order_id"] for part in portions for line in part]
     assert numbers == list(range(1, 13))
+
+
+async def test_the_last_line_may_lack_a_line_end(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"one\ntwo")
+    portions = [portion async for portion in InputLines(str(file))]
+    assert portions == [[b"one"], [b"two"]]
+
+
+async def test_an_incomplete_line_is_dropped_when_stopped(
+    tmp_path: Path,
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)
+    os.write(end, b"one\ntw")
+    lines = InputLines(str(pipe))
+    assert await anext(lines) == [b"one"]
+    lines.stop()
+    assert [portion async for portion in lines] == []
+    os.close(end)

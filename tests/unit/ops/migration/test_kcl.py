@@ -10,6 +10,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.ops.group.verify import Peek, Presence
+from kinesumer.ops.migration.import_plan import ResumePoint, normalize_position
 from kinesumer.ops.migration.kcl import (
     Checkpoint,
     StreamId,
@@ -18,7 +19,6 @@ from kinesumer.ops.migration.kcl import (
     read_table,
     resume_point_of_lease,
 )
-from kinesumer.ops.migration.plan import ResumePoint, normalize_position
 from tests.support.kcl_fleet import FIXTURE, S0, S1
 
 TWO_HOURS = Start(type="AT_TIMESTAMP", timestamp=7200.0)

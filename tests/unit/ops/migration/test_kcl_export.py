@@ -18,9 +18,9 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, Value
 from kinesumer.model.streams import Start
-from kinesumer.ops.migration.apply import write as write_rows
+from kinesumer.ops.migration.import_plan import ResumePoint, plan_stream
+from kinesumer.ops.migration.import_plan import write as write_rows
 from kinesumer.ops.migration.kcl_positions import ExportPlan, plan_kcl_export
-from kinesumer.ops.migration.plan import ResumePoint, plan_stream
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.kcl_fleet import (

@@ -14,7 +14,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import Start
-from kinesumer.ops.migration.apply import ImportPlan
+from kinesumer.ops.migration.import_plan import ImportPlan
 from kinesumer.ops.migration.kcl_positions import plan_kcl_import
 from kinesumer.testing.memory import MemorySource
 from kinesumer.wire import rows, writes
