@@ -3,7 +3,7 @@
     python -m benchmarks.fan_out [latency|throughput|idle|moves…]
 
 Clients are processes of their own. Latency and moves use the embedded AWS, which sends
-a record 70 ms after its put, through HTTP/1.1 and through TLS over HTTP/1.1 and HTTP/2.
+a record 70 ms after its put, without and with TLS.
 Throughput uses a server of prepared events, and counts the client's CPU time only.
 """
 
@@ -29,15 +29,14 @@ from tests.support.tls_front import make_certificate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PLAIN, TLS, HTTP2 = "HTTP/1.1", "TLS, HTTP/1.1", "TLS, HTTP/2"
-PROTOCOLS = {PLAIN: "http/1.1", TLS: "http/1.1", HTTP2: "h2"}
+PLAIN, TLS = TRANSPORTS = "plain", "TLS"
 WAYS = {"polling": "", "fan-out": "@bench"}
 PER_SECOND = 100.0
 MEASURED_SECONDS, CALM_SECONDS = 20.0, 8.0
-# Bytes of a record: records of an event, records to read, and the aims by protocol.
+# Bytes of a record: records of an event, records to read, and the aim over TLS.
 LAYOUTS = {
-    100: (5_000, 3_000_000, {TLS: 500e3, HTTP2: 300e3}),
-    1_000: (800, 600_000, {TLS: 130e3, HTTP2: 80e3}),
+    100: (5_000, 3_000_000, 500e3),
+    1_000: (800, 600_000, 130e3),
 }
 IDLE_SHARDS = (10, 1_000)
 CLAIMING_SECONDS = 600.0  # for so many shards, beside the embedded AWS
@@ -53,9 +52,9 @@ def main() -> None:
 def latency() -> None:
     """Measure the time from a put to user code."""
     report = Report("from put to handler, caught up")
-    for protocol in PROTOCOLS:
+    for transport in TRANSPORTS:
         for way, consumer in WAYS.items():
-            with reached(protocol) as (made, environment):
+            with reached(transport) as (made, environment):
                 made.aws.create_stream("orders", shards=4)
                 worker = made.start("app", f"orders{consumer}", "each", **environment)
                 with producing(made.aws, ["orders"], PER_SECOND):
@@ -64,7 +63,7 @@ def latency() -> None:
                     time.sleep(3 + MEASURED_SECONDS)
                 seen = parsed(worker.leave(), way)
             waits = [1000 * (r.at - r.put_at) for r in seen if r.put_at > began]
-            what = f"{way}, {protocol}"
+            what = f"{way}, {transport}"
             if consumer:
                 report.at_most(f"{what}, median", percentile(waits, 0.5), 90, " ms")
                 report.at_most("  99th percentile", percentile(waits, 0.99), 160, " ms")
@@ -79,26 +78,23 @@ def throughput() -> None:
     with background(EmbeddedAws()) as aws, tempfile.TemporaryDirectory() as directory:
         aws.create_table("state")
         files = make_certificate(Path(directory))
-        for size, (records, count, aims) in LAYOUTS.items():
+        for size, (records, count, aim) in LAYOUTS.items():
             report = Report(f"records of {size:,} B per CPU second")
-            for protocol, offered in PROTOCOLS.items():
-                arguments = files if protocol != PLAIN else ()
-                with served(
-                    "benchmarks.push_server", records, size, offered, *arguments
-                ) as url:
+            for transport in TRANSPORTS:
+                arguments = files if transport == TLS else ()
+                with served("benchmarks.push_server", records, size, *arguments) as url:
                     environment = {
                         **aws.environment(),
                         "AWS_ENDPOINT_URL_KINESIS": url,
                         "AWS_CA_BUNDLE": str(files[0]),
                     }
-                    if protocol != HTTP2:
-                        rate = measured("kinesumer", count, environment)
-                        report.note(f"polling, {protocol}", f"{rate:,.0f}")
+                    rate = measured("kinesumer", count, environment)
+                    report.note(f"polling, {transport}", f"{rate:,.0f}")
                     rate = measured("fan-out", count, environment)
-                if protocol in aims:
-                    report.at_least(f"fan-out, {protocol}", rate, aims[protocol])
+                if transport == TLS:
+                    report.at_least(f"fan-out, {transport}", rate, aim)
                 else:
-                    report.note(f"fan-out, {protocol}", f"{rate:,.0f}")
+                    report.note(f"fan-out, {transport}", f"{rate:,.0f}")
             report.print()
 
 
@@ -119,11 +115,11 @@ def idle() -> None:
     """Measure the CPU time and memory of a client with idle shards."""
     few, many = IDLE_SHARDS
     report = Report(f"{many:,} idle shards in one client")
-    for protocol in PROTOCOLS:
+    for transport in TRANSPORTS:
         for way, consumer in WAYS.items():
             found = {}
             for shards in IDLE_SHARDS:
-                with reached(protocol) as (made, environment):
+                with reached(transport) as (made, environment):
                     made.aws.create_stream("quiet", shards=shards)
                     worker = made.start(
                         "app", f"quiet{consumer}", f"steady:{shards}", **environment
@@ -132,17 +128,17 @@ def idle() -> None:
                     found[shards] = float(cpu), int(resident)
             share = 100 * found[many][0] / IDLE_SECONDS
             grown = (found[many][1] - found[few][1]) / (many - few)
-            report.note(f"{way}, {protocol}", f"{share:.3g} % of a core")
+            report.note(f"{way}, {transport}", f"{share:.3g} % of a core")
             report.note("  memory per shard", f"{grown / 1024:.3g} KiB")
     report.print()
 
 
 def moves() -> None:
     """Measure planned moves of shards and the takeover after a crash."""
-    for protocol in PROTOCOLS:
-        report = Report(f"moves of shards, {protocol}")
+    for transport in TRANSPORTS:
+        report = Report(f"moves of shards, {transport}")
         for way, consumer in WAYS.items():
-            with reached(protocol) as (made, environment):
+            with reached(transport) as (made, environment):
                 stream = f"orders{consumer}"
                 seen, killed_at = moved(made, stream, environment)
             planned = [record for record in seen if record.at < killed_at]
@@ -203,14 +199,13 @@ def takeover(seen: list[Seen], killed_at: float) -> float:
 
 
 @contextmanager
-def reached(protocol: str) -> Iterator[tuple[Fleet, dict[str, str]]]:
+def reached(transport: str) -> Iterator[tuple[Fleet, dict[str, str]]]:
     """Yield an empty fleet, and what its workers need to reach Kinesis."""
     with fleet() as made, tempfile.TemporaryDirectory() as directory:
-        if protocol == PLAIN:
+        if transport == PLAIN:
             yield made, {}
             return
-        module = "benchmarks.tls_server"
-        with served(module, made.aws.url, directory, PROTOCOLS[protocol]) as url:
+        with served("benchmarks.tls_server", made.aws.url, directory) as url:
             authority = str(Path(directory, "cert.pem"))
             yield made, {"AWS_ENDPOINT_URL_KINESIS": url, "AWS_CA_BUNDLE": authority}
 

@@ -37,7 +37,7 @@ class Fleet:
 
     def use_tls(self, directory: str) -> None:
         """Let workers use TLS, with a certificate in this directory."""
-        front = served("benchmarks.tls_server", self.aws.url, directory, "http/1.1")
+        front = served("benchmarks.tls_server", self.aws.url, directory)
         self._environment["AWS_ENDPOINT_URL"] = self._stack.enter_context(front)
         self._environment["AWS_CA_BUNDLE"] = str(Path(directory, "cert.pem"))
         self.tls_environment[TLS_DIRECTORY] = directory

@@ -1,10 +1,9 @@
 """Imitate Kinesis with subscriptions to shards that have endless prepared records.
 
-    python -m benchmarks.push_server RECORDS BYTES PROTOCOL [CERTIFICATE KEY]
+    python -m benchmarks.push_server RECORDS BYTES [CERTIFICATE KEY]
 
-Each event has RECORDS records of BYTES each. PROTOCOL is ``http/1.1`` or ``h2``; with a
-certificate, the server uses TLS. Prints its URL, and serves until its standard input
-ends. It writes its frames of HTTP/2 itself, so that it costs less than its client.
+Each event has RECORDS records of BYTES each. With a certificate, the server uses TLS.
+Prints its URL, and serves until its standard input ends.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import asyncio
 import json
 import logging
 import ssl
-import struct
 import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
@@ -23,7 +21,7 @@ from benchmarks.pages import Layout, numbered
 from kinesumer.testing.kinesis.subscription import encode_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 EVENT = {
     ":message-type": "event",
@@ -33,12 +31,6 @@ EVENT = {
 EVENTS_KEPT = 100
 WAITING_BYTES = 1024 * 1024  # written to a connection, but not sent
 PIECES_AT_ONCE = 100  # written before the event loop handles other events
-# Frame types and flags of HTTP/2, and the size that every peer accepts.
-DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE, RESET = 0, 1, 4, 6, 8, 3
-END_STREAM, ACK, END_HEADERS = 1, 1, 4
-HTTP2_FRAME_BYTES = 16_384
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-STATUS_200 = b"\x88"  # HPACK's static table
 
 
 class Pushes(Canned):
@@ -76,32 +68,25 @@ class Pushes(Canned):
 
 
 class Pushing(asyncio.Protocol):
-    """One connection, over HTTP/1.1 or HTTP/2."""
+    """One connection."""
 
     def __init__(self, pushes: Pushes) -> None:
         self._pushes = pushes
         self._received = bytearray()
-        self._step: Callable[[], bool] = self._take_request
         self._writable = True
-        # What to send as soon as the connection takes it: a generator for each stream.
+        # What to send as soon as the connection takes it: a generator for each request.
         self._sending: deque[Iterator[bytes]] = deque()
-        # HTTP/2: bytes that each stream may still send, and bodies of requests.
-        self._windows: dict[int, int] = {}
-        self._first_window = 65_535
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Choose the protocol that TLS negotiated."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(WAITING_BYTES)
-        encryption = transport.get_extra_info("ssl_object")
-        if encryption is not None and encryption.selected_alpn_protocol() == "h2":
-            self._step = self._take_preface
 
     def data_received(self, data: bytes) -> None:
         """Take requests, and send as much as possible."""
         self._received += data
-        while self._step():
+        while self._take_request():
             pass
         self._send()
 
@@ -135,8 +120,6 @@ class Pushing(asyncio.Protocol):
             if piece:
                 transport.write(piece)
                 pieces += 1
-
-    # --- HTTP/1.1 ---------------------------------------------------------------------
 
     def _take_request(self) -> bool:
         end = self._received.find(b"\r\n\r\n") + 4
@@ -173,83 +156,17 @@ class Pushing(asyncio.Protocol):
             yield b"%x\r\n" % len(frame) + frame + b"\r\n"
             number += 1
 
-    # --- HTTP/2 -----------------------------------------------------------------------
-
-    def _take_preface(self) -> bool:
-        if len(self._received) < len(PREFACE):
-            return False
-        assert self._received.startswith(PREFACE)
-        del self._received[: len(PREFACE)]
-        self._transport.write(_frame(SETTINGS, 0, 0, b""))
-        self._step = self._take_frame
-        return True
-
-    def _take_frame(self) -> bool:
-        received = self._received
-        if len(received) < 9:
-            return False
-        size = int.from_bytes(received[:3], "big")
-        if len(received) < 9 + size:
-            return False
-        kind, flags = received[3], received[4]
-        stream = int.from_bytes(received[5:9], "big")
-        payload = bytes(received[9 : 9 + size])
-        del received[: 9 + size]
-        if kind == SETTINGS and not flags & ACK:
-            for name, value in struct.iter_unpack(">HI", payload):
-                if name == 4:
-                    self._first_window = value
-            self._transport.write(_frame(SETTINGS, ACK, 0, b""))
-        elif kind == PING and not flags & ACK:
-            self._transport.write(_frame(PING, ACK, 0, payload))
-        elif kind == WINDOW_UPDATE and stream in self._windows:
-            self._windows[stream] += int.from_bytes(payload, "big")
-        elif kind == RESET:
-            self._windows.pop(stream, None)
-        elif kind == HEADERS:
-            self._windows[stream] = self._first_window
-        elif kind == DATA and flags & END_STREAM:
-            self._transport.write(_frame(HEADERS, END_HEADERS, stream, STATUS_200))
-            self._sending.append(self._pieces(stream))
-        return True
-
-    def _pieces(self, stream: int) -> Iterator[bytes]:
-        number = 0
-        windows = self._windows
-        while True:
-            frame = self._pushes.frame(number)
-            at = 0
-            while at < len(frame):
-                window = windows.get(stream, 0)
-                if not window:
-                    yield b""
-                    continue
-                stop = min(len(frame), at + window, at + 8 * HTTP2_FRAME_BYTES)
-                windows[stream] = window - (stop - at)
-                yield b"".join(
-                    _frame(DATA, 0, stream, frame[i : min(stop, i + HTTP2_FRAME_BYTES)])
-                    for i in range(at, stop, HTTP2_FRAME_BYTES)
-                )
-                at = stop
-            number += 1
-
-
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    head = len(payload).to_bytes(3, "big") + bytes([kind, flags])
-    return head + stream.to_bytes(4, "big") + payload
-
 
 async def main() -> None:
     """Serve until standard input ends."""
     # A client ends in the middle of events. asyncio would log each write after that.
     logging.getLogger("asyncio").disabled = True
-    records, size, protocol, *files = sys.argv[1:]
+    records, size, *files = sys.argv[1:]
     pushes = Pushes(int(records), int(size))
     context = None
     if files:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*files)
-        context.set_alpn_protocols([protocol])
     server = await asyncio.get_running_loop().create_server(
         lambda: Pushing(pushes), "127.0.0.1", 0, ssl=context
     )

@@ -1,8 +1,8 @@
 """Serve another server of this machine through TLS.
 
-    python -m benchmarks.tls_server URL DIRECTORY PROTOCOL
+    python -m benchmarks.tls_server URL DIRECTORY
 
-PROTOCOL is ``http/1.1`` or ``h2``. Writes the certificate to trust, ``cert.pem``, into
+Writes the certificate to trust, ``cert.pem``, into
 DIRECTORY. Prints its URL, and serves until its standard input ends.
 """
 
@@ -17,8 +17,8 @@ from tests.support.tls_front import tls_front
 
 async def main() -> None:
     """Serve until standard input ends."""
-    url, directory, protocol = sys.argv[1:]
-    async with tls_front(url, Path(directory), protocol, max_streams=1000) as front:
+    url, directory = sys.argv[1:]
+    async with tls_front(url, Path(directory)) as front:
         print(front.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 

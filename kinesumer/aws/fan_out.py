@@ -7,9 +7,8 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from kinesumer.aws.http.event_stream import EventStream
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.starting_positions import (
@@ -49,9 +48,6 @@ from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.secrets import SECRETS
 from kinesumer.wire.event_stream import Frame, decode_event, fault_message
 
-# Subscribes a consumer's ARN to a shard's id from a StartingPosition.
-Subscribe = Callable[[str, str, Mapping[str, object]], Awaitable[EventStream]]
-
 # Five seconds after a subscription began, another one may replace it.
 REPLACE_SECONDS = 5.0
 # AWS permits one call of SubscribeToShard a second for each consumer and shard.
@@ -60,6 +56,26 @@ CALL_SECONDS = 1.0
 IN_USE_SECONDS = REPLACE_SECONDS + 2 * CALL_SECONDS
 # How often a client that polls instead tries fan-out again.
 FALLBACK_SECONDS = 180.0
+
+
+class EventStream(Protocol):
+    """A response whose frames are read one after the other."""
+
+    async def next(self) -> Frame | None:
+        """Return the next frame, or None at the end.
+
+        Raise OSError if the connection breaks or is silent, and SourceUnavailableError
+        if a frame is corrupt.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop receiving."""
+        ...
+
+
+# Subscribes a consumer's ARN to a shard's id from a StartingPosition.
+Subscribe = Callable[[str, str, Mapping[str, object]], Awaitable[EventStream]]
 
 
 class _Subscription(NamedTuple):
@@ -312,8 +328,6 @@ class FanOutSource:
             try:
                 frame = await subscription.stream.next()
             except OSError as broken:  # TimeoutError is an OSError, too
-                if isinstance(broken, TimeoutError):
-                    subscription.stream.suspect()
                 raise SourceUnavailableError(
                     f"the subscription to {self._source.label}, {token.shard_id} "
                     f"broke: {SECRETS.redact(str(broken)) or 'no event arrived'}"

@@ -22,8 +22,7 @@ from kinesumer.aws.errors import (
     translated_errors,
 )
 from kinesumer.aws.http.client import KINESIS, DirectCalls, KinesisCalls
-from kinesumer.aws.http.event_stream import EventStream
-from kinesumer.aws.http.pool import EventStreamPool
+from kinesumer.aws.http.event_stream import EventStream, EventStreamPool
 from kinesumer.aws.kinesis_errors import (
     NOT_FOUND,
     OF_CONSUMER,

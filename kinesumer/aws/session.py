@@ -22,7 +22,8 @@ from kinesumer.aws.clients import (
 from kinesumer.aws.credentials import BorrowedKeys, Keyring, KeySource, KeyUse
 from kinesumer.aws.errors import Kind, describe, failure_of, no_credentials
 from kinesumer.aws.http.addresses import AddressCache
-from kinesumer.aws.http.pool import ConnectionPool, EventStreamPool
+from kinesumer.aws.http.event_stream import EventStreamPool
+from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.key_trouble import KeyTrouble
 from kinesumer.aws.roles import Role, RoleKeys
 from kinesumer.config import MAX_CONNECTIONS

@@ -59,7 +59,7 @@ class ScriptedStream:
         self, consumer: str, shard_id: str, position: Mapping[str, object]
     ) -> None:
         self.consumer, self.shard_id, self.position = consumer, shard_id, dict(position)
-        self.is_closed = self.is_suspect = False
+        self.is_closed = False
         self._coming: asyncio.Queue[Frame | OSError | None] = asyncio.Queue()
 
     def send(self, *frames: Frame | OSError | None) -> None:
@@ -80,10 +80,6 @@ class ScriptedStream:
     def close(self) -> None:
         """Note that the client has closed the stream."""
         self.is_closed = True
-
-    def suspect(self) -> None:
-        """Note that the client has found the connection silent."""
-        self.is_suspect = True
 
 
 class ScriptedCalls(Polled):

@@ -22,27 +22,19 @@ from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.trial.acceptance.contract.subscription_reader import (
     SubscriptionReader,
 )
-from tests.support.tls_front import Front, tls_front
+from tests.support.tls_front import tls_front
 
 DEADLINE_SECONDS = 10.0  # a reader that takes longer has failed
 FIRST_SHARD = "shardId-000000000000"
-# What the TLS server offers. Without any, there is no TLS.
-TRANSPORTS: dict[str, tuple[str, ...]] = {
-    "plain": (),
-    "h2": ("h2",),
-    "http/1.1": ("http/1.1",),
-    "both": ("h2", "http/1.1"),
-}
+TRANSPORTS = ["plain", "tls"]
 RATES = {name: getattr(UNTHROTTLED, name) for name in Limits.__slots__}
 
 
 class FanOutAws:
     """An embedded AWS with the stream "orders", and clients that subscribe to it."""
 
-    def __init__(
-        self, aws: EmbeddedAws, clients: ClientFactory, front: Front | None
-    ) -> None:
-        self.aws, self.clients, self.front = aws, clients, front
+    def __init__(self, aws: EmbeddedAws, clients: ClientFactory) -> None:
+        self.aws, self.clients = aws, clients
 
     async def source(self, consumer: str = "billing", **options: Any) -> StreamSource:
         """Return a source that reads the stream by fan-out."""
@@ -73,7 +65,6 @@ async def fan_out_aws(
     transport: str = "plain",
     *,
     shards: int = 1,
-    max_streams: int = 100,
     max_connections: int = MAX_CONNECTIONS,
     **limits: Any,
 ) -> AsyncIterator[FanOutAws]:
@@ -91,17 +82,14 @@ async def fan_out_aws(
         await stack.enter_async_context(aws)
         for name, value in aws.environment().items():
             patch.setenv(name, value)
-        front = None
-        if protocols := TRANSPORTS[transport]:
-            front = await stack.enter_async_context(
-                tls_front(aws.url, directory, *protocols, max_streams=max_streams)
-            )
+        if transport == "tls":
+            front = await stack.enter_async_context(tls_front(aws.url, directory))
             patch.setenv("AWS_ENDPOINT_URL", front.url)
             patch.setenv("AWS_CA_BUNDLE", str(front.authority))
         aws.create_stream("orders", shards)
         factory = ClientFactory(max_connections=max_connections)
         clients = await stack.enter_async_context(factory)
-        yield FanOutAws(aws, clients, front)
+        yield FanOutAws(aws, clients)
 
 
 class Reader(SubscriptionReader):

@@ -24,8 +24,12 @@ from botocore import xform_name
 from kinesumer.aws.clients import OpenClient, PlainClient, user_agent
 from kinesumer.aws.errors import foreign, refusal
 from kinesumer.aws.http.connection import Answer
-from kinesumer.aws.http.event_stream import EventStream, RefusedError
-from kinesumer.aws.http.pool import PROTOCOLS, Address, EventStreamPool, client_context
+from kinesumer.aws.http.event_stream import (
+    EventStream,
+    EventStreamPool,
+    RefusedError,
+)
+from kinesumer.aws.http.pool import Address, client_context
 from kinesumer.aws.http.sigv4 import (
     CONTENT_TYPE,
     Destination,
@@ -115,7 +119,7 @@ class Route:
         """Send a request and return its response. Raise OSError if that fails."""
         try:
             return await self._opened.connections.send(
-                self.address, request.http1(), reservation=reservation
+                self.address, request.encode(), reservation=reservation
             )
         except OSError as error:
             error.add_note(self.address.url)  # for the library's error
@@ -333,13 +337,11 @@ class KinesisCalls(DirectCalls):
         route = await self._subscription_route(arguments)
         body, target = _encode(arguments), f"{KINESIS.target}.{SUBSCRIBE}"
         address, keys = route.address, self._opened.keys
-        if address.tls is not None:
-            address = address._replace(tls=await self._streams_context(pool))
         is_repeated = False
         while True:
             request = await route.sign(target, body, self._now())
             try:
-                stream = await pool.open(address, request)
+                stream = await pool.open(address, request.encode())
             except RefusedError as answer:
                 error = refusal(SUBSCRIBE, answer.status, answer.body)
                 if is_repeated or not await keys.replaces(error, request.key_id):
@@ -352,11 +354,6 @@ class KinesisCalls(DirectCalls):
                 if not keys.works:
                     keys.accept()
                 return stream
-
-    async def _streams_context(self, pool: EventStreamPool) -> ssl.SSLContext:
-        if isinstance(self._opened, OpenClient):
-            return await pool.context(self._opened.client._endpoint.http_session)
-        return client_context(*PROTOCOLS)
 
     async def require_subscriptions(self, **arguments: object) -> None:
         """Raise ConfigurationError if the user's settings prevent ``subscribe()``."""

@@ -1,24 +1,29 @@
-"""Receive the frames of an event stream over HTTP/1.1, as its reader takes them."""
+"""Open event streams, and receive their frames as their reader takes them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Protocol
 
+from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.connection import (
     CHUNKED,
+    RECEIVE_BYTES,
     Answer,
     Connection,
     MalformedAnswerError,
     read_framing,
 )
+from kinesumer.aws.http.pool import Address, connect
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire.event_stream import Frame, FrameReader
 from kinesumer.wire.records import Buffer
 
+# The longest wait for a byte before a connection counts as broken. The reader notices
+# silence earlier.
+READ_SECONDS = 60.0
 # AWS sends an event every few seconds, even if there are no records.
 SILENCE_SECONDS = 20.0
 # So many bytes are examined in one step of the event loop. The smallest chunk has six,
@@ -94,39 +99,14 @@ class RefusedError(Exception):
         self.status, self.body = status, body
 
 
-class EventStream(Protocol):
-    """A response whose frames are read one after the other."""
+class EventStream(Connection):
+    """A connection that sends one request and receives its event stream.
 
-    async def begin(self) -> None:
-        """Wait for the response's head. Raise RefusedError if its status is not 200."""
-        ...
+    It receives the stream into ``shared``.
+    """
 
-    async def next(self) -> Frame | None:
-        """Return the next frame, or None at the end.
-
-        Raise OSError if the connection breaks or is silent, and SourceUnavailableError
-        if a frame is corrupt.
-        """
-        ...
-
-    def close(self) -> None:
-        """Stop receiving."""
-        ...
-
-    def suspect(self) -> None:
-        """Do not use the connection for other requests, since it was silent."""
-        ...
-
-
-class EventStreamConnection(Connection):
-    """A connection that sends one request and receives its event stream."""
-
-    def __init__(self, read_seconds: float, shared: bytearray) -> None:
-        """Create a connection that receives the event stream into ``shared``.
-
-        ``read_seconds`` is the longest time without any byte while it receives.
-        """
-        super().__init__(read_seconds)
+    def __init__(self, shared: bytearray) -> None:
+        super().__init__(READ_SECONDS)
         self._shared = shared
         self._queue = FrameQueue(self._pause, self._resume)
         self._begun = self._loop.create_future()
@@ -142,7 +122,11 @@ class EventStreamConnection(Connection):
         await self._begun
 
     async def next(self) -> Frame | None:
-        """Return the next frame, or None at the end. See ``EventStream.next()``."""
+        """Return the next frame, or None at the end.
+
+        Raise OSError if the connection breaks or is silent, and SourceUnavailableError
+        if a frame is corrupt.
+        """
         return await self._queue.next()
 
     def close(self) -> None:
@@ -154,9 +138,6 @@ class EventStreamConnection(Connection):
         """Wait until the connection is closed and its task has ended."""
         await self.lost
         await asyncio.wait([self._asking])
-
-    def suspect(self) -> None:
-        """Do nothing: the connection has no other requests."""
 
     def _ended(self, asking: asyncio.Task[Answer]) -> None:
         error: BaseException | None = None
@@ -238,3 +219,46 @@ class EventStreamConnection(Connection):
         if self._transport is not None and not self._transport.is_closing():
             self._read_timeout.resume()
             self._transport.resume_reading()
+
+
+class EventStreamPool:
+    """The event streams of one event loop, each with a connection of its own."""
+
+    def __init__(self, connect_seconds: float, addresses: AddressCache) -> None:
+        self._connect_seconds, self._addresses = connect_seconds, addresses
+        # All connections receive into one buffer, since each piece is copied at once.
+        # An idle subscription then costs no buffer.
+        self._shared = bytearray(RECEIVE_BYTES)
+        self._open: set[EventStream] = set()
+
+    async def open(self, address: Address, request: bytes) -> EventStream:
+        """Send a request, and return the event stream of its response.
+
+        Raise RefusedError if the status is not 200, and OSError if the connection
+        fails.
+        """
+        async with timeout(self._connect_seconds):
+            stream = await connect(
+                address,
+                self._addresses,
+                self._shared,
+                lambda: EventStream(self._shared),
+            )
+        self._open.add(stream)
+        stream.lost.add_done_callback(lambda _: self._open.discard(stream))
+        stream.send(request)
+        try:
+            async with timeout(self._connect_seconds):
+                await stream.begin()
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    async def close(self) -> None:
+        """Close all connections, and wait until they are closed."""
+        closing = list(self._open)
+        for stream in closing:
+            stream.abort()
+        for stream in closing:
+            await stream.wait_closed()

@@ -62,24 +62,12 @@ class SignedRequest(NamedTuple):
         """The id of the keys that signed the request."""
         return self.headers["authorization"].partition("=")[2].partition("/")[0]
 
-    def http1(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the request as HTTP/1.1 sends it."""
         lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
         size = len(self.body)
         head = f"POST {self.path} HTTP/1.1\r\n{lines}content-length: {size}\r\n\r\n"
         return head.encode() + self.body
-
-    def http2(self) -> list[tuple[str, str]]:
-        """Return the request's headers as HTTP/2 sends them."""
-        headers = dict(self.headers)
-        return [
-            (":method", "POST"),
-            (":authority", headers.pop("host")),
-            (":scheme", "https"),
-            (":path", self.path),
-            *headers.items(),
-            ("content-length", str(len(self.body))),
-        ]
 
 
 class Signer:

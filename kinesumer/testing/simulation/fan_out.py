@@ -73,7 +73,7 @@ class Subscriptions:
 class LinkedEventStream:
     """The events of one subscription, on their way over a client's link.
 
-    Implements ``aws.http.event_stream.EventStream`` with the real queue of frames.
+    Implements ``aws.fan_out.EventStream`` with the real queue of frames.
     """
 
     def __init__(self, source: LinkedFanOutSource, subscription: Subscription) -> None:
@@ -97,9 +97,6 @@ class LinkedEventStream:
 
     # --- the client's side ---
 
-    async def begin(self) -> None:
-        """Do nothing: the response has begun."""
-
     async def next(self) -> Frame | None:
         """Return the next frame, or None at the end. Raises OSError."""
         frame = await self._queue.next()
@@ -114,9 +111,6 @@ class LinkedEventStream:
             self._subscription.close()
             if self._transfer is not None and self._source.line is not None:
                 self._source.line.drop(self._transfer)
-
-    def suspect(self) -> None:
-        """Do nothing: each simulated stream has a connection of its own."""
 
     def _pause(self) -> None:
         self._is_paused = True

@@ -1,4 +1,4 @@
-"""Test the connections of event streams: how they are shared, end and are limited."""
+"""Test the connections of event streams: how they end and are limited."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 
-from kinesumer.aws import session
-from kinesumer.aws.http import event_stream, http2
 from kinesumer.aws.http.connection import RECEIVE_BYTES
 from kinesumer.aws.http.event_stream import FrameQueue
-from kinesumer.aws.http.http2 import Http2Connection
-from kinesumer.aws.http.pool import EventStreamPool
-from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import HASH_KEYS, Start
-from tests.support.subscriptions import FIRST_SHARD, FanOutAws, Reader, fan_out_aws
-from tests.support.tls_front import H2Server
+from tests.support.subscriptions import (
+    FIRST_SHARD,
+    TRANSPORTS,
+    FanOutAws,
+    Reader,
+    fan_out_aws,
+)
 
 EVENT_BYTES = 64 * 1024
-DATA_OF_NO_STREAM = bytes([0, 0, 1, 0, 0, 0, 0, 0, 0, 0])  # HTTP/2 forbids it
 
 
 def shard_id(number: int) -> str:
@@ -47,103 +46,6 @@ async def stop(readers: list[Reader]) -> None:
         await reader.stop()
 
 
-async def test_streams_share_connections_as_the_server_permits(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async with fan_out_aws(
-        environment, tmp_path, "h2", shards=5, max_streams=2
-    ) as served:
-        assert served.front
-        readers = await readers_of(served, 5)
-        put_to_all(served, 5, "a")
-        for reader in readers:
-            assert await reader.until(1) == ["a"]
-        assert [server.requests for server in served.front.http2] == [2, 2, 1]
-        await stop(readers)
-
-
-async def test_open_streams_go_on_when_the_server_goes_away(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async with fan_out_aws(environment, tmp_path, "h2", shards=3) as served:
-        assert served.front
-        readers = await readers_of(served, 2)
-        served.front.http2[0].go_away()
-        put_to_all(served, 3, "a")
-        for reader in readers:
-            assert await reader.until(1) == ["a"]
-        later = Reader(await served.source(), shard_id(2))
-        assert await later.until(1) == ["a"]
-        assert [server.requests for server in served.front.http2] == [2, 1]
-        put_to_all(served, 3, "b" * EVENT_BYTES * 8)  # more than the streams' windows
-        for reader in readers:
-            await reader.until(2)
-            assert reader.errors == []
-        await stop([*readers, later])
-
-
-async def test_a_stream_that_is_reset_is_opened_again(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async with fan_out_aws(environment, tmp_path, "h2", shards=2) as served:
-        assert served.front
-        readers = await readers_of(served, 2)
-        served.front.http2[0].reset_streams()
-        put_to_all(served, 2, "a")
-        for reader in readers:
-            assert await reader.until(1) == ["a"]
-            assert "reset" in str(reader.errors[0])
-        assert [server.requests for server in served.front.http2] == [4]
-        await stop(readers)
-
-
-async def test_a_silent_connection_gets_no_further_streams(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    environment.setattr(event_stream, "SILENCE_SECONDS", 0.3)
-    async with fan_out_aws(environment, tmp_path, "h2", shards=2) as served:
-        assert served.front
-        readers = await readers_of(served, 2)
-        served.front.http2[0].is_silent = True
-        put_to_all(served, 2, "a")
-        for reader in readers:
-            assert await reader.until(1) == ["a"]
-            assert len(reader.errors) == 1
-        assert [server.requests for server in served.front.http2] == [2, 2]
-        await stop(readers)
-
-
-async def test_a_connection_that_does_not_respond_is_not_tried_again(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    environment.setattr(session, "CONNECT_SECONDS", 1.0)
-    async with fan_out_aws(environment, tmp_path, "h2", shards=2) as served:
-        assert served.front
-        [first] = await readers_of(served, 1)
-        served.front.http2[0].is_silent = True
-        source = await served.source()
-        iterator = await source.get_iterator(shard_id(1), Start.TRIM_HORIZON)
-        with pytest.raises(SourceUnavailableError):
-            await source.get_records(iterator, 10)
-        page = await source.get_records(iterator, 10)
-        assert page.records == []
-        source.release(shard_id(1))
-        await first.stop()
-
-
-async def test_invalid_frames_end_the_streams_of_a_connection(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async with fan_out_aws(environment, tmp_path, "h2") as served:
-        assert served.front
-        [reader] = await readers_of(served, 1)
-        served.front.http2[0]._writer.write(DATA_OF_NO_STREAM)
-        served.put("a")
-        assert await reader.until(1) == ["a"]
-        assert "invalid HTTP/2" in str(reader.errors[0])
-        await reader.stop()
-
-
 async def test_a_subscription_takes_no_connection_of_those_that_poll(
     environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -156,36 +58,10 @@ async def test_a_subscription_takes_no_connection_of_those_that_poll(
         source.release(FIRST_SHARD)
 
 
-async def test_a_server_that_permits_no_stream_is_unavailable(
+async def test_streams_have_a_connection_each(
     environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async with fan_out_aws(environment, tmp_path, "h2", max_streams=0) as served:
-        source = await served.source()
-        iterator = await source.get_iterator(FIRST_SHARD, Start.TRIM_HORIZON)
-        with pytest.raises(SourceUnavailableError, match="permits no stream"):
-            await source.get_records(iterator, 10)
-        await served.clients.event_streams.close()
-        assert not served.clients.event_streams._open
-
-
-async def test_a_server_that_sends_no_settings_is_given_up_in_time(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    environment.setattr(H2Server, "_flush", lambda _server: None)
-    environment.setattr(session, "CONNECT_SECONDS", 1.0)
-    async with fan_out_aws(environment, tmp_path, "h2") as served:
-        source = await served.source()
-        iterator = await source.get_iterator(FIRST_SHARD, Start.TRIM_HORIZON)
-        with pytest.raises(SourceUnavailableError):
-            await source.get_records(iterator, 10)
-        await served.clients.event_streams.close()
-        assert not served.clients.event_streams._open
-
-
-async def test_streams_over_http_1_have_a_connection_each(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async with fan_out_aws(environment, tmp_path, "http/1.1", shards=3) as served:
+    async with fan_out_aws(environment, tmp_path, "tls", shards=3) as served:
         readers = await readers_of(served, 3)
         put_to_all(served, 3, "a")
         for reader in readers:
@@ -195,7 +71,7 @@ async def test_streams_over_http_1_have_a_connection_each(
         await stop(readers)
 
 
-@pytest.mark.parametrize("transport", ["plain", "h2", "http/1.1"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_closing_leaves_no_task_of_a_subscription(
     environment: pytest.MonkeyPatch, tmp_path: Path, transport: str
 ) -> None:
@@ -214,7 +90,7 @@ async def test_closing_leaves_no_task_of_a_subscription(
 async def test_tls_connections_receive_into_one_buffer(
     environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async with fan_out_aws(environment, tmp_path, "http/1.1", shards=3) as served:
+    async with fan_out_aws(environment, tmp_path, "tls", shards=3) as served:
         readers = await readers_of(served, 3)
         pool = served.clients.event_streams
         buffers = [
@@ -233,28 +109,17 @@ async def test_tls_connections_receive_into_one_buffer(
 # --- slow readers ---
 
 
-def queues(pool: EventStreamPool) -> list[FrameQueue]:
-    found: list[FrameQueue] = []
-    for connection in pool._open:
-        if isinstance(connection, Http2Connection):
-            found += [stream.queue for stream in connection._streams.values()]
-        else:
-            found.append(connection._queue)
-    return found
-
-
 def held_bytes(queue: FrameQueue) -> int:
     waiting = sum(len(frame.payload) for frame in queue._frames)
     return waiting + queue._reader.pending_bytes
 
 
-@pytest.mark.parametrize("transport", ["plain", "h2", "http/1.1"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_slow_readers_hold_one_event_each_and_lose_nothing(
     environment: pytest.MonkeyPatch, tmp_path: Path, transport: str
 ) -> None:
     shards, records = 6, 100
     limits: dict[str, Any] = {"event_bytes": EVENT_BYTES, "subscription_seconds": 0.6}
-    piece = max(RECEIVE_BYTES, http2.STREAM_WINDOW_BYTES)
     async with fan_out_aws(
         environment, tmp_path, transport, shards=shards, **limits
     ) as served:
@@ -275,8 +140,9 @@ async def test_slow_readers_hold_one_event_each_and_lose_nothing(
         assert await quick.until(records) == texts
         while served.subscriptions < shards + 2:
             await quick.change()
-        held = [held_bytes(queue) for queue in queues(served.clients.event_streams)]
-        assert max(held) <= 2 * EVENT_BYTES + piece
+        streams = served.clients.event_streams._open
+        held = [held_bytes(stream._queue) for stream in streams]
+        assert max(held) <= 2 * EVENT_BYTES + RECEIVE_BYTES
         assert first == [texts[0]] * (shards - 1)
         for number, next_iterator in enumerate(iterators, start=1):
             source.release(shard_id(number))

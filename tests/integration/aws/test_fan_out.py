@@ -119,7 +119,7 @@ async def test_a_start_in_the_future_is_waited_for(served: FanOutAws) -> None:
 # --- broken subscriptions ---
 
 
-@pytest.mark.parametrize("transport", ["plain", "h2", "http/1.1"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize(
     ("kind", "message"),
     [

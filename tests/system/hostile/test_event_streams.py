@@ -7,14 +7,12 @@ import struct
 from zlib import crc32
 
 import pytest
-from h2.events import Event
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinesumer.aws.http import event_stream, http2
+from kinesumer.aws.http import event_stream
 from kinesumer.aws.http.connection import RECEIVE_BYTES
-from kinesumer.aws.http.event_stream import EventStreamConnection
-from kinesumer.aws.http.http2 import Http2Connection
+from kinesumer.aws.http.event_stream import EventStream
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.testing.kinesis.subscription import encode_frame
 from kinesumer.wire.event_stream import (
@@ -136,62 +134,8 @@ class Wire(asyncio.Transport):
         self.is_paused = False
 
 
-def http2_frame(kind: int, flags: int = 0, payload: bytes = b"") -> bytes:
-    """Return a frame of the whole connection."""
-    size = len(payload).to_bytes(3, "big")
-    return size + bytes([kind, flags]) + bytes(4) + payload
-
-
-FLOODS = {
-    "settings": http2_frame(4),
-    "pings": http2_frame(6, payload=bytes(8)),
-    "unknown frames": http2_frame(99),
-    "windows": http2_frame(8, payload=b"\x00\x00\x00\x01"),
-}
-
-
-@pytest.mark.parametrize("frame", FLOODS.values(), ids=FLOODS)
-async def test_a_flood_of_frames_lets_other_tasks_run(
-    frame: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connection, wire = Http2Connection(), Wire()
-    connection.connection_made(wire)
-    connection.data_received(http2_frame(4))
-    count = 262_144 // len(frame)
-    examined: list[int] = []
-    receive = connection._http.receive_data
-
-    def note(data: bytes) -> list[Event]:
-        examined.append(len(data))
-        return receive(data)
-
-    monkeypatch.setattr(connection._http, "receive_data", note)
-    connection.data_received(frame * count)
-    turns = 0
-    while wire.is_paused:
-        await asyncio.sleep(0)
-        turns += 1
-    assert sum(examined) == count * len(frame)
-    assert max(examined) <= http2.STEP_FRAMES * len(frame)
-    assert turns >= len(examined) - 1 >= count // http2.STEP_FRAMES
-    assert wire.aborts == 0
-
-
-async def test_bytes_that_arrive_between_two_steps_keep_their_order() -> None:
-    connection, wire = Http2Connection(), Wire()
-    connection.connection_made(wire)
-    connection.data_received(http2_frame(4) + FLOODS["unknown frames"] * 2_000)
-    assert wire.is_paused
-    connection.data_received(http2_frame(6, payload=bytes(7)))  # a ping has 8 bytes
-    assert wire.aborts == 0
-    while wire.aborts == 0:
-        await asyncio.sleep(0)
-    connection.connection_lost(None)
-    await asyncio.sleep(0)
-
-
 async def test_a_chunked_event_stream_is_examined_in_steps() -> None:
-    connection, wire = EventStreamConnection(1.0, bytearray(RECEIVE_BYTES)), Wire()
+    connection, wire = EventStream(bytearray(RECEIVE_BYTES)), Wire()
     connection.connection_made(wire)
     connection.send(b"")
     await asyncio.sleep(0)
